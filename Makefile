@@ -1,0 +1,93 @@
+# Crane: build, test, demo. `make help` lists the targets.
+#
+# Layout rule: every folder with C++ in it becomes a static library of its *.cpp (except *_main.cpp,
+# which become programs); interpose/ becomes libcrane.so, compiled -fPIC together with the two folders
+# it stands on. Dependencies between folders point one way: see docs/design.md.
+
+CXX      ?= g++
+BUILD    ?= build
+WARN     := -Wall -Wextra -Werror
+OPT      ?= -O2 -g
+SAN      ?=
+VERSION  := $(shell cat VERSION)
+CPPFLAGS += -I. -DCRANE_VERSION='"$(VERSION)"' -D_GNU_SOURCE -MMD -MP
+CXXFLAGS += -std=c++20 $(OPT) $(WARN) $(SAN)
+LDFLAGS  += $(SAN)
+
+# --- libraries of the daemon side -------------------------------------------------------------
+PARTS    := timebubble paxos checkpoint proxy dmt_scheduler
+srcs      = $(filter-out %_main.cpp,$(wildcard $(1)/*.cpp))
+objs      = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(call srcs,$(1)))
+LIBS     := $(foreach p,$(PARTS),$(BUILD)/lib/lib$(p).a)
+# Link order follows the dependency direction: proxy -> checkpoint, paxos -> timebubble.
+LINKLIBS := $(BUILD)/lib/libproxy.a $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libpaxos.a \
+            $(BUILD)/lib/libtimebubble.a
+SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhash -lspdlog -lfmt -pthread
+
+# --- the shim -----------------------------------------------------------------------------------
+# A guest in someone else's process: hidden by default, initial-exec TLS, bound at load, first to start.
+SHIM_SRCS  := $(wildcard interpose/*.cpp) $(call srcs,dmt_scheduler) $(filter-out timebubble/daemon_%,$(call srcs,timebubble))
+SHIM_OBJS  := $(patsubst %.cpp,$(BUILD)/shim/%.o,$(SHIM_SRCS))
+SHIM_FLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-plt -U_FORTIFY_SOURCE -fno-stack-protector
+SHIM_LD    := -shared -Wl,-z,initfirst -Wl,-z,now -Wl,-z,defs -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc
+
+PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp))
+BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
+
+UNIT_SRCS := $(wildcard tests/unit/*.cpp)
+UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS))
+
+.PHONY: all shim help clean format unit
+all: $(BINS) shim
+shim: $(BUILD)/lib/libcrane.so
+
+$(BUILD)/obj/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
+
+$(BUILD)/shim/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) -DCRANE_SHIM $(CXXFLAGS) $(SHIM_FLAGS) -c -o $@ $<
+
+define part_rule
+$(BUILD)/lib/lib$(1).a: $(call objs,$(1))
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	ar rcs $$@ $$^
+endef
+$(foreach p,$(PARTS),$(eval $(call part_rule,$(p))))
+
+$(BUILD)/lib/libcrane.so: $(SHIM_OBJS) interpose/exports.map
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) $(SHIM_LD) -Wl,--version-script=interpose/exports.map -o $@ $(SHIM_OBJS) -ldl -pthread
+
+define program_rule
+$(BUILD)/bin/$(subst _,-,$(notdir $(1))): $(BUILD)/obj/$(1)_main.o $(LIBS)
+	@mkdir -p $$(@D)
+	$(CXX) $(LDFLAGS) -o $$@ $$< $(LINKLIBS) $(SYSLIBS)
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
+
+$(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS)
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $(UNIT_OBJS) $(LINKLIBS) $(BUILD)/lib/libdmt_scheduler.a $(SYSLIBS)
+
+unit: $(BUILD)/bin/unit
+	$(BUILD)/bin/unit
+
+help:
+	@echo "make            build everything into $(BUILD)/"
+	@echo "make demo       install what is missing, then show three replicas of Apache"
+	@echo "make test       install what is missing, then run the unit and end-to-end tests"
+	@echo "make unit       unit tests alone"
+	@echo "make bench      the evaluation: native against Crane, side by side"
+	@echo "make format     clang-format over the tree"
+	@echo "make clean      remove $(BUILD)/"
+
+format:
+	clang-format -i $$(git ls-files '*.cpp' '*.hpp')
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
