@@ -84,8 +84,7 @@ void Scheduler::delay_for_test() {
     x ^= x << 17;
     s_->disturb = x;
     if (x % 64 != 0) return;
-    for (volatile uint32_t i = 0; i < (x >> 40) % 200'000; i = i + 1) {
-    }
+    for (uint64_t i = (x >> 40) % 200'000; i > 0; --i) asm volatile("" ::: "memory");
 }
 
 void Scheduler::end_operation(SlotId me, uint32_t operation) {
