@@ -1,4 +1,5 @@
-// Assertions that stay on in production, for code that lives in someone else's process: no allocation, no stdio.
+// Assertions that stay on in production, for code that lives in someone else's process: no allocation, no
+// stdio.
 #pragma once
 
 namespace crane::dmt {

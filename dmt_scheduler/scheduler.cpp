@@ -5,7 +5,9 @@
 
 namespace crane::dmt {
 
-SlotId OrderSource::next(State& state) { return pop_head(state, state.run_queue); }
+SlotId OrderSource::next(State& state) {
+    return pop_head(state, state.run_queue);
+}
 
 void Scheduler::format(State& s, Policy policy, uint32_t quantum, uint32_t spin) {
     s.policy = policy;
@@ -54,7 +56,9 @@ SlotId Scheduler::create(uint32_t process, bool first) {
     return id;
 }
 
-void Scheduler::start(SlotId me) { await(me); }
+void Scheduler::start(SlotId me) {
+    await(me);
+}
 
 void Scheduler::await(SlotId me) {
     Slot& slot = s_->slots[me];
@@ -146,8 +150,8 @@ SlotId Scheduler::take_next() {
     return next;
 }
 
-WaitResult Scheduler::wait(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask, uint64_t deadline_ns,
-                           bool interruptible) {
+WaitResult Scheduler::wait(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask,
+                           uint64_t deadline_ns, bool interruptible) {
     end_operation(me, operation);
     Slot& slot = s_->slots[me];
     slot.state = SlotState::kWaiting;

@@ -1,10 +1,13 @@
-// dmt_scheduler: one turn, handed from thread to thread in an order that depends on nothing but the program and
-// its admitted input (PARROT; crane.txt section 3.1). Knows no libc call, no socket, no clock of the kernel.
+// dmt_scheduler: one turn, handed from thread to thread in an order that depends on nothing but the program
+// and its admitted input (PARROT; crane.txt section 3.1). Knows no libc call, no socket, no clock of the
+// kernel.
 //
 // Rules:
-//  - A scheduled operation is get_turn(), the work, put_turn(); or wait() in between, which gives the turn up.
+//  - A scheduled operation is get_turn(), the work, put_turn(); or wait() in between, which gives the turn
+//  up.
 //  - The turn is kept for a quantum of operations, counted and never timed. Quantum 1 is PARROT's schedule.
-//  - `serial`: a thread runs only while it has the turn, so the turn moves at the *start* of the next operation.
+//  - `serial`: a thread runs only while it has the turn, so the turn moves at the *start* of the next
+//  operation.
 //    `parallel`: the turn moves at the *end* of an operation and the thread computes on without it.
 //  - No idle thread: the last thread to wait asks the source of input, and the logical clock stands still.
 //  - Nothing here allocates or takes a lock.
@@ -19,8 +22,8 @@ namespace crane::dmt {
 /// What the scheduler needs of the world. Functions are called by the holder of the turn.
 struct Hooks {
     void* context;
-    /// The clock has reached State::check_clock (quiescent false), or no thread is runnable (quiescent true: returns
-    /// only after it has changed something that may make one runnable). Sets State::check_clock anew.
+    /// The clock has reached State::check_clock (quiescent false), or no thread is runnable (quiescent true:
+    /// returns only after it has changed something that may make one runnable). Sets State::check_clock anew.
     void (*input)(void* context, bool quiescent);
     /// Sleeps until slot.wake is kGranted / wakes the thread that sleeps so.
     void (*park)(void* context, Slot& slot);
@@ -43,8 +46,8 @@ class Scheduler {
     /// Makes a fresh state in zeroed memory.
     static void format(State& state, Policy policy, uint32_t quantum, uint32_t spin);
 
-    /// A new thread's place, at the tail of the run queue. kNoSlot when kMaxThreads is reached. Caller has the turn,
-    /// or the domain has no thread yet (`first`: then the new slot gets the turn itself).
+    /// A new thread's place, at the tail of the run queue. kNoSlot when kMaxThreads is reached. Caller has
+    /// the turn, or the domain has no thread yet (`first`: then the new slot gets the turn itself).
     SlotId create(uint32_t process, bool first);
     /// Called by the new thread before it does anything else: waits for its first turn.
     void start(SlotId me);
@@ -63,8 +66,8 @@ class Scheduler {
         s_->quantum_left = 0;
     }
 
-    /// Gives the turn up until signal(key), a signal_set() that meets `set_mask`, the deadline, or interrupt().
-    /// Caller has the turn and has it again when this returns. Counts as an operation.
+    /// Gives the turn up until signal(key), a signal_set() that meets `set_mask`, the deadline, or
+    /// interrupt(). Caller has the turn and has it again when this returns. Counts as an operation.
     WaitResult wait(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask, uint64_t deadline_ns,
                     bool interruptible);
     /// Makes up to `most` threads that wait for `key` runnable, first come first served. Returns how many.

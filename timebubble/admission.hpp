@@ -2,9 +2,9 @@
 //
 //     T(k+1) = the earlier of  T(k) + N(k)  and  the first quiescent moment after T(k)
 //
-// T depends only on the log and the schedule, never on when a batch arrived: a batch that is late is waited for.
-// The proof is in docs/design.md. Without bubbles a batch is admitted when it is seen (the paper's plan II), which
-// makes replicas diverge; it is there to show that.
+// T depends only on the log and the schedule, never on when a batch arrived: a batch that is late is waited
+// for. The proof is in docs/design.md. Without bubbles a batch is admitted when it is seen (the paper's plan
+// II), which makes replicas diverge; it is there to show that.
 #pragma once
 
 #include <cstdint>

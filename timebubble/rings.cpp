@@ -9,7 +9,8 @@ namespace crane::timebubble {
 
 namespace {
 
-/// A bare system call: the libc function of that name may be the shim's own wrapper, and errno is the program's.
+/// A bare system call: the libc function of that name may be the shim's own wrapper, and errno is the
+/// program's.
 long raw_syscall4(long number, long a, long b, long c, long d) noexcept {
     long result;
     register long r10 asm("r10") = d;

@@ -1,4 +1,5 @@
-// The domain's ends of the two rings. Used only by the thread that has the turn. No allocation, no exceptions.
+// The domain's ends of the two rings. Used only by the thread that has the turn. No allocation, no
+// exceptions.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,8 @@ class InputRing {
 class OutputRing {
   public:
     OutputRing(TransportView& view, int doorbell_fd) : view_(view), doorbell_fd_(doorbell_fd) {}
-    /// Room for a payload of up to `bytes` (at most kMaxOutputPayload), in one piece. Sleeps while the ring is full.
+    /// Room for a payload of up to `bytes` (at most kMaxOutputPayload), in one piece. Sleeps while the ring
+    /// is full.
     uint8_t* reserve(size_t bytes) noexcept;
     /// Publishes the record whose payload was written to reserve()'s place.
     void commit(const OutputHeader& header) noexcept;
