@@ -71,13 +71,17 @@ uint64_t Core::random_election_timeout() {
     return config_.election_timeout_us + z % config_.election_timeout_us;
 }
 
-void Core::tick(uint64_t now_us) {
-    CRANE_CHECK(!persist_out_);
+void Core::advance_clock(uint64_t now_us) {
     if (now_us_ == 0) {  // the first tick sets the clock; deadlines set before count from here
         election_deadline_us_ += now_us;
         for (Peer& peer : peers_) peer.heard_us = now_us;
     }
     now_us_ = std::max(now_us_, now_us);
+}
+
+void Core::tick(uint64_t now_us) {
+    CRANE_CHECK(!persist_out_);
+    advance_clock(now_us);
     if (role_ == Role::Leader) {
         leader_tick();
         return;

@@ -83,7 +83,10 @@ class Core {
     void deliver_from(uint64_t index);
     void pause_delivery(bool paused) { delivery_paused_ = paused; }
 
-    // Moves time on. Call before step() and propose() in a turn, and when next_deadline_us() is reached.
+    // Moves the clock on, without acting on it. Call before step(), so that messages that waited while this process was
+    // held up are seen before their absence is.
+    void advance_clock(uint64_t now_us);
+    // Moves the clock on and does what is due. Call when next_deadline_us() is reached.
     void tick(uint64_t now_us);
     uint64_t next_deadline_us() const;
 

@@ -212,10 +212,15 @@ class Node::Impl {
         }
         Message message;
         if (!decode(payload, message) || message.from != from || message.to != config_.self) return false;
-        core_.tick(now_us());
-        core_.step(message);
-        if (!message.report.empty() && callbacks_.on_report) callbacks_.on_report(from, message.report);
+        try {
+            core_.advance_clock(now_us());
+            core_.step(message);
+        } catch (const StorageError& error) {
+            stop(error.what());
+        }
         wake();
+        if (!running()) return true;
+        if (!message.report.empty() && callbacks_.on_report) callbacks_.on_report(from, message.report);
         return true;
     }
 
@@ -228,7 +233,11 @@ class Node::Impl {
     void turn() {
         if (in_turn_) return;
         in_turn_ = true;
-        if (running()) work();
+        try {
+            if (running()) work();
+        } catch (const StorageError& error) {
+            stop(error.what());
+        }
         finish_turn();
         in_turn_ = false;
     }
@@ -242,7 +251,7 @@ class Node::Impl {
             more = !outbox_.empty();
             send(outbox_.send_now);
             transport_->flush();
-            if (!persist()) return;
+            persist();
             if (!outbox_.send_after.empty()) {
                 send(outbox_.send_after);
                 transport_->flush();
@@ -268,16 +277,10 @@ class Node::Impl {
         }
     }
 
-    bool persist() {
-        if (outbox_.persist.empty()) return true;
-        try {
-            store_.persist(outbox_.persist);
-        } catch (const StorageError& error) {
-            stop(error.what());
-            return false;
-        }
+    void persist() {
+        if (outbox_.persist.empty()) return;
+        store_.persist(outbox_.persist);
         core_.persisted();
-        return true;
     }
 
     void send(std::vector<Message>& messages) {
@@ -313,12 +316,7 @@ class Node::Impl {
 
     void truncate_some() {
         if (!truncating_ || !running()) return;
-        try {
-            truncating_ = store_.truncate_front(core_.log_start());
-        } catch (const StorageError& error) {
-            stop(error.what());
-            return;
-        }
+        truncating_ = store_.truncate_front(core_.log_start());
         if (truncating_) wake();
     }
 
