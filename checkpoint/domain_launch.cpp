@@ -217,7 +217,9 @@ void remove_cgroups(const std::string& name) {
             for (pid_t pid = 0; procs >> pid;)
                 if (pid != ::getpid()) pids.push_back(pid);
             kill_processes(pids, kKillTimeoutMs);
-            ::rmdir(folder.c_str());
+            // The kernel counts a process out of its cgroup a moment after its end.
+            for (int attempt = 0; attempt < 50 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++attempt)
+                ::usleep(10000);
         }
     }
 }
