@@ -39,7 +39,7 @@ Segment::Segment(const std::string& state_dir, const std::string& cluster_id, ui
     fs::remove_all(link_, ignored);  // of an earlier run; a symlink is removed, not followed
     if (tmpfs_usable()) {
         outer_ =
-            std::string(kTmpfs) + "/crane-" + cluster_id.substr(0, 12) + "-" + std::to_string(replica);
+            std::string(kTmpfs) + "/crane-" + cluster_id.substr(0, 8) + "-" + std::to_string(replica);
         fs::remove_all(outer_, ignored);
         if (mkdir(outer_.c_str(), 0700) != 0) fail("make", outer_);
         if (enterable && chmod(outer_.c_str(), 0711) != 0) fail("open", outer_);
