@@ -64,15 +64,19 @@ $(BUILD)/lib/libcrane.so: $(SHIM_OBJS) interpose/exports.map
 define program_rule
 $(BUILD)/bin/$(subst _,-,$(notdir $(1))): $(BUILD)/obj/$(1)_main.o $(LIBS)
 	@mkdir -p $$(@D)
-	$(CXX) $(LDFLAGS) -o $$@ $$< $(LINKLIBS) $(SYSLIBS)
+	$(CXX) $$(LDFLAGS) -o $$@ $$< $$(LINKLIBS) $$(SYSLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
+# pid 1 of every container depends on nothing that the container may hold.
+$(BUILD)/bin/crane-init: LINKLIBS := $(BUILD)/lib/libcheckpoint.a
+$(BUILD)/bin/crane-init: SYSLIBS  :=
+$(BUILD)/bin/crane-init: LDFLAGS  += $(if $(SAN),,-static)
 
 $(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS)
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(UNIT_OBJS) $(LINKLIBS) $(BUILD)/lib/libdmt_scheduler.a $(SYSLIBS)
 
-unit: $(BUILD)/bin/unit
+unit: $(BUILD)/bin/unit $(if $(wildcard checkpoint/crane_init_main.cpp),$(BUILD)/bin/crane-init)
 	$(BUILD)/bin/unit
 
 help:
