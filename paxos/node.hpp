@@ -91,10 +91,8 @@ struct PeerStatus {
     uint64_t heard_ms_ago = 0;
 };
 
-constexpr size_t max_value_bytes = 16u << 20;  // of one proposed value
-constexpr size_t max_app_message_bytes = 16u << 20;
+constexpr size_t max_app_message_bytes = 16u << 20;    // see types.hpp for max_value_bytes, max_report_bytes
 constexpr size_t max_app_queue_bytes = 32u << 20;  // per peer
-constexpr size_t max_report_bytes = 4096;
 
 class Node {
   public:

@@ -1,11 +1,15 @@
 // The words of the protocol: views, entries, roles. No behaviour beyond trivial arithmetic.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 namespace crane::paxos {
+
+constexpr size_t max_value_bytes = 16u << 20;  // of one proposed value
+constexpr size_t max_report_bytes = 4096;      // of what a replica attaches to an acknowledgement
 
 using ReplicaId = uint32_t;
 constexpr ReplicaId no_replica = 0;           // replica ids start at 1
