@@ -35,7 +35,7 @@ PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp))
 BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
 
 UNIT_SRCS := $(wildcard tests/unit/*.cpp)
-UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS))
+UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS) interpose/core/chacha20.cpp)
 
 .PHONY: all shim help clean format unit unit-py deps demo install uninstall
 all: $(BINS) shim

@@ -32,6 +32,7 @@ void resolve_real() noexcept {
     CRANE_CHECK(real.dlsym != nullptr);
 #define X(name) real.name = reinterpret_cast<decltype(real.name)>(find(#name));
     CRANE_REAL_FUNCTIONS(X)
+    CRANE_REAL_FAMILIES(X)
     X(fcntl)
     X(ioctl)
     X(syscall) X(open) X(openat) X(fopen)

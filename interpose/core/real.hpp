@@ -36,6 +36,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "interpose/core/real_families.hpp"
+
 #define CRANE_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Every function that a wrapper calls through to. A name is added here when its wrapper is written.
@@ -84,6 +86,7 @@ namespace crane::interpose {
 struct Real {
 #define X(name) decltype(&::name) name;
     CRANE_REAL_FUNCTIONS(X)
+    CRANE_REAL_FAMILIES(X)
 #undef X
     int (*pthread_cond_wait)(pthread_cond_t*, pthread_mutex_t*);
     int (*pthread_cond_timedwait)(pthread_cond_t*, pthread_mutex_t*, const timespec*);

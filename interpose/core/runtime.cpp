@@ -19,8 +19,6 @@ using timebubble::OutputKind;
 // --- virtual time
 // -------------------------------------------------------------------------------------------
 
-constexpr uint64_t kNsPerSecond = 1'000'000'000;
-
 uint64_t to_ns(const timespec& time) {
     return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_nsec);
 }
@@ -121,7 +119,6 @@ void admit(const timebubble::InputHeader* record) {
     // Time first: what the calls wake reads the batch's own time.
     scheduler().advance_time(batch.header().timestamp_ns);
     if (!d.genesis_seen) {
-        constexpr uint64_t kUptimeAtStart_ns = 1000 * kNsPerSecond;
         d.monotonic_offset_ns = d.scheduler.now_ns - kUptimeAtStart_ns;
         d.genesis_seen = 1;
     }

@@ -179,8 +179,19 @@ inline uint64_t set_bit(KeyKind kind, uint32_t id) {
 // --- virtual time
 // -------------------------------------------------------------------------------------------
 
+constexpr uint64_t kNsPerSecond = 1'000'000'000;
+/// What the monotonic clock shows when the domain starts.
+constexpr uint64_t kUptimeAtStart_ns = 1000 * kNsPerSecond;
+
 inline uint64_t now_realtime_ns() {
     return scheduler().read_clock(self.slot);
+}
+inline uint64_t now_monotonic_ns() {
+    return now_realtime_ns() - domain().monotonic_offset_ns;
+}
+/// Virtual time at which the domain started.
+inline uint64_t domain_start_ns() {
+    return domain().monotonic_offset_ns + kUptimeAtStart_ns;
 }
 uint64_t to_ns(const timespec& time);
 timespec to_timespec(uint64_t ns);
