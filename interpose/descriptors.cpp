@@ -9,8 +9,6 @@
 
 namespace crane::interpose {
 
-void settle_file_times(int fd);
-
 namespace {
 
 long close_fd(int fd) {

@@ -9,7 +9,9 @@
 #include <new>
 
 #include "interpose/core/environment.hpp"
+#include "interpose/core/entropy.hpp"
 #include "interpose/core/fds.hpp"
+#include "interpose/core/file_times.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
@@ -98,6 +100,7 @@ void make_domain() {
     const timebubble::DomainSettings& settings = runtime.view.control->settings;
     d.magic = kDomainMagic;
     d.schedule = settings.schedule;
+    remember_real_start();
     d.admission.bubbles_enabled = settings.bubbles_enabled;
     const auto policy =
         settings.policy == timebubble::Policy::kParallel ? dmt::Policy::kParallel : dmt::Policy::kSerial;
@@ -210,6 +213,7 @@ void attach(char** environment) {
     on_exit(at_process_exit, nullptr);
     // Takes in the first batch, or what came while this program was being loaded.
     Turn turn(Op::kAttach);
+    replace_auxiliary_random();
 }
 
 namespace {

@@ -172,6 +172,17 @@ struct VirtualTimer {
     uint64_t interval_ns;
 };
 
+// --- files
+// --------------------------------------------------------------------------------------------------
+
+constexpr size_t kMaxFiles = 65536;  ///< a power of two
+
+/// A file that a program has looked at, and the inode number it was shown.
+struct FileIdentity {
+    uint64_t key;     ///< of the real file; 0: free
+    uint64_t number;  ///< shown
+};
+
 // --- the whole
 // ----------------------------------------------------------------------------------------------
 
@@ -179,6 +190,7 @@ struct DomainState {
     uint64_t magic;
     uint32_t schedule;  ///< DomainSettings::schedule
     uint32_t genesis_seen;
+    uint64_t real_start_ns;        ///< the kernel's clock when the domain was made (file_times.hpp)
     uint64_t monotonic_offset_ns;  ///< realtime minus monotonic
     uint8_t secret[32];
     uint64_t processes_started;
@@ -207,6 +219,9 @@ struct DomainState {
     Epoll epolls[kMaxEpolls];
     EpollItem items[kMaxEpollItems];
     VirtualTimer timers[kMaxTimers];
+    uint32_t files_known;
+    FileIdentity files[kMaxFiles];          ///< open hash table by key
+    uint64_t file_numbers[kMaxFiles];       ///< open hash set of the numbers in use
     uint32_t chunk_next[kMaxChunks];
     Chunk chunks[kMaxChunks];
 };

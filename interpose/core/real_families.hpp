@@ -7,5 +7,10 @@
 #define CRANE_REAL_FAMILIES(X) \
     X(clock_getres) X(clock_settime) X(settimeofday) X(adjtime) X(adjtimex) X(clock_adjtime) X(clock) X(times) \
     X(getrusage) X(timespec_get) X(timer_create) X(timer_settime) X(timer_gettime) X(timer_delete) \
-    X(timer_getoverrun) X(ualarm)
+    X(timer_getoverrun) X(ualarm) \
+    X(sysconf) X(get_nprocs) X(get_nprocs_conf) X(get_phys_pages) X(get_avphys_pages) X(sched_getaffinity) \
+    X(sched_setaffinity) X(pthread_getaffinity_np) X(pthread_setaffinity_np) X(sched_getcpu) X(getcpu) \
+    X(sched_setscheduler) X(sched_setparam) X(pthread_setschedparam) X(pthread_setschedprio) X(sysinfo) \
+    X(getloadavg) X(uname) X(gethostname) X(getdomainname) X(gethostid) \
+    X(fclose) X(fdopen) X(freopen) X(fflush)
 // clang-format on
