@@ -9,8 +9,8 @@
 
 namespace crane::interpose {
 
-thread_local Self self;
-Runtime runtime;
+constinit thread_local Self self{};
+constinit Runtime runtime{};
 
 using timebubble::AdmissionRule;
 using timebubble::AdmissionStep;
