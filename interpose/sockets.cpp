@@ -113,6 +113,7 @@ long set_option(VirtualSocket& s, int level, int name, const void* value, sockle
         if (name == SO_KEEPALIVE) s.keepalive = number != 0;
         return length < sizeof(int) && name != SO_BINDTODEVICE ? -EINVAL : 0;
     }
+    if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) s.v6_only = number != 0;
     if (level == IPPROTO_TCP && name == TCP_NODELAY) s.nodelay = number != 0;
     if (level == IPPROTO_TCP || level == IPPROTO_IP || level == IPPROTO_IPV6) return 0;
     return -ENOPROTOOPT;
@@ -130,6 +131,8 @@ long get_option(const VirtualSocket& s, int fd, int level, int name, void* value
         number = s.keepalive;
     } else if (level == SOL_SOCKET && name == SO_DOMAIN) {
         number = s.local.family;
+    } else if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) {
+        number = s.v6_only;
     } else if (level == IPPROTO_TCP && name == TCP_NODELAY) {
         number = s.nodelay;
     } else if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO)) {

@@ -114,6 +114,7 @@ struct VirtualSocket {
     uint8_t nodelay;
     uint8_t keepalive;
     uint8_t reuse_port;
+    uint8_t v6_only;
     uint8_t rst_reported;
     uint32_t references;  ///< open descriptors in all processes
     uint32_t generation;

@@ -73,20 +73,20 @@ void free_socket(uint32_t index) {
     domain().socket_free = index + 1;
 }
 
-bool same_address(const Address& bound, uint16_t family, uint16_t port) {
-    return bound.port == port && (bound.family == family || bound.family == AF_INET6);
+/// How well a listener suits a client of that family: 2 its own, 1 a dual-stack one, 0 not at all.
+int suits(const VirtualSocket& listener, uint16_t family, uint16_t port) {
+    if (listener.local.port != port) return 0;
+    if (listener.local.family == family) return 2;
+    return listener.local.family == AF_INET6 && !listener.v6_only ? 1 : 0;
 }
 
-/// The listener for a port; among several (SO_REUSEPORT) they take turns.
+/// The listener for a port; among several that suit equally (SO_REUSEPORT) they take turns.
 uint32_t find_listener(uint16_t family, uint16_t port) {
     DomainState& d = domain();
     uint32_t matches[256], count = 0;
-    for (int any_family = 0; any_family < 2 && count == 0; ++any_family) {
+    for (int wanted = 2; wanted > 0 && count == 0; --wanted) {
         for (uint32_t i = 0; i < d.listener_count; ++i) {
-            const VirtualSocket& s = socket_at(d.listeners[i]);
-            if (any_family ? s.local.port == port : same_address(s.local, family, port)) {
-                matches[count++] = d.listeners[i];
-            }
+            if (suits(socket_at(d.listeners[i]), family, port) == wanted) matches[count++] = d.listeners[i];
         }
     }
     if (count == 0) return kNone;
