@@ -77,6 +77,8 @@ void Core::on_reject(Peer& peer, const Message& message) {
     peer.flights.clear();
     peer.flight_bytes = 0;
     peer.next = std::max(peer.match + 1, std::min(message.hint + 1, message.index));
+    // Not even the oldest entry kept here matches. (A hint may be too low: it only knows what was decided.)
+    peer.must_restore = message.index <= log_.start().index;
 }
 
 void Core::advance_commit() {
@@ -120,9 +122,11 @@ void Core::fill_leader_sends(Outbox& out) {
 }
 
 void Core::send_entries(Peer& peer, Outbox& out) {
-    if (peer.next <= log_.start().index) {
-        peer.must_restore = true;
-        return;
+    if (peer.next <= log_.start().index) {  // the log was cut: perhaps the peer has what is missing
+        peer.flights.clear();
+        peer.flight_bytes = 0;
+        peer.probing = true;
+        peer.next = log_.start().index + 1;
     }
     Message prepare = make(MessageType::Prepare, peer.id);
     const LogPosition before = log_.position(peer.next - 1);

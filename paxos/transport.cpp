@@ -106,7 +106,7 @@ void Transport::listen() {
     const AddressInfo info(own, true);
     if (!info.error.empty())
         throw std::runtime_error("cannot resolve this replica's peer address " + to_text(own) + ": " + info.error);
-    listener_ = evconnlistener_new_bind(base_, on_accept, this, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC, 64,
+    listener_ = evconnlistener_new_bind(base_, on_accept, this, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE, 64,
                                         info.list->ai_addr, static_cast<int>(info.list->ai_addrlen));
     const int error = errno;
     if (listener_ == nullptr)
