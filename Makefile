@@ -37,7 +37,7 @@ BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
 UNIT_SRCS := $(wildcard tests/unit/*.cpp)
 UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS))
 
-.PHONY: all shim help clean format unit
+.PHONY: all shim help clean format unit unit-py deps demo install uninstall
 all: $(BINS) shim
 shim: $(BUILD)/lib/libcrane.so
 
@@ -79,12 +79,46 @@ $(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS)
 unit: $(BUILD)/bin/unit $(if $(wildcard checkpoint/crane_init_main.cpp),$(BUILD)/bin/crane-init)
 	$(BUILD)/bin/unit
 
+unit-py:
+	/usr/bin/python3 -B -m unittest discover -s tests/unit_py
+
+deps:
+	@scripts/install_deps.sh $(if $(TEST),--test)
+
+demo:
+	@scripts/demo.sh
+
+# --- installing -------------------------------------------------------------------------------------
+# Programs find each other below PREFIX/lib/crane by their own location; bin holds links to them.
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+ROOTLIB   = $(DESTDIR)$(PREFIX)/lib/crane
+MANPAGES := $(wildcard docs/man/*.1 docs/man/*.8)
+COMMANDS := crane crane-run
+
+install: all
+	install -d $(ROOTLIB)/bin $(ROOTLIB)/crane_launch $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(filter-out %/unit,$(BINS)) $(ROOTLIB)/bin/
+	install -m 644 $(BUILD)/lib/libcrane.so VERSION $(ROOTLIB)/
+	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh $(ROOTLIB)/
+	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
+	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
+	$(foreach m,$(MANPAGES),install -D -m 644 $(m) $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m));)
+
+uninstall:
+	rm -rf $(ROOTLIB)
+	rm -f $(foreach c,$(COMMANDS),$(DESTDIR)$(PREFIX)/bin/$(c))
+	rm -f $(foreach m,$(MANPAGES),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m)))
+
 help:
 	@echo "make            build everything into $(BUILD)/"
 	@echo "make demo       install what is missing, then show three replicas of Apache"
 	@echo "make test       install what is missing, then run the unit and end-to-end tests"
 	@echo "make unit       unit tests alone"
 	@echo "make bench      the evaluation: native against Crane, side by side"
+	@echo "make deps       install what building and running needs (TEST=1: what the tests need, too)"
+	@echo "make unit-py    tests of the launcher scripts"
+	@echo "make install    into PREFIX (default /usr/local), below DESTDIR; make uninstall undoes it"
 	@echo "make format     clang-format over the tree"
 	@echo "make clean      remove $(BUILD)/"
 
