@@ -123,9 +123,11 @@ CRANE_EXPORT long syscall(long number, ...) noexcept {
     switch (number) {
         case SYS_futex:
             return do_futex(a[0], a[1], a[2], a[3], a[4], a[5]);
-        case SYS_getrandom:
+        case SYS_getrandom: {
+            Turn turn(Op::kEntropy);
             fill_random(reinterpret_cast<void*>(a[0]), static_cast<size_t>(a[1]));
             return a[1];
+        }
         case SYS_clock_gettime:
             return clock_gettime(static_cast<clockid_t>(a[0]), reinterpret_cast<timespec*>(a[1]));
         case SYS_gettimeofday:

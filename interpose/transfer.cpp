@@ -164,9 +164,11 @@ long do_read(int fd, void* buffer, size_t bytes) {
         case FdKind::kStream:
             return on_stream(Op::kRead, fd, *entry, POLLIN, false,
                              [&] { return raw(SYS_read, fd, buffer, bytes); });
-        case FdKind::kEntropy:
+        case FdKind::kEntropy: {
+            Turn turn(Op::kEntropy);
             fill_random(buffer, bytes);
             return static_cast<long>(bytes);
+        }
         case FdKind::kTimer:
             return read_timer(entry->object, buffer, bytes);
         default:

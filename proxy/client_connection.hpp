@@ -30,6 +30,8 @@ class ClientConnection final : public Endpoint {
 
     const timebubble::ConnectPayload& addresses() const { return addresses_; }
     uint64_t key() const { return key_; }
+    /// While no primary is known: when to give up. Set by who makes it wait.
+    uint64_t waits_until_ns = 0;
 
     void set_user(EndpointUser* user) override { user_ = user; }
     void allow_input(bool allowed) override;

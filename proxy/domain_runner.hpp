@@ -42,6 +42,7 @@ class DomainRunner {
     DomainState state() const { return state_; }
     const std::string& message() const { return message_; }
     DomainLink& link() { return link_; }
+    const DomainLink& link() const { return link_; }
     pid_t init_pid() const { return host_.init_pid(); }
     /// The process is gone: what is in the output ring is all there will be.
     bool gone() const { return gone_; }

@@ -338,8 +338,7 @@ void Relay::handle_backup(uint32_t from, uint8_t type, uint64_t stream, std::str
     }
 }
 
-bool Relay::end_turn() {
-    bool all = true;
+void Relay::end_turn() {
     for (auto& [peer, link] : links_) {
         while (!link.gathered.empty()) {
             // Cut between frames, so that a message is always whole.
@@ -353,15 +352,11 @@ bool Relay::end_turn() {
             const MessageHeader head{link.incarnation, link.sequence};
             std::string message(reinterpret_cast<const char*>(&head), sizeof(head));
             message.append(link.gathered, 0, end);
-            if (!send_(peer, std::move(message))) {
-                all = false;
-                break;
-            }
+            if (!send_(peer, std::move(message))) break;
             ++link.sequence;
             link.gathered.erase(0, end);
         }
     }
-    return all;
 }
 
 }  // namespace crane::proxy

@@ -39,8 +39,8 @@ class Relay {
     void set_view(uint64_t view, bool leading);
     void on_message(uint32_t from, std::string_view message);
     void on_link(uint32_t peer, bool up);
-    /// Sends what was gathered; at the end of each turn of the loop. False: something had to stay, try again soon.
-    bool end_turn();
+    /// Sends what was gathered, as far as the links take it; at the end of each turn of the loop.
+    void end_turn();
 
     size_t outgoing() const { return outgoing_.size(); }
     size_t incoming() const { return incoming_.size(); }

@@ -47,6 +47,7 @@ struct Sessions::Session final : EndpointUser {
     }
 };
 
+Sessions::Sessions(Batcher& batcher) : batcher_(batcher) {}
 Sessions::~Sessions() { stop_leading(); }
 
 void Sessions::lead(uint64_t view_counter, uint32_t replica) {

@@ -30,7 +30,7 @@ constexpr uint64_t connection_prefix(uint64_t view_counter, uint32_t replica) {
 
 class Sessions {
   public:
-    explicit Sessions(Batcher& batcher) : batcher_(batcher) {}
+    explicit Sessions(Batcher& batcher);
     ~Sessions();
 
     void lead(uint64_t view_counter, uint32_t replica);

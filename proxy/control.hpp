@@ -1,0 +1,40 @@
+// The control socket: a unix stream; a line in is a JSON object {"cmd": …}, a line out is its answer. A request that
+// cannot be understood or done is answered {"error": …}. Only craned's own user may connect.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+struct bufferevent;
+struct event_base;
+struct evconnlistener;
+struct sockaddr;
+
+namespace crane::proxy {
+
+class ControlServer {
+  public:
+    using Handler = std::function<nlohmann::json(const nlohmann::json& request)>;
+
+    ControlServer(event_base* base, std::string path, Handler handler);
+    ~ControlServer();
+    ControlServer(const ControlServer&) = delete;
+    ControlServer& operator=(const ControlServer&) = delete;
+
+  private:
+    static void on_connect(evconnlistener*, int fd, sockaddr*, int, void* self);
+    static void on_line(bufferevent* client, void* self);
+    static void on_end(bufferevent* client, short what, void* self);
+    std::string answer(const std::string& line);
+
+    event_base* base_;
+    std::string path_;
+    Handler handler_;
+    evconnlistener* listener_ = nullptr;
+    std::map<bufferevent*, int> clients_;
+};
+
+}  // namespace crane::proxy

@@ -1,0 +1,56 @@
+// The daemon: the loop, the control socket and the signals, around one replica at a time.
+//
+// When the domain is taken away, the replica hands leadership over, is taken down, and a new one is made in its place:
+// fresh segment, fresh container, the log replayed from its first index. Tries are spaced and counted; a domain that
+// does not stay up is left down and said so.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "proxy/config.hpp"
+#include "proxy/control.hpp"
+#include "proxy/replica.hpp"
+
+struct event;
+struct event_base;
+
+namespace crane::proxy {
+
+class Craned {
+  public:
+    explicit Craned(Config config);
+    ~Craned();
+    Craned(const Craned&) = delete;
+    Craned& operator=(const Craned&) = delete;
+
+    /// Runs until stopped; the process's exit status.
+    int run();
+
+  private:
+    void make_replica();
+    void on_lost();
+    void try_restart();
+    void begin_stop(const std::string& why);
+    void fatal(const std::string& reason);
+    nlohmann::json handle(const nlohmann::json& request);
+
+    Config config_;
+    event_base* base_;
+    std::vector<event*> events_;
+    event* restart_timer_ = nullptr;
+    event* stop_timer_ = nullptr;
+    std::unique_ptr<ControlServer> control_;
+    std::unique_ptr<Replica> replica_;
+    bool stopping_ = false;
+    bool done_ = false;
+    int exit_status_ = 0;
+    uint64_t lost_ns_ = 0;
+    uint64_t restart_at_ns_ = 0;
+    std::vector<uint64_t> restarts_ns_;  ///< recent ones
+    std::string given_up_;
+};
+
+}  // namespace crane::proxy

@@ -1,0 +1,125 @@
+// One replica, from the start of its domain to the domain's end: binds domain, log, clients and relay.
+//
+// The loop's owner calls turn() again and again, each time before it sleeps. All work that a turn's events have
+// gathered happens there, in this order, so that each batch, message and write carries everything that came together:
+//   output ring -> output log, clients   |   clients' writes   |   calls -> batch -> log   |   relay messages
+// Decided batches go into the input ring as they come; when it is full, delivery is paused and they stay on disk.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+
+#include "proxy/batcher.hpp"
+#include "proxy/bubbles.hpp"
+#include "proxy/client_connection.hpp"
+#include "proxy/config.hpp"
+#include "proxy/divergence.hpp"
+#include "proxy/domain_runner.hpp"
+#include "proxy/listeners.hpp"
+#include "proxy/native_backend.hpp"
+#include "proxy/output_log.hpp"
+#include "proxy/relay.hpp"
+#include "proxy/sequencer.hpp"
+#include "proxy/sessions.hpp"
+
+struct event;
+struct event_base;
+
+namespace crane::proxy {
+
+class Replica {
+  public:
+    struct Events {
+        std::function<void()> lost;  ///< the domain was taken away
+        std::function<void(const std::string&)> fatal;
+    };
+
+    Replica(event_base* base, const Config& config, Events events);
+    ~Replica();
+
+    void start();
+    /// Does all that is to be done now. True: the loop may sleep.
+    bool turn();
+    void awake() { domain_.link().awake(); }
+    /// Hands leadership over and closes the log, then calls `done`.
+    void stop(std::function<void()> done);
+
+    nlohmann::json status() const;
+    bool leads() const { return sequencer_.leads(); }
+    bool alone() const { return config_.replicas.size() == 1; }
+    /// Empty, or why not.
+    std::string transfer(uint32_t to);
+    /// Somebody else shall lead, whoever is best placed.
+    void hand_over() { sequencer_.transfer(0); }
+    std::string signal_server(uint32_t signal);
+
+  private:
+    void on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch);
+    void on_ready();
+    void on_role();
+    void on_message(uint32_t from, const std::string& message);
+    void on_report(uint32_t from, const std::string& report);
+    std::string make_report() const;
+    void on_accepted(int fd, uint16_t port);
+    void on_output(const timebubble::OutputHeader& header, std::string_view payload);
+    void on_admitted(const timebubble::OutputHeader& header, std::string_view payload);
+    void on_domain_changed();
+    void drain();
+    void feed();
+    void propose();
+    void propose_batch(uint64_t calls);
+    void route(ClientConnection* client);
+    void route_waiting();
+    void send_queries();
+    void housekeep();
+    uint64_t under_way() const;
+    bool may_propose() const;
+    void track_connections(std::string_view batch);
+    const char* server_state() const;
+
+    event_base* base_;
+    const Config& config_;
+    Events events_;
+    uint64_t settings_hash_;
+    DomainRunner domain_;
+    OutputLog log_;
+    Batcher batcher_;
+    Bubbles bubbles_;
+    ClientPool pool_;
+    Sessions sessions_;
+    Relay relay_;
+    Listeners listeners_;
+    Sequencer sequencer_;
+    std::unique_ptr<NativeBackend> native_;
+
+    struct Pending {
+        uint64_t index;
+        std::shared_ptr<const std::string> batch;
+    };
+    std::deque<Pending> pending_;  ///< decided, no room in the ring yet
+    bool delivery_paused_ = true;
+    std::set<uint64_t> open_connections_;  ///< by the decided sequence and the domain's closes
+    std::set<uint32_t> peers_up_;
+    std::deque<ClientConnection*> waiting_;  ///< no primary to serve them yet
+    AdmissionHistory history_;
+    DivergenceCheck divergence_;
+    std::set<uint32_t> settings_differ_;
+    event* housekeeping_ = nullptr;
+    event* flush_timer_ = nullptr;
+    bool flush_armed_ = false;
+    bool more_output_ = false;
+    bool stopping_ = false;
+    bool server_ended_ = false;
+    uint64_t output_records_ = 0;
+    uint64_t batches_proposed_ = 0;
+    uint64_t calls_proposed_ = 0;
+    uint64_t last_query_ns_ = 0;
+    uint64_t last_step_down_ns_ = 0;
+    std::string server_message_;
+};
+
+}  // namespace crane::proxy
