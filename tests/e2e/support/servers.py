@@ -12,7 +12,7 @@ import shutil
 from .paths import PROGRAMS, PYTHON, work_dir
 
 SITE_TIME = 1_700_000_000  # modification time of every file that is served
-COMPUTE_MS = 5
+COMPUTE_UNITS = 5  # of about a millisecond
 
 LUA_PAGE = """\
 -- Computes for some milliseconds, then answers with a digest of what it computed and of the request.
@@ -20,7 +20,7 @@ function handle(r)
     r.content_type = "text/plain"
     local query = tonumber(r.args) or %d
     local state, sum = 12345, 0
-    for i = 1, query * 20000 do
+    for i = 1, query * 36000 do
         state = (state * 1103515245 + 12345) %% 2147483648
         sum = (sum + state) %% 1000000007
     end
@@ -97,7 +97,7 @@ class Apache(Server):
     def prepare(self):
         shutil.copytree("/etc/apache2", self.site / "conf", symlinks=False)
         make_pages(self.site / "www")
-        write(self.site / "www" / "compute.lua", LUA_PAGE % COMPUTE_MS)
+        write(self.site / "www" / "compute.lua", LUA_PAGE % COMPUTE_UNITS)
         for folder, mode in (("www/dav", 0o777), ("lock", 0o777), ("run", 0o755), ("log", 0o755)):
             (self.site / folder).mkdir(parents=True)
             (self.site / folder).chmod(mode)

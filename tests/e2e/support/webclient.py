@@ -144,7 +144,7 @@ class _Sink:
 
 
 def build_request(method, path, body=None, headers=(), chunked=False):
-    lines = [f"{method} {path} HTTP/1.1", "Host: crane.test", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: crane.test:8000", *headers]
     if body is None:
         return "\r\n".join(lines + ["", ""]).encode()
     if not chunked:
