@@ -85,10 +85,10 @@ class ApacheWriter(Writer):
 class Failover(CraneTest):
     timeout_s = 240
 
-    def check(self, server, writer, kill):
+    def check(self, server, writer, kill, options=("--no-restart",)):
         self.needs_replicas()
         warm_s, after_s = (1.5, 4.0) if Settings.quick else (3.0, 6.0)
-        with self.crane(server) as cluster:
+        with self.crane(server, options=options) as cluster:
             addresses = [cluster.address(n) for n in range(1, cluster.replicas + 1)]
             stop = threading.Event()
             writers = [writer(addresses, number, stop) for number in range(CLIENTS)]
@@ -129,6 +129,9 @@ class Failover(CraneTest):
 
     def test_craned_of_primary_apache(self):
         self.check(Apache, ApacheWriter, lambda cluster, old: cluster.kill_craned(old))
+
+    def test_craned_that_is_started_again(self):
+        self.check(Redis, RedisWriter, lambda cluster, old: cluster.kill_craned(old), options=())
 
     def test_server_of_primary_redis(self):
         self.check(Redis, RedisWriter, lambda cluster, old: cluster.kill_server(old))
