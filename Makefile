@@ -98,10 +98,10 @@ programs: $(TEST_PROGRAMS) $(LOADS)
 $(BUILD)/programs/static_server: TEST_CC += -static
 $(BUILD)/programs/%: tests/programs/%.c tests/programs/serve.h
 	@mkdir -p $(@D)
-	$(TEST_CC) -o $@ $<
+	$(TEST_CC) -o $@ $< -lm
 $(BUILD)/load/%: eval/load/%.c
 	@mkdir -p $(@D)
-	$(TEST_CC) -o $@ $<
+	$(TEST_CC) -o $@ $< -lm
 
 dependencies:
 	scripts/install_deps.sh --test
