@@ -37,7 +37,7 @@ BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
 UNIT_SRCS := $(wildcard tests/unit/*.cpp)
 UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS))
 
-.PHONY: all shim help clean format unit
+.PHONY: all shim help clean format unit unit-py deps demo install uninstall
 all: $(BINS) shim
 shim: $(BUILD)/lib/libcrane.so
 
@@ -64,16 +64,51 @@ $(BUILD)/lib/libcrane.so: $(SHIM_OBJS) interpose/exports.map
 define program_rule
 $(BUILD)/bin/$(subst _,-,$(notdir $(1))): $(BUILD)/obj/$(1)_main.o $(LIBS)
 	@mkdir -p $$(@D)
-	$(CXX) $(LDFLAGS) -o $$@ $$< $(LINKLIBS) $(SYSLIBS)
+	$(CXX) $$(LDFLAGS) -o $$@ $$< $$(LINKLIBS) $$(SYSLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
+# pid 1 of every container depends on nothing that the container may hold.
+$(BUILD)/bin/crane-init: LINKLIBS := $(BUILD)/lib/libcheckpoint.a
+$(BUILD)/bin/crane-init: SYSLIBS  :=
+$(BUILD)/bin/crane-init: LDFLAGS  += $(if $(SAN),,-static)
 
 $(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS)
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(UNIT_OBJS) $(LINKLIBS) $(BUILD)/lib/libdmt_scheduler.a $(SYSLIBS)
 
-unit: $(BUILD)/bin/unit
+unit: $(BUILD)/bin/unit $(if $(wildcard checkpoint/crane_init_main.cpp),$(BUILD)/bin/crane-init)
 	$(BUILD)/bin/unit
+
+unit-py:
+	/usr/bin/python3 -B -m unittest discover -s tests/unit_py
+
+deps:
+	@scripts/install_deps.sh $(if $(TEST),--test)
+
+demo:
+	@scripts/demo.sh
+
+# --- installing -------------------------------------------------------------------------------------
+# Programs find each other below PREFIX/lib/crane by their own location; bin holds links to them.
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+ROOTLIB   = $(DESTDIR)$(PREFIX)/lib/crane
+MANPAGES := $(wildcard docs/man/*.1 docs/man/*.8)
+COMMANDS := crane crane-run
+
+install: all
+	install -d $(ROOTLIB)/bin $(ROOTLIB)/crane_launch $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(filter-out %/unit,$(BINS)) $(ROOTLIB)/bin/
+	install -m 644 $(BUILD)/lib/libcrane.so VERSION $(ROOTLIB)/
+	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh $(ROOTLIB)/
+	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
+	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
+	$(foreach m,$(MANPAGES),install -D -m 644 $(m) $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m));)
+
+uninstall:
+	rm -rf $(ROOTLIB)
+	rm -f $(foreach c,$(COMMANDS),$(DESTDIR)$(PREFIX)/bin/$(c))
+	rm -f $(foreach m,$(MANPAGES),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m)))
 
 help:
 	@echo "make            build everything into $(BUILD)/"
@@ -84,6 +119,9 @@ help:
 	@echo "make soak       the tests that depend on chance, with new seeds; ROUNDS=5"
 	@echo "make bench      the evaluation: native against Crane, side by side; BENCH=--quick"
 	@echo "make lint       formatting and style"
+	@echo "make deps       install what building and running needs (TEST=1: what the tests need, too)"
+	@echo "make unit-py    tests of the launcher scripts"
+	@echo "make install    into PREFIX (default /usr/local), below DESTDIR; make uninstall undoes it"
 	@echo "make format     clang-format over the tree"
 	@echo "make clean      remove $(BUILD)/"
 
@@ -93,7 +131,7 @@ LOADS         := $(patsubst eval/load/%.c,$(BUILD)/load/%,$(wildcard eval/load/*
 TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
 RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
 
-.PHONY: programs dependencies test e2e soak bench lint
+.PHONY: programs test e2e soak bench lint
 programs: $(TEST_PROGRAMS) $(LOADS)
 $(BUILD)/programs/static_server: TEST_CC += -static
 $(BUILD)/programs/%: tests/programs/%.c tests/programs/serve.h
@@ -103,11 +141,9 @@ $(BUILD)/load/%: eval/load/%.c
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -lm
 
-dependencies:
-	scripts/install_deps.sh --test
-
 # Dependencies come first, then the build in a make of its own, which sees what was installed.
-test: dependencies
+test:
+	scripts/install_deps.sh --test
 	$(MAKE) all $(BUILD)/bin/unit programs
 	$(RUN_TESTS) --unit $(BUILD)/bin/unit $(TESTS)
 

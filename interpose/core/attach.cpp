@@ -12,6 +12,7 @@
 #include "interpose/core/fds.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/threads.hpp"
 
 namespace crane::interpose {
 
@@ -204,6 +205,7 @@ void attach(char** environment) {
     } else {
         after_exec();
     }
+    register_main_thread();
     install_fault_handlers();
     on_exit(at_process_exit, nullptr);
     // Takes in the first batch, or what came while this program was being loaded.

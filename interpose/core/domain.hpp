@@ -27,6 +27,7 @@ constexpr size_t kChunkBytes = 16384;
 constexpr size_t kMaxChunks = 16384;
 constexpr size_t kConnectionBuckets = 8192;
 constexpr size_t kMaxTimers = 256;
+constexpr size_t kMaxPassed = 256;
 constexpr int kSignals = 65;
 
 // --- descriptors
@@ -66,7 +67,7 @@ struct Process {
     ProcessState state;
     uint32_t parent;  ///< index, kNone: none in the domain
     int32_t pid;
-    int32_t group;
+    uint32_t death_expected;  ///< killed by another process of the domain
     uint32_t main_slot;
     uint32_t is_main;
     uint32_t attention;   ///< some signal is pending for the process or one of its threads
@@ -196,6 +197,8 @@ struct DomainState {
     uint32_t listener_count;
     uint32_t connections[kConnectionBuckets];
     uint32_t reuse_turn;
+    uint32_t passed_first, passed_count;
+    FdEntry passed[kMaxPassed];  ///< descriptors under way between processes
 
     dmt::State scheduler;
     ThreadExtra threads[dmt::kMaxThreads];

@@ -33,6 +33,10 @@ void add_reference(const FdEntry& entry);
 /// A new descriptor number, lowest free, that stands for a virtual object. -1 with errno as dup has it.
 int new_placeholder(bool close_on_exec);
 
+/// SCM_RIGHTS: descriptors go to another process of the domain with their meaning.
+void note_sent_descriptors(const msghdr* message);
+void note_received_descriptors(msghdr* message);
+
 /// Threads that wait for a kernel stream look again: something was done to a stream.
 void stream_event(const FdEntry& entry);
 inline uint64_t stream_bit(const FdEntry& entry) {

@@ -36,6 +36,7 @@ void kill_process(uint32_t index, int signal) {
     Process& p = domain().processes[index];
     const int pid = p.pid;
     const long pidfd = raw(SYS_pidfd_open, pid, 0);
+    p.death_expected = 1;
     raw(SYS_kill, pid, SIGKILL);
     if (pidfd >= 0) {
         // Dead means its descriptors are closed: only then may the schedule go on.
@@ -190,7 +191,24 @@ void on_fault(int signal) {
 
 }  // namespace
 
+/// A child that dies without having left the schedule was killed from outside: what it was in the midst of is
+/// lost.
+void on_child(int, siginfo_t* info, void*) {
+    if (info->si_code != CLD_KILLED && info->si_code != CLD_DUMPED) return;
+    const uint32_t index = find_process(info->si_pid);
+    if (index == kNone) return;
+    const Process& p = domain().processes[index];
+    if (p.state == ProcessState::kLive && !p.death_expected) {
+        refuse_domain("a process of the server was killed from outside the domain");
+    }
+}
+
 void install_fault_handlers() {
+    real.signal(SIGPIPE, SIG_IGN);
+    struct sigaction child {};
+    child.sa_sigaction = on_child;
+    child.sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP;
+    real.sigaction(SIGCHLD, &child, nullptr);
     for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
         struct sigaction action {};
         action.sa_handler = on_fault;

@@ -1,0 +1,68 @@
+#include "checkpoint/domain_file.hpp"
+
+#include <cstdlib>
+
+namespace crane::checkpoint {
+namespace {
+
+void put(std::string* text, const char* name, const std::string& value) {
+    *text += name;
+    *text += '=';
+    *text += value;
+    *text += '\0';
+}
+
+}  // namespace
+
+std::string encode(const DomainFile& domain) {
+    std::string text;
+    for (const std::string& word : domain.argv) put(&text, "argv", word);
+    for (const std::string& entry : domain.environment) put(&text, "env", entry);
+    put(&text, "cwd", domain.cwd);
+    put(&text, "stdout", domain.stdout_path);
+    put(&text, "stderr", domain.stderr_path);
+    put(&text, "exit_status", domain.exit_status_path);
+    put(&text, "contained", domain.contained ? "1" : "0");
+    put(&text, "loopback_up", domain.loopback_up ? "1" : "0");
+    if (domain.cpu) put(&text, "cpu", std::to_string(*domain.cpu));
+    put(&text, "end", "");  // a file cut short is not a domain
+    return text;
+}
+
+std::optional<DomainFile> decode_domain_file(const std::string& text) {
+    DomainFile domain;
+    size_t at = 0;
+    while (at < text.size()) {
+        const size_t end = text.find('\0', at);
+        const size_t equals = text.find('=', at);
+        if (end == std::string::npos || equals == std::string::npos || equals > end) return std::nullopt;
+        const std::string name = text.substr(at, equals - at);
+        const std::string value = text.substr(equals + 1, end - equals - 1);
+        at = end + 1;
+        if (name == "argv")
+            domain.argv.push_back(value);
+        else if (name == "env")
+            domain.environment.push_back(value);
+        else if (name == "cwd")
+            domain.cwd = value;
+        else if (name == "stdout")
+            domain.stdout_path = value;
+        else if (name == "stderr")
+            domain.stderr_path = value;
+        else if (name == "exit_status")
+            domain.exit_status_path = value;
+        else if (name == "contained")
+            domain.contained = value == "1";
+        else if (name == "loopback_up")
+            domain.loopback_up = value == "1";
+        else if (name == "cpu")
+            domain.cpu = static_cast<unsigned>(std::strtoul(value.c_str(), nullptr, 10));
+        else if (name == "end")
+            return domain.argv.empty() ? std::nullopt : std::optional(domain);
+        else
+            return std::nullopt;
+    }
+    return std::nullopt;
+}
+
+}  // namespace crane::checkpoint

@@ -1,0 +1,25 @@
+// What craned tells crane-init about the domain to start: a file of NUL-terminated NAME=value records,
+// since it must hold any argument or environment byte and be read by a static program.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace crane::checkpoint {
+
+struct DomainFile {
+    std::vector<std::string> argv;
+    std::vector<std::string> environment;  // complete: crane-init adds nothing
+    std::string cwd;
+    std::string stdout_path, stderr_path, exit_status_path;  // as the domain sees them
+    bool contained = false;                                  // crane-init is pid 1 of a container
+    bool loopback_up = false;                                // the network is the domain's own
+    std::optional<unsigned> cpu;
+};
+
+std::string encode(const DomainFile& domain);
+// Nothing when the text was not written by encode().
+std::optional<DomainFile> decode_domain_file(const std::string& text);
+
+}  // namespace crane::checkpoint

@@ -1,0 +1,259 @@
+#include "checkpoint/domain_host.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+#include "checkpoint/domain_launch.hpp"
+#include "checkpoint/processes.hpp"
+
+namespace crane::checkpoint {
+namespace {
+
+constexpr int kStartTimeoutMs = 15000;
+constexpr int kKillTimeoutMs = 3000;
+constexpr size_t kMaxMessage = 4096;
+
+struct Message {
+    std::string text;
+    pid_t sender = 0;  // as this process' pid namespace numbers it
+};
+
+// One record from crane-init; nothing when the other side is closed.
+std::optional<Message> receive(int fd) {
+    char text[kMaxMessage];
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];
+    iovec part{text, sizeof text};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    const ssize_t got = ::recvmsg(fd, &header, MSG_CMSG_CLOEXEC);
+    if (got <= 0) return std::nullopt;
+    Message message{std::string(text, static_cast<size_t>(got)), 0};
+    for (cmsghdr* item = CMSG_FIRSTHDR(&header); item != nullptr; item = CMSG_NXTHDR(&header, item)) {
+        if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_CREDENTIALS) continue;
+        ucred sender;
+        std::memcpy(&sender, CMSG_DATA(item), sizeof sender);
+        message.sender = sender.pid;
+    }
+    return message;
+}
+
+// Between fork and exec: only async-signal-safe calls, for craned has threads.
+[[noreturn]] void become_monitor(char* const* argv, pid_t craned, int log_fd, int notify_fd, bool contained) {
+    ::setsid();  // a Ctrl-C at the operator's terminal is for crane-run
+    // Without a container crane-init must outlive craned by a moment, to end what is below it.
+    if (contained) ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (::getppid() != craned) ::_exit(126);  // died before the line above
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    for (const int number : {SIGPIPE, SIGCHLD, SIGTERM, SIGINT, SIGHUP}) ::signal(number, SIG_DFL);
+    ::dup2(log_fd, 0);
+    ::dup2(log_fd, 1);
+    ::dup2(log_fd, 2);
+    // Nothing of craned's (its sockets, its database) may live on in the domain.
+    ::dup2(notify_fd, 3);
+    ::close_range(4, ~0U, 0);
+    ::execv(argv[0], argv);
+    ::_exit(127);
+}
+
+std::string last_lines(const std::string& path, size_t count) {
+    std::vector<std::string> lines;
+    std::istringstream text(read_text_file(path));
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    std::string tail;
+    for (size_t i = lines.size() > count ? lines.size() - count : 0; i < lines.size(); ++i)
+        tail += "\n  " + lines[i];
+    return tail;
+}
+
+ExitReport read_exit_report(const std::string& path) {
+    ExitReport report;
+    const auto json = nlohmann::json::parse(read_text_file(path), nullptr, false);
+    if (!json.is_object()) {
+        report.text = "killed from outside; the server left no exit status";
+        return report;
+    }
+    report.known = true;
+    report.signaled = json.value("signaled", false);
+    report.code = json.value("code", 0);
+    report.signal = json.value("signal", 0);
+    report.text = json.value("text", std::string());
+    return report;
+}
+
+}  // namespace
+
+// What exists only while a domain runs. Its descriptors are closed with it.
+struct DomainHost::Running {
+    pid_t monitor = 0;  // this process' child: lxc-start, or crane-init itself without a container
+    int monitor_pidfd = -1;
+    pid_t init = 0;
+    int init_pidfd = -1;
+    int notify_fd = -1;  // its closing tells crane-init to end the domain
+
+    ~Running() {
+        for (const int fd : {monitor_pidfd, init_pidfd, notify_fd})
+            if (fd >= 0) ::close(fd);
+        if (monitor > 0) ::waitpid(monitor, nullptr, WNOHANG);
+    }
+    void signal_monitor(int number) const {
+        if (monitor_pidfd >= 0) ::syscall(SYS_pidfd_send_signal, monitor_pidfd, number, nullptr, 0);
+    }
+    bool signal_init(int number) const {
+        return init_pidfd >= 0 && ::syscall(SYS_pidfd_send_signal, init_pidfd, number, nullptr, 0) == 0;
+    }
+    void spawn(const std::vector<std::string>& command, const std::string& log_path, bool contained);
+    std::string wait_for_start();
+};
+
+void DomainHost::Running::spawn(const std::vector<std::string>& command, const std::string& log_path,
+                                bool contained) {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+        throw std::runtime_error(std::string("socketpair: ") + std::strerror(errno));
+    notify_fd = pair[0];
+    const int on = 1;
+    ::setsockopt(notify_fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+    const int log_fd = ::open(log_path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    std::vector<char*> argv;
+    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+    char notify_number[] = "3";
+    argv.push_back(notify_number);
+    argv.push_back(nullptr);
+    const pid_t craned = ::getpid();
+    monitor = ::fork();
+    const int error = errno;
+    // The duplicate keeps log and socket clear of the numbers that become_monitor fills.
+    if (monitor == 0)
+        become_monitor(argv.data(), craned, ::fcntl(log_fd, F_DUPFD, 10), ::fcntl(pair[1], F_DUPFD, 10),
+                       contained);
+    ::close(pair[1]);
+    if (log_fd >= 0) ::close(log_fd);
+    if (monitor < 0) throw std::runtime_error(std::string("fork: ") + std::strerror(error));
+    monitor_pidfd = open_pidfd(monitor);
+}
+
+// "" when the server has been executed, else what went wrong.
+std::string DomainHost::Running::wait_for_start() {
+    using Clock = std::chrono::steady_clock;
+    const auto deadline = Clock::now() + std::chrono::milliseconds(kStartTimeoutMs);
+    for (;;) {
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+        if (left <= 0) return "it did not start within " + std::to_string(kStartTimeoutMs / 1000) + " s";
+        pollfd wait{notify_fd, POLLIN, 0};
+        const int ready = ::poll(&wait, 1, static_cast<int>(left));
+        if (ready <= 0) continue;
+        const std::optional<Message> message = receive(notify_fd);
+        if (!message) return "the container could not be started";
+        if (message->text.compare(0, 7, "error: ") == 0) return message->text.substr(7);
+        if (message->text.compare(0, 7, "started") != 0) continue;
+        init = message->sender;
+        init_pidfd = open_pidfd(init);
+        return {};
+    }
+}
+
+DomainHost::DomainHost(DomainSpec spec) : spec_(std::move(spec)) {}
+
+DomainHost::~DomainHost() {
+    kill_all();
+}
+
+void DomainHost::clean(const DomainSpec& spec) {
+    remove_leftovers(spec);
+    std::error_code ignored;
+    std::filesystem::remove_all(DomainPaths(spec.state_dir).container, ignored);
+}
+
+void DomainHost::start() {
+    if (running_ != nullptr) {
+        if (!wait_for_end(running_->monitor_pidfd, 0))
+            throw std::runtime_error("the domain " + spec_.name + " runs already");
+        kill_all();
+    }
+    last_exit_.reset();
+    check_spec(spec_);
+    const DomainPaths paths(spec_.state_dir);
+    const std::vector<std::string> command = prepare_launch(spec_);
+    running_ = new Running;
+    std::string error;
+    try {
+        running_->spawn(command, paths.lxc_log, spec_.isolation == Isolation::lxc);
+        error = running_->wait_for_start();
+    } catch (const std::exception& problem) {
+        error = problem.what();
+    }
+    if (error.empty()) return;
+    kill_all();
+    last_exit_.reset();
+    std::string text = "the server " + spec_.argv[0] + " was not started: " + error;
+    if (spec_.isolation == Isolation::lxc) text += last_lines(paths.lxc_log, 5);
+    throw std::runtime_error(text);
+}
+
+pid_t DomainHost::init_pid() const {
+    return running_ != nullptr ? running_->init : 0;
+}
+
+int DomainHost::exit_fd() const {
+    return running_ != nullptr ? running_->monitor_pidfd : -1;
+}
+
+bool DomainHost::terminate() {
+    return running_ != nullptr && running_->signal_init(SIGTERM);
+}
+
+bool DomainHost::kill_all() {
+    if (running_ == nullptr) return true;
+    const bool contained = spec_.isolation == Isolation::lxc;
+    if (contained) {
+        running_->signal_init(SIGKILL);  // takes the whole pid namespace with it
+        if (running_->init_pidfd < 0) running_->signal_monitor(SIGKILL);
+    } else {
+        ::shutdown(running_->notify_fd, SHUT_RDWR);  // crane-init alone can end them all without a race
+    }
+    bool gone = wait_for_end(running_->monitor_pidfd, kKillTimeoutMs);
+    if (!gone) {
+        std::vector<pid_t> pids = descendants_of(running_->monitor);
+        pids.push_back(running_->monitor);
+        gone = kill_processes(pids, kKillTimeoutMs);
+    }
+    if (gone) {
+        last_exit_ = read_exit_report(DomainPaths(spec_.state_dir).exit_status);
+        if (contained) remove_cgroups(spec_.name);
+        delete running_;
+        running_ = nullptr;
+    }
+    return gone;
+}
+
+std::optional<ExitReport> DomainHost::poll_exit() {
+    if (running_ != nullptr && wait_for_end(running_->monitor_pidfd, 0)) kill_all();
+    return running_ == nullptr ? last_exit_ : std::nullopt;
+}
+
+std::string DomainHost::shared_dir_inside() const {
+    return spec_.isolation == Isolation::lxc ? std::string(kSharedInside)
+                                             : DomainPaths(spec_.state_dir).shared;
+}
+
+}  // namespace crane::checkpoint

@@ -1,0 +1,91 @@
+// checkpoint/: the domain as a thing that is started, stopped and (with CRIU, beside this file) saved.
+//
+// DomainHost starts one server domain under crane-init, in an LXC container or without one, and is the
+// only part that knows how to take it down again. The rules it keeps:
+//   - the file system starts fresh: what an earlier run wrote is gone, the log brings it back;
+//   - no domain outlives its craned: kill -9 of the craned ends crane-init, and with it the container;
+//   - pids are deterministic: crane-init is 1 and the server 2, nothing else runs in the namespace;
+//   - kill_all() and clean() take bounded time, may be repeated, and leave no process, mount or cgroup.
+// Not thread-safe; start() must be called by a thread that lives as long as the domain (the kernel ties
+// parent-death signals to the thread that forked).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace crane::checkpoint {
+
+enum class Isolation { lxc, none };
+
+struct DomainSpec {
+    using Isolation = crane::checkpoint::Isolation;
+
+    std::string name;       // unique container name: crane-<cluster id prefix>-<replica>
+    std::string state_dir;  // STATE/rN, absolute; STATE/rN/shared appears as /run/crane in the domain
+    std::vector<std::string> argv;
+    std::string cwd;
+    std::vector<std::string> environment;  // NAME=value; start() adds LD_PRELOAD and CRANE_*
+    std::string shim_path;                 // host path of libcrane.so; copied into shared/
+    std::string init_path;                 // host path of crane-init; copied into shared/
+    Isolation isolation = Isolation::lxc;
+    std::string hostname = "crane";
+    bool schedule = true;               // false: the server runs natively, without the shim and its checks
+    bool host_network = false;          // false: a network of its own with loopback alone
+    std::optional<uint32_t> first_cpu;  // when set, the domain is started on this CPU alone
+};
+
+struct ExitReport {
+    bool known = false;     // false: no status was left (the container was killed from outside)
+    bool signaled = false;  // ended by `signal`, else by exit(`code`)
+    int code = 0;
+    int signal = 0;
+    std::string text;  // for people: "exited with status 1", "killed by signal 9 (SIGKILL)…"
+};
+
+class DomainHost {
+  public:
+    explicit DomainHost(DomainSpec spec);
+    ~DomainHost();  // kills the domain if it still runs
+    DomainHost(const DomainHost&) = delete;
+    DomainHost& operator=(const DomainHost&) = delete;
+
+    // Removes by id whatever an earlier run left: processes, container, mounts, cgroups, file-system changes.
+    static void clean(const DomainSpec& spec);
+
+    // Starts the domain on a fresh file system; returns when crane-init has started the server (exec
+    // succeeded). Throws std::runtime_error with what happened and what to do. May be called again after
+    // the domain has gone.
+    void start();
+
+    // Host pid of crane-init; 0 when the domain does not run.
+    pid_t init_pid() const;
+
+    // SIGKILLs everything in the domain and waits for it to be gone. True when nothing is left.
+    bool kill_all();
+
+    // How the server ended, once everything in the domain is gone; before that nothing.
+    std::optional<ExitReport> poll_exit();
+
+    // A pidfd that becomes readable when the domain is gone (then call poll_exit()); -1 when not running.
+    int exit_fd() const;
+
+    // SIGTERM to the server, through crane-init: a polite stop. False when the domain does not run.
+    bool terminate();
+
+    const DomainSpec& spec() const { return spec_; }
+
+    // Where STATE/rN/shared is inside the domain: /run/crane, or the host path without a container.
+    std::string shared_dir_inside() const;
+
+  private:
+    struct Running;
+    DomainSpec spec_;
+    Running* running_ = nullptr;  // owned; null when no domain runs
+    std::optional<ExitReport> last_exit_;
+};
+
+}  // namespace crane::checkpoint

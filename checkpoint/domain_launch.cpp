@@ -1,0 +1,254 @@
+#include "checkpoint/domain_launch.hpp"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include "checkpoint/container_config.hpp"
+#include "checkpoint/domain_file.hpp"
+#include "checkpoint/fresh_root.hpp"
+#include "checkpoint/mounts.hpp"
+#include "checkpoint/processes.hpp"
+#include "checkpoint/program_check.hpp"
+
+namespace fs = std::filesystem;
+
+namespace crane::checkpoint {
+namespace {
+
+constexpr int kKillTimeoutMs = 3000;
+constexpr long kOverlayMagic = 0x794c7630, kNfsMagic = 0x6969, kFuseMagic = 0x65735546;
+constexpr char kPlainPathCharacters[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-@";
+
+void write_file(const std::string& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.close();
+    if (!file) throw std::runtime_error("writing " + path + ": " + std::strerror(errno));
+}
+
+void ensure_file(const std::string& path, bool truncate) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (truncate ? O_TRUNC : 0), 0644);
+    if (fd < 0) throw std::runtime_error("creating " + path + ": " + std::strerror(errno));
+    ::close(fd);
+}
+
+// A fresh copy under a new inode: a process that still maps the old file keeps it.
+void copy_program(const std::string& from, const std::string& to) {
+    std::error_code error;
+    fs::copy_file(from, to + ".new", fs::copy_options::overwrite_existing, error);
+    if (!error) fs::permissions(to + ".new", fs::perms(0755), error);
+    if (!error) fs::rename(to + ".new", to, error);
+    if (error) throw std::runtime_error("copying " + from + " to " + to + ": " + error.message());
+}
+
+bool starts_empty(const std::string& path) {
+    return is_below(path, "/tmp") || is_below(path, "/run");
+}
+
+void check_visible(const DomainSpec& spec, const std::string& program) {
+    const std::string advice =
+        ", but /tmp and /run start empty in the container: put it elsewhere, or use --isolation none";
+    if (starts_empty(program)) throw std::runtime_error("the program " + program + " is there" + advice);
+    if (starts_empty(spec.cwd)) throw std::runtime_error("the working directory is " + spec.cwd + advice);
+    for (const std::string& word : spec.argv) {
+        const size_t path = word.find("/tmp/");
+        if (path != std::string::npos && fs::exists(word.substr(path)))
+            spdlog::warn("the server's argument {} names a file in /tmp, which starts empty in the container",
+                         word);
+    }
+}
+
+void check_container_host(const DomainSpec& spec) {
+    if (::geteuid() != 0)
+        throw std::runtime_error("a container needs root: run as root, or with --isolation none");
+    if (::access("/usr/bin/lxc-start", X_OK) != 0)
+        throw std::runtime_error(
+            "lxc-start is not installed: run scripts/install_deps.sh (apt-get install lxc)");
+    if (spec.state_dir.find_first_not_of(kPlainPathCharacters) != std::string::npos)
+        throw std::runtime_error("the state directory " + spec.state_dir +
+                                 " may hold only letters, digits and /._+-@ in its path");
+    struct statfs info {};
+    if (::statfs(spec.state_dir.c_str(), &info) == 0 &&
+        (info.f_type == kOverlayMagic || info.f_type == kNfsMagic || info.f_type == kFuseMagic))
+        throw std::runtime_error(
+            "the state directory " + spec.state_dir +
+            " is on overlayfs, NFS or FUSE, which cannot hold a container's changes: give one "
+            "on ext4, xfs, btrfs or tmpfs with --state-dir");
+}
+
+// The cluster's folder when crane-run made it, since a replica has no business in another's files.
+std::vector<std::string> hidden_folders(const std::string& state_dir) {
+    const std::string cluster = fs::path(state_dir).parent_path().string();
+    return {fs::exists(cluster + "/run.json") ? cluster : state_dir};
+}
+
+std::vector<std::string> environment_for(const DomainSpec& spec, const std::string& shared) {
+    std::vector<std::string> environment;
+    std::string preload = shared + "/libcrane.so";
+    for (const std::string& entry : spec.environment) {
+        if (spec.schedule && entry.compare(0, 11, "LD_PRELOAD=") == 0)
+            preload += ":" + entry.substr(11);
+        else
+            environment.push_back(entry);
+    }
+    if (spec.schedule) environment.push_back("LD_PRELOAD=" + preload);
+    environment.push_back("CRANE_TRANSPORT=" + shared + "/transport");
+    environment.push_back("CRANE_DOORBELL=" + shared + "/doorbell");
+    return environment;
+}
+
+DomainFile domain_file_for(const DomainSpec& spec, const DomainPaths& paths) {
+    const bool contained = spec.isolation == Isolation::lxc;
+    const std::string init_dir = kInitInside;
+    DomainFile domain;
+    domain.argv = spec.argv;
+    domain.environment = environment_for(spec, contained ? kSharedInside : paths.shared);
+    domain.cwd = spec.cwd;
+    domain.stdout_path = contained ? init_dir + "/stdout" : paths.stdout_file;
+    domain.stderr_path = contained ? init_dir + "/stderr" : paths.stderr_file;
+    domain.exit_status_path = contained ? init_dir + "/exit-status" : paths.exit_status;
+    domain.contained = contained;
+    domain.loopback_up = contained && !spec.host_network;
+    if (spec.first_cpu) domain.cpu = *spec.first_cpu;
+    return domain;
+}
+
+bool apparmor_enabled() {
+    const std::string text = read_text_file("/sys/module/apparmor/parameters/enabled");
+    return !text.empty() && text[0] == 'Y';
+}
+
+std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainPaths& paths) {
+    ContainerPlan plan;
+    plan.hostname = spec.hostname;
+    plan.layers = make_fresh_layers(paths.container, hidden_folders(spec.state_dir));
+    plan.host_network = spec.host_network;
+    plan.apparmor = apparmor_enabled();
+    const std::string init_dir = kInitInside;
+    plan.binds = {{paths.shared, kSharedInside},
+                  {paths.stdout_file, init_dir + "/stdout"},
+                  {paths.stderr_file, init_dir + "/stderr"},
+                  {paths.exit_status, init_dir + "/exit-status"}};
+    const std::string upper_init_dir = plan.layers.front().upper + kInitInside;
+    for (const char* name : {"/stdout", "/stderr", "/exit-status"}) ensure_file(upper_init_dir + name, true);
+    copy_program(spec.init_path, upper_init_dir + "/crane-init");
+    write_file(upper_init_dir + "/domain", encode(domain_file_for(spec, paths)));
+    fs::create_directories(paths.lxc_dir);
+    write_file(paths.lxc_config, container_config(plan));
+    return {
+        "/usr/bin/lxc-start", "-F", "-n",          spec.name, "-P",   paths.lxc_dir, "-f",
+        paths.lxc_config,     "-o", paths.lxc_log, "-l",      "WARN", "--",          init_dir + "/crane-init",
+        init_dir + "/domain"};
+}
+
+}  // namespace
+
+DomainPaths::DomainPaths(const std::string& state_dir)
+    : shared(state_dir + "/shared"),
+      container(state_dir + "/container"),
+      stdout_file(state_dir + "/stdout"),
+      stderr_file(state_dir + "/stderr"),
+      exit_status(state_dir + "/exit-status"),
+      lxc_dir(container + "/lxc"),
+      lxc_config(container + "/config"),
+      lxc_log(container + "/lxc.log"),
+      domain_file(container + "/domain") {}
+
+void check_spec(const DomainSpec& spec) {
+    if (spec.argv.empty()) throw std::runtime_error("no server command was given");
+    if (spec.state_dir.empty() || spec.state_dir[0] != '/')
+        throw std::runtime_error("the state directory must be an absolute path: " + spec.state_dir);
+    if (spec.name.empty() || spec.name.find_first_not_of(kPlainPathCharacters + 0) != std::string::npos ||
+        spec.name.find('/') != std::string::npos)
+        throw std::runtime_error("not a usable container name: " + spec.name);
+    if (::access(spec.init_path.c_str(), X_OK) != 0)
+        throw std::runtime_error("crane-init is not at " + spec.init_path + ": run make, or reinstall Crane");
+    if (spec.schedule && ::access(spec.shim_path.c_str(), R_OK) != 0)
+        throw std::runtime_error("libcrane.so is not at " + spec.shim_path +
+                                 ": run make, or reinstall Crane");
+    if (!fs::is_directory(spec.cwd))
+        throw std::runtime_error("the working directory " + spec.cwd + " does not exist");
+    const ProgramCheck check = check_program(spec.argv[0], spec.cwd, spec.environment);
+    if (!check.ok && (spec.schedule || check.path.empty())) throw std::runtime_error(check.message);
+    if (spec.isolation == Isolation::lxc) {
+        check_visible(spec, check.path);
+        check_container_host(spec);
+    }
+}
+
+std::vector<std::string> prepare_launch(const DomainSpec& spec) {
+    const DomainPaths paths(spec.state_dir);
+    fs::create_directories(paths.shared);
+    ensure_file(paths.stdout_file, false);
+    ensure_file(paths.stderr_file, false);
+    ensure_file(paths.exit_status, true);
+    if (spec.schedule) copy_program(spec.shim_path, paths.shared + "/libcrane.so");
+    if (spec.isolation == Isolation::lxc) return prepare_container(spec, paths);
+    spdlog::warn(
+        "isolation none: the server shares the host's files, network, pids and /tmp. What one replica writes "
+        "the "
+        "others see, pids differ between replicas, and killing crane-init by hand may leave processes "
+        "behind; "
+        "checkpoints are not possible");
+    fs::create_directories(paths.container);
+    write_file(paths.domain_file, encode(domain_file_for(spec, paths)));
+    return {spec.init_path, paths.domain_file};
+}
+
+void remove_cgroups(const std::string& name) {
+    for (const Mount& mount : read_mounts()) {
+        if (mount.type != "cgroup" && mount.type != "cgroup2") continue;
+        for (const char* kind : {"/lxc.payload.", "/lxc.monitor."}) {
+            const std::string folder = mount.point + kind + name;
+            if (!fs::exists(folder)) continue;
+            std::vector<pid_t> pids;
+            std::ifstream procs(folder + "/cgroup.procs");
+            for (pid_t pid = 0; procs >> pid;)
+                if (pid != ::getpid()) pids.push_back(pid);
+            kill_processes(pids, kKillTimeoutMs);
+            // The kernel counts a process out of its cgroup a moment after its end.
+            for (int attempt = 0; attempt < 50 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++attempt)
+                ::usleep(10000);
+        }
+    }
+}
+
+void remove_leftovers(const DomainSpec& spec) {
+    const DomainPaths paths(spec.state_dir);
+    const std::string marker = "CRANE_TRANSPORT=" + paths.shared + "/transport";
+    const auto is_monitor = [&](const std::vector<std::string>& words) {
+        return words.size() > 5 && words[0].ends_with("lxc-start") && words[3] == spec.name &&
+               words[5] == paths.lxc_dir;
+    };
+    const auto is_init = [&](const std::vector<std::string>& words) {
+        return words.size() == 3 && words[0].ends_with("crane-init") && words[1] == paths.domain_file;
+    };
+    std::vector<pid_t> pids = find_processes([&](pid_t pid) {
+        const std::vector<std::string> words = command_line(pid);
+        if (is_monitor(words) || is_init(words)) return true;
+        const std::string environment = read_text_file("/proc/" + std::to_string(pid) + "/environ");
+        return environment.find(marker) != std::string::npos;
+    });
+    std::vector<pid_t> all;
+    for (const pid_t pid : pids)
+        if (is_monitor(command_line(pid)) || is_init(command_line(pid)))
+            for (const pid_t below : descendants_of(pid)) all.push_back(below);
+    all.insert(all.end(), pids.begin(), pids.end());
+    kill_processes(all, kKillTimeoutMs);
+    remove_cgroups(spec.name);
+    for (const Mount& mount : read_mounts())
+        if (is_below(mount.point, spec.state_dir)) ::umount2(mount.point.c_str(), MNT_DETACH);
+}
+
+}  // namespace crane::checkpoint

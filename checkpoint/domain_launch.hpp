@@ -1,0 +1,33 @@
+// The steps of starting a domain that come before its first process: what is checked, laid out and written.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/domain_host.hpp"
+
+namespace crane::checkpoint {
+
+// The names below STATE/rN, in one place.
+struct DomainPaths {
+    explicit DomainPaths(const std::string& state_dir);
+    std::string shared, container, stdout_file, stderr_file, exit_status;
+    std::string lxc_dir, lxc_config, lxc_log, domain_file;
+};
+
+constexpr char kSharedInside[] = "/run/crane";     // bind of STATE/rN/shared
+constexpr char kInitInside[] = "/run/crane-init";  // crane-init's own files
+
+// Refuses what cannot work, with advice: throws std::runtime_error.
+void check_spec(const DomainSpec& spec);
+
+// Lays out STATE/rN and a fresh file system; returns the command that starts crane-init, to which the number
+// of the notify descriptor is still to be added.
+std::vector<std::string> prepare_launch(const DomainSpec& spec);
+
+// Kills, by what identifies them, the processes that an earlier run of the domain left, and removes its
+// cgroups and mounts.
+void remove_leftovers(const DomainSpec& spec);
+void remove_cgroups(const std::string& name);
+
+}  // namespace crane::checkpoint

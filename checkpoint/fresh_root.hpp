@@ -1,0 +1,35 @@
+// The writable layer of a domain's file system before the server starts: empty, but for what must differ
+// from the host: /run and /tmp begin fresh, and the state directory of the cluster cannot be seen.
+//
+// /run and /tmp are folders of the upper layer marked opaque rather than file systems of their own, so that
+// one snapshot of the upper layer is all of the domain's files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace crane::checkpoint {
+
+struct Layer {
+    std::string point;  // "/" or the mount point that it covers
+    std::string upper, work;
+};
+
+// Wipes `container_dir` and makes the layers for / and every other disk-backed mount.
+// `hidden` are host folders that appear empty in the domain. Throws std::runtime_error.
+std::vector<Layer> make_fresh_layers(const std::string& container_dir,
+                                     const std::vector<std::string>& hidden);
+
+struct RunFolder {
+    std::string path;
+    unsigned mode = 0755;
+    std::string user = "root", group = "root";
+    bool operator==(const RunFolder&) const = default;
+};
+
+// Folders below /run that the configuration of systemd (tmpfiles.d or unit text) would make: a server whose
+// service never ran on this host needs them too.
+std::vector<RunFolder> parse_tmpfiles(const std::string& text);
+std::vector<RunFolder> parse_unit_runtime_folders(const std::string& text);
+
+}  // namespace crane::checkpoint

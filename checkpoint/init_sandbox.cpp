@@ -1,0 +1,120 @@
+#include "checkpoint/init_sandbox.hpp"
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <vector>
+
+namespace crane::checkpoint {
+namespace {
+
+constexpr rlim_t kOpenFiles = 65536;
+constexpr rlim_t kStackBytes = 8ULL << 20;  // the stack limit decides where mmap starts
+
+std::string failed(const char* what) {
+    return std::string(what) + ": " + std::strerror(errno);
+}
+
+std::string set_soft_limit(__rlimit_resource resource, rlim_t wanted, const char* name) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0) return failed(name);
+    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? wanted : std::min(wanted, limit.rlim_max);
+    return ::setrlimit(resource, &limit) == 0 ? std::string() : failed(name);
+}
+
+// io_uring and kernel AIO complete in the kernel's own order; userfaultfd and secret memory cannot be
+// checkpointed. Programs that try them have a fallback for kernels without.
+constexpr unsigned kRefused[] = {SYS_io_setup,
+                                 SYS_io_destroy,
+                                 SYS_io_getevents,
+                                 SYS_io_submit,
+                                 SYS_io_cancel,
+                                 SYS_io_pgetevents,
+                                 SYS_io_uring_setup,
+                                 SYS_io_uring_enter,
+                                 SYS_io_uring_register,
+                                 SYS_userfaultfd,
+                                 447 /* memfd_secret */};
+
+}  // namespace
+
+std::string set_personality() {
+    const int now = ::personality(0xffffffff);
+    if (now < 0 || ::personality(static_cast<unsigned>(now) | ADDR_NO_RANDOMIZE) < 0)
+        return failed("personality(ADDR_NO_RANDOMIZE)");
+    return {};
+}
+
+std::string set_limits() {
+    std::string error = set_soft_limit(RLIMIT_NOFILE, kOpenFiles, "RLIMIT_NOFILE");
+    if (error.empty()) error = set_soft_limit(RLIMIT_CORE, 0, "RLIMIT_CORE");
+    if (error.empty()) error = set_soft_limit(RLIMIT_STACK, kStackBytes, "RLIMIT_STACK");
+    return error;
+}
+
+std::string refuse_kernel_aio() {
+    const auto count = static_cast<unsigned char>(std::size(kRefused));
+    std::vector<sock_filter> program = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+    };
+    for (unsigned char i = 0; i < count; ++i)
+        program.push_back(
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kRefused[i], static_cast<unsigned char>(count - i), 0));
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS));
+    sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return {};
+    // Without privilege the kernel wants the promise that no exec gains any.
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+        ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0)
+        return {};
+    return failed("seccomp filter");
+}
+
+std::string bring_loopback_up() {
+    const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return failed("socket for the loopback interface");
+    ifreq request{};
+    std::strcpy(request.ifr_name, "lo");
+    std::string error;
+    if (::ioctl(fd, SIOCGIFFLAGS, &request) != 0) error = failed("reading the flags of lo");
+    request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP | IFF_RUNNING);
+    if (error.empty() && ::ioctl(fd, SIOCSIFFLAGS, &request) != 0) error = failed("bringing lo up");
+    ::close(fd);
+    return error;
+}
+
+void pin_to_cpu(unsigned cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu % CPU_SETSIZE, &set);
+    ::sched_setaffinity(0, sizeof set, &set);
+}
+
+void reset_signals() {
+    for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+}  // namespace crane::checkpoint

@@ -1,0 +1,18 @@
+// What crane-init does to itself before the server exists: everything here is inherited by fork and exec,
+// and makes two replicas' processes start alike.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace crane::checkpoint {
+
+// Each returns "" or what went wrong.
+std::string set_personality();    // no address-space randomization
+std::string set_limits();         // the same limits on every replica
+std::string refuse_kernel_aio();  // io_uring and io_submit are ENOSYS: programs fall back to ordered I/O
+std::string bring_loopback_up();  // a new network namespace has it down
+void pin_to_cpu(unsigned cpu);    // best effort: a wish, not a condition
+void reset_signals();             // default dispositions, nothing blocked
+
+}  // namespace crane::checkpoint

@@ -1,0 +1,94 @@
+#include "paxos/record.hpp"
+
+#include <endian.h>
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "paxos/check.hpp"
+#include "paxos/wire.hpp"
+
+namespace crane::paxos {
+namespace {
+
+void seal(std::string& record, uint64_t seed) {
+    const uint64_t sum = XXH64(record.data() + 8, record.size() - 8, seed);
+    std::memcpy(record.data(), &sum, sizeof sum);
+}
+
+bool seal_holds(std::string_view record, uint64_t seed) {
+    if (record.size() < 8) return false;
+    uint64_t sum;
+    std::memcpy(&sum, record.data(), sizeof sum);
+    return sum == XXH64(record.data() + 8, record.size() - 8, seed);
+}
+
+}  // namespace
+
+RecordKey make_key(uint64_t index) {
+    const uint64_t big = htobe64(index);
+    RecordKey key;
+    std::memcpy(key.data(), &big, sizeof big);
+    return key;
+}
+
+uint64_t key_index(const RecordKey& key) {
+    uint64_t big;
+    std::memcpy(&big, key.data(), sizeof big);
+    return be64toh(big);
+}
+
+void encode_entry(const Entry& entry, std::string& out) {
+    CRANE_CHECK(entry.index > 0 && entry.value != nullptr);
+    out.clear();
+    put_int(out, uint64_t{0});
+    put_int(out, entry.view);
+    put_int(out, entry.chain);
+    put_int(out, static_cast<uint8_t>(entry.kind));
+    out.append(*entry.value);
+    seal(out, entry.index);
+}
+
+bool decode_entry(uint64_t index, std::string_view bytes, Entry& entry) {
+    if (!seal_holds(bytes, index)) return false;
+    WireReader in(bytes.substr(8));
+    entry.index = index;
+    entry.view = in.get_int<uint64_t>();
+    entry.chain = in.get_int<uint64_t>();
+    const uint8_t kind = in.get_int<uint8_t>();
+    if (in.bad() || (kind != static_cast<uint8_t>(EntryKind::Value) &&
+                     kind != static_cast<uint8_t>(EntryKind::NewView)))
+        return false;
+    entry.kind = static_cast<EntryKind>(kind);
+    entry.value = std::make_shared<const std::string>(bytes.substr(bytes.size() - in.remaining()));
+    return true;
+}
+
+void encode_state(const StateRecord& state, std::string& out) {
+    out.clear();
+    put_int(out, uint64_t{0});
+    put_int(out, record_magic);
+    put_int(out, state.version);
+    put_int(out, state.replica);
+    put_bytes(out, state.cluster_id);
+    for (uint64_t word : {state.view, state.commit, state.start.index, state.start.view, state.start.chain})
+        put_int(out, word);
+    seal(out, 0);
+}
+
+bool decode_state(std::string_view bytes, StateRecord& state) {
+    if (!seal_holds(bytes, 0)) return false;
+    WireReader in(bytes.substr(8));
+    state = StateRecord{};
+    if (in.get_int<uint32_t>() != record_magic) return false;
+    state.version = in.get_int<uint32_t>();
+    if (in.bad()) return false;
+    if (state.version != record_version) return true;
+    state.replica = in.get_int<uint32_t>();
+    state.cluster_id = in.get_bytes(max_cluster_id_bytes);
+    for (uint64_t* word : {&state.view, &state.commit, &state.start.index, &state.start.view, &state.start.chain})
+        *word = in.get_int<uint64_t>();
+    return in.finished();
+}
+
+}  // namespace crane::paxos

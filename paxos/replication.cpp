@@ -1,0 +1,213 @@
+// Core, the leader's side: proposals, sending the log, counting acknowledgements.
+#include <algorithm>
+
+#include "paxos/check.hpp"
+#include "paxos/core.hpp"
+#include "paxos/quorum.hpp"
+
+namespace crane::paxos {
+namespace {
+
+constexpr size_t max_flights = 128;  // Prepares on their way to one peer
+
+}  // namespace
+
+bool Core::can_propose() const {
+    if (role_ != Role::Leader || transferring()) return false;
+    return log_.last_index() - commit_ < config_.max_inflight_entries &&
+           uncommitted_bytes_ < config_.max_inflight_bytes;
+}
+
+bool Core::propose(std::string& value) {
+    CRANE_CHECK(!persist_out_);
+    if (!can_propose() || value.size() > max_value_bytes) return false;
+    append(EntryKind::Value, std::move(value));
+    ++stats_.proposals;
+    return true;
+}
+
+void Core::append(EntryKind kind, std::string value) {
+    Entry entry;
+    entry.index = log_.last_index() + 1;
+    entry.view = view_;
+    entry.kind = kind;
+    uncommitted_bytes_ += value.size();
+    entry.value = std::make_shared<const std::string>(std::move(value));
+    entry.chain = chain_hash(log_.end().chain, entry);
+    log_.append(std::move(entry));
+}
+
+void Core::on_ack(const Message& message) {
+    if (message.promised > view_) {
+        saw_higher_view(message.promised);
+        return;
+    }
+    if (role_ != Role::Leader || message.view != view_ || message.index > log_.last_index()) return;
+    Peer& peer = *find_peer(message.from);
+    peer.heard_us = now_us_;
+    if (!message.ok) {
+        on_reject(peer, message);
+        return;
+    }
+    if (message.index > peer.match) {
+        peer.match = message.index;
+        peer.progress_us = now_us_;
+        peer.must_restore = peer.lost_log = false;
+        while (!peer.flights.empty() && peer.flights.front().last_index <= peer.match) {
+            peer.flight_bytes -= peer.flights.front().bytes;
+            peer.flights.pop_front();
+        }
+    }
+    if (peer.probing && message.index + 1 >= peer.next) {
+        peer.probing = peer.probe_out = false;
+        peer.next = peer.match + 1;
+    }
+    peer.next = std::max(peer.next, peer.match + 1);
+    advance_commit();
+}
+
+void Core::on_reject(Peer& peer, const Message& message) {
+    if (message.index <= peer.match) {
+        peer.lost_log |= message.index == peer.match && message.hint < peer.match;
+        return;
+    }
+    if (peer.probing && message.index + 1 != peer.next) return;  // answers an older probe
+    peer.probing = true;
+    peer.probe_out = false;
+    peer.flights.clear();
+    peer.flight_bytes = 0;
+    peer.next = std::max(peer.match + 1, std::min(message.hint + 1, message.index));
+    // Not even the oldest entry kept here matches. (A hint may be too low: it only knows what was decided.)
+    peer.must_restore = message.index <= log_.start().index;
+}
+
+void Core::advance_commit() {
+    std::vector<uint64_t> acknowledged{durable_};
+    for (const Peer& peer : peers_) acknowledged.push_back(peer.match);
+    const uint64_t reached = majority_reached(std::move(acknowledged));
+    if (reached <= commit_ || reached < view_start_) return;
+    CRANE_CHECK(reached <= log_.last_index());
+    std::vector<Entry> entries;
+    log_.copy(std::max(commit_ + 1, view_start_), reached, SIZE_MAX >> 1, SIZE_MAX, entries);
+    for (const Entry& entry : entries) uncommitted_bytes_ -= entry.size_bytes();
+    CRANE_CHECK(uncommitted_bytes_ < SIZE_MAX / 2);
+    commit_ = reached;
+    for (Peer& peer : peers_)
+        if (peer.untold_since_us == 0) peer.untold_since_us = now_us_;
+}
+
+bool Core::has_room(const Peer& peer) const {
+    if (peer.probing) return !peer.probe_out;
+    return peer.flights.size() < max_flights && peer.flight_bytes < config_.max_inflight_bytes;
+}
+
+void Core::fill_leader_sends(Outbox& out) {
+    for (Peer& peer : peers_) {
+        while (peer.next <= log_.last_index() && !peer.must_restore && has_room(peer)) {
+            const bool from_memory = log_.in_memory(peer.next);
+            send_entries(peer, out);
+            if (!from_memory) break;  // one batch from disk per turn and peer
+        }
+        const bool drained = commit_ == log_.last_index();
+        const bool tell = peer.commit_told < commit_ &&
+                          (drained || now_us_ >= peer.untold_since_us + config_.commit_delay_us);
+        const bool heartbeat = now_us_ >= peer.sent_us + config_.heartbeat_us;
+        if (tell || heartbeat) send_commit(peer, heartbeat, out);
+        if (peer.id == transfer_to_ && peer.match == log_.last_index() &&
+            now_us_ >= transfer_sent_us_ + config_.heartbeat_us) {
+            transfer_sent_us_ = now_us_;
+            out.send_now.push_back(make(MessageType::TakeOver, peer.id));
+        }
+    }
+}
+
+void Core::send_entries(Peer& peer, Outbox& out) {
+    if (peer.next <= log_.start().index) {  // the log was cut: perhaps the peer has what is missing
+        peer.flights.clear();
+        peer.flight_bytes = 0;
+        peer.probing = true;
+        peer.next = log_.start().index + 1;
+    }
+    Message prepare = make(MessageType::Prepare, peer.id);
+    const LogPosition before = log_.position(peer.next - 1);
+    prepare.index = before.index;
+    prepare.index_view = before.view;
+    prepare.chain = before.chain;
+    prepare.commit = commit_;
+    if (log_.copy(peer.next, log_.last_index(), max_batch_entries, config_.max_batch_bytes, prepare.entries))
+        stats_.entries_from_disk += prepare.entries.size();
+    if (peer.flights.empty()) peer.progress_us = now_us_;
+    if (peer.probing) {
+        peer.probe_out = true;
+    } else {
+        size_t bytes = 0;
+        for (const Entry& entry : prepare.entries) bytes += entry.size_bytes();
+        peer.next = prepare.entries.back().index + 1;
+        peer.flights.push_back({peer.next - 1, bytes});
+        peer.flight_bytes += bytes;
+    }
+    peer.sent_us = now_us_;
+    peer.commit_told = commit_;
+    peer.untold_since_us = 0;
+    out.send_now.push_back(std::move(prepare));
+}
+
+void Core::send_commit(Peer& peer, bool wants_ack, Outbox& out) {
+    Message commit = make(MessageType::Commit, peer.id);
+    commit.commit = commit_;
+    commit.wants_ack = wants_ack;
+    if (wants_ack) peer.sent_us = now_us_;
+    peer.commit_told = commit_;
+    peer.untold_since_us = 0;
+    out.send_now.push_back(std::move(commit));
+}
+
+// What was in flight may be lost: go back to what is known.
+void Core::rewind(Peer& peer) {
+    if (!peer.probing) peer.next = peer.match + 1;
+    peer.probing = true;
+    peer.probe_out = false;
+    peer.flights.clear();
+    peer.flight_bytes = 0;
+    ++stats_.retransmissions;
+}
+
+void Core::link_restored(ReplicaId id) {
+    Peer* peer = find_peer(id);
+    if (peer == nullptr || role_ != Role::Leader) return;
+    if (peer->probe_out || !peer->flights.empty()) rewind(*peer);
+    peer->sent_us = 0;
+}
+
+void Core::leader_tick() {
+    if (single()) return;
+    if (!quorum_in_touch()) {
+        become_follower(view_, no_replica);
+        return;
+    }
+    for (Peer& peer : peers_)
+        if ((peer.probe_out || !peer.flights.empty()) && now_us_ >= peer.progress_us + retransmit_us())
+            rewind(peer);
+    if (transferring() && now_us_ >= transfer_deadline_us_) transfer_to_ = no_replica;
+}
+
+bool Core::quorum_in_touch() const {
+    size_t in_touch = 1;
+    for (const Peer& peer : peers_)
+        if (now_us_ < peer.heard_us + config_.election_timeout_us) ++in_touch;
+    return in_touch >= majority(config_.members.size());
+}
+
+uint64_t Core::leader_deadline_us() const {
+    uint64_t deadline = transferring() ? transfer_deadline_us_ : UINT64_MAX;
+    for (const Peer& peer : peers_) {
+        deadline = std::min(deadline, peer.sent_us + config_.heartbeat_us);
+        if (peer.probe_out || !peer.flights.empty())
+            deadline = std::min(deadline, peer.progress_us + retransmit_us());
+        if (peer.commit_told < commit_)
+            deadline = std::min(deadline, peer.untold_since_us + config_.commit_delay_us);
+    }
+    return deadline;
+}
+
+}  // namespace crane::paxos

@@ -1,0 +1,63 @@
+// What must survive a crash, and the interface through which it does.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "paxos/types.hpp"
+
+namespace crane::paxos {
+
+// An entry's place in the log and the hash of all up to it.
+struct LogPosition {
+    uint64_t index = 0;
+    View view = 0;
+    uint64_t chain = 0;
+    bool operator==(const LogPosition&) const = default;
+};
+
+// Reads entries that are on disk.
+class LogReader {
+  public:
+    virtual ~LogReader() = default;
+    // Appends entries first, first+1, ... up to `last` to `out`, stopping early once max_bytes of values are read (but
+    // never before one entry). Throws StorageError when an entry is missing or its checksum does not hold.
+    virtual void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const = 0;
+};
+
+// One atomic change. Applied in the order of the members.
+struct PersistBatch {
+    bool has_view = false;
+    View view = 0;               // the promise: nothing below this view will be accepted
+    uint64_t truncate_from = 0;  // 0 = none; entries from here on lost to a newer view
+    std::vector<Entry> append;   // contiguous, right after what is left
+    uint64_t commit = 0;         // a lower bound of what is decided; kept only when convenient
+
+    bool empty() const { return !has_view && truncate_from == 0 && append.empty(); }
+};
+
+struct StoredState {
+    View view = 0;
+    uint64_t commit = 0;
+    LogPosition start;  // just before the oldest entry kept
+    LogPosition end;    // the last entry
+};
+
+class StorageError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+class Storage : public LogReader {
+  public:
+    virtual StoredState load() = 0;
+    // On return the batch is durable. Throws StorageError; the replica must then stop.
+    virtual void persist(const PersistBatch& batch) = 0;
+    // Forgets entries up to and including `start`, a bounded number per call; true when some are left to delete.
+    virtual bool truncate_front(const LogPosition& start) = 0;
+    virtual uint64_t syncs() const = 0;
+};
+
+}  // namespace crane::paxos

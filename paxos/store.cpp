@@ -1,0 +1,218 @@
+#include "paxos/store.hpp"
+
+#include <algorithm>
+
+#include "paxos/bdb.hpp"
+#include "paxos/check.hpp"
+#include "paxos/record.hpp"
+
+namespace crane::paxos {
+namespace {
+
+// The commit index is only a head start for the next run: worth a write of its own only now and then.
+constexpr uint64_t commit_lag = 256;
+constexpr uint64_t verified_at_open = 256;  // newest entries
+constexpr uint64_t deletions_per_call = 1024;
+
+std::string_view view_of(const RecordKey& key) { return {key.data(), key.size()}; }
+
+}  // namespace
+
+class BdbStore::Impl {
+  public:
+    Impl(const StoreOptions& options, bool create)
+        : directory_(options.directory), environment_(options.directory, create, options.durable) {
+        std::string bytes;
+        if (!environment_.get(view_of(make_key(0)), bytes)) {
+            if (!create) damaged("it has no state record");
+            initialise(options);
+            return;
+        }
+        if (!decode_state(bytes, state_)) damaged("the checksum of its state record does not hold");
+        if (state_.version != record_version)
+            throw StorageError("database " + directory_ + " has format version " + std::to_string(state_.version) +
+                               "; this program reads version " + std::to_string(record_version));
+        if (create) check_identity(options);
+    }
+
+    [[noreturn]] void damaged(const std::string& how) const {
+        throw StorageError("database " + directory_ + " is damaged: " + how +
+                           ". Restore this replica from a checkpoint of another one");
+    }
+
+    StoredState load() const {
+        StoredState stored;
+        stored.view = state_.view;
+        stored.commit = state_.commit;
+        stored.start = stored.end = state_.start;
+        std::string bytes;
+        RecordKey key;
+        if (!environment_.last_key(bytes) || bytes.size() != key.size()) damaged("its last key is unreadable");
+        std::copy(bytes.begin(), bytes.end(), key.begin());
+        const uint64_t last = key_index(key);
+        if (last > state_.start.index) stored.end = verify_tail(last);
+        if (stored.end.view > stored.view) damaged("its log is ahead of its view");
+        stored.commit = std::clamp(stored.commit, stored.start.index, stored.end.index);
+        return stored;
+    }
+
+    void persist(const PersistBatch& batch) {
+        CRANE_CHECK(!batch.empty());
+        BdbEnvironment::Transaction transaction(environment_);
+        if (batch.truncate_from != 0) truncate_tail(transaction, batch);
+        for (const Entry& entry : batch.append) {
+            encode_entry(entry, buffer_);
+            transaction.put(view_of(make_key(entry.index)), buffer_);
+        }
+        if (batch.has_view || batch.commit >= state_.commit + commit_lag) {
+            CRANE_CHECK(!batch.has_view || batch.view > state_.view);
+            if (batch.has_view) state_.view = batch.view;
+            state_.commit = std::max(state_.commit, batch.commit);
+            put_state(transaction);
+        }
+        transaction.commit(true);
+        ++syncs_;
+    }
+
+    bool truncate_front(const LogPosition& start) {
+        BdbEnvironment::Transaction transaction(environment_);
+        if (start.index > state_.start.index) {
+            state_.start = start;
+            put_state(transaction);
+        }
+        std::string key = std::string(view_of(make_key(0)));
+        uint64_t deleted = 0;
+        while (deleted < deletions_per_call && environment_.next_key(key, key)) {
+            RecordKey record;
+            CRANE_CHECK(key.size() == record.size());
+            std::copy(key.begin(), key.end(), record.begin());
+            if (key_index(record) > state_.start.index) break;
+            transaction.erase(key);
+            ++deleted;
+        }
+        transaction.commit(false);  // lost in a crash: cut again later
+        return deleted == deletions_per_call;
+    }
+
+    void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {
+        CRANE_CHECK(first > state_.start.index && first <= last);
+        size_t bytes = 0;
+        for (uint64_t index = first; index <= last; ++index) {
+            Entry entry;
+            if (!environment_.get(view_of(make_key(index)), buffer_))
+                damaged("entry " + std::to_string(index) + " is missing");
+            if (!decode_entry(index, buffer_, entry))
+                damaged("the checksum of entry " + std::to_string(index) + " does not hold");
+            bytes += entry.size_bytes();
+            if (index > first && bytes > max_bytes) return;
+            out.push_back(std::move(entry));
+        }
+    }
+
+    void save_commit(uint64_t commit) {
+        if (commit <= state_.commit) return;
+        state_.commit = commit;
+        BdbEnvironment::Transaction transaction(environment_);
+        put_state(transaction);
+        transaction.commit(true);
+    }
+
+    const StateRecord& state() const { return state_; }
+    uint64_t syncs() const { return syncs_; }
+
+  private:
+    void initialise(const StoreOptions& options) {
+        CRANE_CHECK(!options.cluster_id.empty() && options.cluster_id.size() <= max_cluster_id_bytes);
+        state_.cluster_id = options.cluster_id;
+        state_.replica = options.replica;
+        BdbEnvironment::Transaction transaction(environment_);
+        put_state(transaction);
+        transaction.commit(true);
+        ++syncs_;
+    }
+
+    void check_identity(const StoreOptions& options) const {
+        if (state_.cluster_id != options.cluster_id)
+            throw StorageError("database " + directory_ + " belongs to cluster " + state_.cluster_id +
+                               ", not to " + options.cluster_id +
+                               ": check cluster_id and state_dir, or use an empty directory");
+        if (state_.replica != options.replica)
+            throw StorageError("database " + directory_ + " belongs to replica " +
+                               std::to_string(state_.replica) + ", not to replica " +
+                               std::to_string(options.replica) + ": check replica_id and state_dir");
+    }
+
+    void put_state(BdbEnvironment::Transaction& transaction) {
+        encode_state(state_, buffer_);
+        transaction.put(view_of(make_key(0)), buffer_);
+    }
+
+    void truncate_tail(BdbEnvironment::Transaction& transaction, const PersistBatch& batch) {
+        CRANE_CHECK(batch.truncate_from > state_.commit && batch.truncate_from > state_.start.index);
+        // What is appended overwrites; only what lies behind that has to go.
+        uint64_t index = batch.truncate_from + batch.append.size();
+        std::string value;
+        for (; environment_.get(view_of(make_key(index)), value); ++index)
+            transaction.erase(view_of(make_key(index)));
+    }
+
+    LogPosition verify_tail(uint64_t last) const {
+        const uint64_t oldest = state_.start.index + 1;
+        const uint64_t first = last - oldest >= verified_at_open ? last - verified_at_open + 1 : oldest;
+        LogPosition position = state_.start;
+        for (uint64_t index = first; index <= last; ++index) {
+            std::vector<Entry> entries;
+            read(index, index, 1, entries);
+            const Entry& entry = entries.front();
+            if ((index > first || first == oldest) && entry.chain != chain_hash(position.chain, entry))
+                damaged("entry " + std::to_string(index) + " does not continue the one before it");
+            position = {entry.index, entry.view, entry.chain};
+        }
+        return position;
+    }
+
+    const std::string directory_;
+    BdbEnvironment environment_;
+    StateRecord state_;
+    uint64_t syncs_ = 0;
+    mutable std::string buffer_;
+};
+
+BdbStore::BdbStore(const StoreOptions& options) : impl_(std::make_unique<Impl>(options, true)) {}
+BdbStore::~BdbStore() = default;
+
+StoredState BdbStore::load() { return impl_->load(); }
+void BdbStore::persist(const PersistBatch& batch) { impl_->persist(batch); }
+bool BdbStore::truncate_front(const LogPosition& start) { return impl_->truncate_front(start); }
+uint64_t BdbStore::syncs() const { return impl_->syncs(); }
+
+void BdbStore::read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {
+    impl_->read(first, last, max_bytes, out);
+}
+
+void BdbStore::close(uint64_t commit) {
+    try {
+        impl_->save_commit(commit);
+    } catch (const StorageError&) {
+        // Only a head start is lost.
+    }
+}
+
+OfflineLog read_offline(const std::string& directory, uint64_t first,
+                        const std::function<bool(const Entry&)>& visit) {
+    StoreOptions options;
+    options.directory = directory;
+    const BdbStore::Impl store(options, false);
+    OfflineLog log;
+    log.cluster_id = store.state().cluster_id;
+    log.replica = store.state().replica;
+    log.state = store.load();
+    for (uint64_t index = std::max(first, log.state.start.index + 1); index <= log.state.end.index; ++index) {
+        std::vector<Entry> entries;
+        store.read(index, index, 1, entries);
+        if (!visit(entries.front())) break;
+    }
+    return log;
+}
+
+}  // namespace crane::paxos

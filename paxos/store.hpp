@@ -1,0 +1,62 @@
+// The log and the view on disk: a Berkeley DB environment with transactions and its own write-ahead log.
+//
+// Rules kept here:
+//   - persist() is one transaction and one fdatasync; it returns when the change is on disk, or throws;
+//   - every record has a checksum, verified whenever it is read; a record that does not hold is never served;
+//   - opening runs recovery (a torn or unsynced tail of the write-ahead log is cut off there), then verifies the
+//     newest entries and their chain;
+//   - a database is bound to one cluster and one replica, and to one process at a time (lock file);
+//   - errors name the directory, what happened, and what to do.
+// A background thread writes dirty pages back (Berkeley DB checkpoints), so that no persist() pays for it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "paxos/storage.hpp"
+
+namespace crane::paxos {
+
+struct StoreOptions {
+    std::string directory;  // created when missing
+    std::string cluster_id;
+    ReplicaId replica = no_replica;
+    bool durable = true;  // false: a commit does not wait for the disk
+};
+
+class BdbStore : public Storage {
+  public:
+    explicit BdbStore(const StoreOptions& options);
+    ~BdbStore() override;
+    BdbStore(const BdbStore&) = delete;
+    BdbStore& operator=(const BdbStore&) = delete;
+
+    StoredState load() override;
+    void persist(const PersistBatch& batch) override;
+    bool truncate_front(const LogPosition& start) override;
+    void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
+    uint64_t syncs() const override;
+
+    // Closes with everything written back; errors are swallowed (the log is safe without it). Implied by destruction.
+    void close(uint64_t commit);
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+    friend struct OfflineLog read_offline(const std::string& directory, uint64_t first,
+                                          const std::function<bool(const Entry&)>& visit);
+};
+
+// For tools: the log of a replica that is not running.
+struct OfflineLog {
+    std::string cluster_id;
+    ReplicaId replica = no_replica;
+    StoredState state;
+};
+// Opens the database in `directory` (recovering it as its replica would), describes it, and calls `visit` for the entries
+// from `first` on until it returns false. Throws StorageError, also when the replica is running.
+OfflineLog read_offline(const std::string& directory, uint64_t first,
+                        const std::function<bool(const Entry&)>& visit);
+
+}  // namespace crane::paxos

@@ -1,0 +1,338 @@
+#include "paxos/transport.hpp"
+
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <netdb.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "paxos/check.hpp"
+
+namespace crane::paxos {
+namespace {
+
+constexpr uint32_t first_pause_ms = 10, max_pause_ms = 500, dial_timeout_ms = 2000, greeting_timeout_ms = 2000;
+constexpr size_t max_strangers = 32;  // connections that have not said who they are
+constexpr size_t max_reason_bytes = 256;
+
+timeval to_timeval(uint32_t ms) {
+    return {static_cast<time_t>(ms / 1000), static_cast<suseconds_t>(ms % 1000 * 1000)};
+}
+
+struct AddressInfo {
+    addrinfo* list = nullptr;
+    std::string error;
+    AddressInfo(const PeerAddress& address, bool passive) {
+        addrinfo hints{};
+        hints.ai_socktype = SOCK_STREAM;
+        hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
+        const int code = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
+        if (code != 0) error = gai_strerror(code);
+    }
+    ~AddressInfo() {
+        if (list != nullptr) freeaddrinfo(list);
+    }
+    AddressInfo(const AddressInfo&) = delete;
+    AddressInfo& operator=(const AddressInfo&) = delete;
+};
+
+std::string to_text(const PeerAddress& address) { return address.host + ":" + std::to_string(address.port); }
+
+}  // namespace
+
+struct Transport::Link {
+    Transport* owner = nullptr;
+    PeerAddress address;
+    std::unique_ptr<Connection> connection;
+    bool up = false;
+    uint32_t pause_ms = first_pause_ms;
+    event* timer = nullptr;  // pause before dialling, or limit on dialling
+    std::string last_reason;
+    ~Link() {
+        if (timer != nullptr) event_free(timer);
+    }
+};
+
+struct Transport::Incoming {
+    Transport* owner = nullptr;
+    std::unique_ptr<Connection> connection;
+    ReplicaId from = no_replica;  // unknown until the greeting
+    event* timer = nullptr;
+    ~Incoming() {
+        if (timer != nullptr) event_free(timer);
+    }
+};
+
+Transport::Transport(event_base* base, TransportConfig config, TransportCallbacks callbacks)
+    : base_(base), config_(std::move(config)), callbacks_(std::move(callbacks)) {
+    reaper_ = event_new(base_, -1, 0, on_reap, this);
+    CRANE_CHECK(reaper_ != nullptr);
+    for (const PeerAddress& member : config_.members) {
+        if (member.id == config_.self) continue;
+        auto link = std::make_unique<Link>();
+        link->owner = this;
+        link->address = member;
+        link->timer = evtimer_new(base_, on_dial_timer, link.get());
+        CRANE_CHECK(link->timer != nullptr);
+        links_[member.id] = std::move(link);
+    }
+    try {
+        listen();
+    } catch (...) {
+        event_free(reaper_);
+        throw;
+    }
+}
+
+Transport::~Transport() {
+    if (listener_ != nullptr) evconnlistener_free(listener_);
+    event_free(reaper_);
+}
+
+const PeerAddress& Transport::address_of(ReplicaId id) const {
+    for (const PeerAddress& member : config_.members)
+        if (member.id == id) return member;
+    throw std::runtime_error("replica " + std::to_string(id) + " is not among the members");
+}
+
+void Transport::listen() {
+    const PeerAddress& own = address_of(config_.self);
+    const AddressInfo info(own, true);
+    if (!info.error.empty())
+        throw std::runtime_error("cannot resolve this replica's peer address " + to_text(own) + ": " + info.error);
+    listener_ = evconnlistener_new_bind(base_, on_accept, this, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE, 64,
+                                        info.list->ai_addr, static_cast<int>(info.list->ai_addrlen));
+    const int error = errno;
+    if (listener_ == nullptr)
+        throw std::runtime_error("cannot listen for peers on " + to_text(own) + ": " + std::strerror(error) +
+                                 (error == EADDRINUSE ? ": is this replica already running?" : ""));
+}
+
+void Transport::start() {
+    for (auto& [id, link] : links_) dial(*link);
+}
+
+// --- the way to a peer ---------------------------------------------------------------------------------------------
+
+void Transport::dial(Link& link) {
+    CRANE_CHECK(link.connection == nullptr && !link.up);
+    const AddressInfo info(link.address, false);
+    if (!info.error.empty()) {
+        dial_failed(link, info.error);
+        return;
+    }
+    const int fd = socket(info.list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        dial_failed(link, std::strerror(errno));
+        return;
+    }
+    auto stream = make_plain_stream(fd);
+    if (connect(fd, info.list->ai_addr, info.list->ai_addrlen) != 0 && errno != EINPROGRESS) {
+        dial_failed(link, std::strerror(errno));
+        return;
+    }
+    Connection::Handlers handlers;
+    handlers.on_frame = [this, &link](FrameType type, std::string_view payload) {
+        return on_link_frame(link, type, payload);
+    };
+    handlers.on_closed = [this, &link](const std::string& reason) { dial_failed(link, reason); };
+    link.connection = std::make_unique<Connection>(base_, std::move(stream), true, std::move(handlers));
+    const Hello hello{protocol_version, config_.self, link.address.id, config_.cluster_id};
+    link.connection->queue(make_frame(FrameType::Hello, encode_hello(hello)), true);
+    const timeval limit = to_timeval(dial_timeout_ms);
+    evtimer_add(link.timer, &limit);
+}
+
+void Transport::dial_failed(Link& link, const std::string& reason) {
+    if (link.connection != nullptr) bury(std::move(link.connection));
+    if (reason != link.last_reason) {
+        spdlog::warn("link to replica {} at {}: {}; trying again", link.address.id, to_text(link.address), reason);
+        link.last_reason = reason;
+    }
+    const bool was_up = link.up;
+    link.up = false;
+    dial_later(link);
+    if (was_up) callbacks_.on_link(link.address.id, false);
+}
+
+void Transport::dial_later(Link& link) {
+    const timeval pause = to_timeval(link.pause_ms);
+    evtimer_add(link.timer, &pause);
+    link.pause_ms = std::min(link.pause_ms * 2, max_pause_ms);
+}
+
+void Transport::on_dial_timer(int, short, void* argument) {
+    Link& link = *static_cast<Link*>(argument);
+    if (link.up) return;
+    if (link.connection != nullptr)
+        link.owner->dial_failed(link, "no answer");
+    else
+        link.owner->dial(link);
+}
+
+bool Transport::on_link_frame(Link& link, FrameType type, std::string_view payload) {
+    if (link.up) return false;  // nothing is sent this way after the greeting
+    if (type == FrameType::Refused) {
+        link.pause_ms = max_pause_ms;
+        dial_failed(link, "refused: " + std::string(payload.substr(0, max_reason_bytes)));
+        return true;
+    }
+    if (type != FrameType::Welcome) return false;
+    evtimer_del(link.timer);
+    link.up = true;
+    link.pause_ms = first_pause_ms;
+    link.last_reason.clear();
+    spdlog::info("link to replica {} at {} is up", link.address.id, to_text(link.address));
+    callbacks_.on_link(link.address.id, true);
+    return true;
+}
+
+bool Transport::send(ReplicaId to, FrameType type, std::string frame) {
+    const auto found = links_.find(to);
+    if (found == links_.end()) return false;
+    Link& link = *found->second;
+    const bool urgent = type == FrameType::Protocol;
+    const size_t limit = urgent ? config_.max_protocol_queue_bytes : config_.max_app_queue_bytes;
+    if (!link.up || link.connection->queued_bytes(urgent) + frame.size() > limit) {
+        ++stats_.frames_dropped;
+        return false;
+    }
+    ++stats_.frames_sent;
+    stats_.bytes_sent += frame.size();
+    link.connection->queue(std::move(frame), urgent);
+    return true;
+}
+
+void Transport::flush() {
+    for (auto& [id, link] : links_)
+        if (link->up) link->connection->flush();
+}
+
+bool Transport::up(ReplicaId peer) const {
+    const auto found = links_.find(peer);
+    return found != links_.end() && found->second->up;
+}
+
+size_t Transport::queued_bytes(ReplicaId peer, FrameType type) const {
+    return up(peer) ? links_.at(peer)->connection->queued_bytes(type == FrameType::Protocol) : 0;
+}
+
+TransportStats Transport::stats() const { return stats_; }
+
+// --- connections opened by others ------------------------------------------------------------------------------------
+
+void Transport::on_accept(evconnlistener*, int fd, sockaddr*, int, void* self) {
+    static_cast<Transport*>(self)->accept(fd);
+}
+
+void Transport::accept(int fd) {
+    const auto strangers = std::count_if(incoming_.begin(), incoming_.end(),
+                                         [](const auto& incoming) { return incoming->from == no_replica; });
+    if (static_cast<size_t>(strangers) >= max_strangers) {
+        ::close(fd);
+        return;
+    }
+    auto incoming = std::make_unique<Incoming>();
+    Incoming* raw = incoming.get();
+    incoming->owner = this;
+    Connection::Handlers handlers;
+    handlers.on_frame = [this, raw](FrameType type, std::string_view payload) {
+        return on_incoming_frame(*raw, type, payload);
+    };
+    handlers.on_closed = [this, raw](const std::string&) { drop(*raw); };
+    incoming->connection = std::make_unique<Connection>(base_, make_plain_stream(fd), false, std::move(handlers));
+    incoming->timer = evtimer_new(
+        base_,
+        [](int, short, void* argument) {
+            auto* late = static_cast<Incoming*>(argument);
+            late->connection->close();
+            late->owner->drop(*late);
+        },
+        raw);
+    CRANE_CHECK(incoming->timer != nullptr);
+    const timeval limit = to_timeval(greeting_timeout_ms);
+    evtimer_add(incoming->timer, &limit);
+    incoming_.push_back(std::move(incoming));
+}
+
+std::string Transport::refusal(const Hello& hello) const {
+    if (hello.version != protocol_version)
+        return "protocol version " + std::to_string(hello.version) + ", this replica speaks " +
+               std::to_string(protocol_version);
+    if (hello.cluster_id != config_.cluster_id) return "another cluster's member";
+    if (hello.to != config_.self)
+        return "this is replica " + std::to_string(config_.self) + ", not " + std::to_string(hello.to);
+    if (links_.find(hello.from) == links_.end())
+        return "replica " + std::to_string(hello.from) + " is not a member";
+    return "";
+}
+
+bool Transport::on_incoming_frame(Incoming& incoming, FrameType type, std::string_view payload) {
+    if (incoming.from != no_replica) {
+        if (type != FrameType::Protocol && type != FrameType::App) return false;
+        ++stats_.frames_received;
+        stats_.bytes_received += payload.size() + frame_head_bytes;
+        return callbacks_.on_frame(incoming.from, type, payload);
+    }
+    Hello hello;
+    if (type != FrameType::Hello || !decode_hello(payload, hello)) return false;
+    const std::string reason = refusal(hello);
+    if (!reason.empty()) {
+        spdlog::warn("refused a peer connection: {}", reason);
+        incoming.connection->queue(make_frame(FrameType::Refused, reason), true);
+        incoming.connection->flush();
+        return false;
+    }
+    greeted(incoming, hello.from);
+    return true;
+}
+
+void Transport::greeted(Incoming& incoming, ReplicaId from) {
+    for (const auto& other : incoming_)
+        if (other->from == from) {  // a new life of the same peer: the old connection is dead
+            other->connection->close();
+            drop(*other);
+            break;
+        }
+    evtimer_del(incoming.timer);
+    incoming.from = from;
+    incoming.connection->allow_large_frames();
+    incoming.connection->queue(make_frame(FrameType::Welcome, {}), true);
+    incoming.connection->flush();
+    Link& link = *links_.at(from);
+    if (!link.up && link.connection == nullptr) {  // it is there: no need to wait before dialling
+        evtimer_del(link.timer);
+        link.pause_ms = first_pause_ms;
+        dial(link);
+    }
+}
+
+void Transport::drop(Incoming& incoming) {
+    const auto found = std::find_if(incoming_.begin(), incoming_.end(),
+                                    [&](const auto& other) { return other.get() == &incoming; });
+    if (found == incoming_.end()) return;
+    evtimer_del(incoming.timer);
+    incoming_graveyard_.push_back(std::move(*found));
+    incoming_.erase(found);
+    event_active(reaper_, EV_TIMEOUT, 1);
+}
+
+void Transport::bury(std::unique_ptr<Connection> connection) {
+    connection->close();
+    graveyard_.push_back(std::move(connection));
+    event_active(reaper_, EV_TIMEOUT, 1);
+}
+
+void Transport::on_reap(int, short, void* self) {
+    auto* transport = static_cast<Transport*>(self);
+    transport->graveyard_.clear();
+    transport->incoming_graveyard_.clear();
+}
+
+}  // namespace crane::paxos

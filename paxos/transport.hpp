@@ -1,0 +1,96 @@
+// Messages between replicas: one connection per direction and peer, over libevent.
+//
+// Rules kept here:
+//   - each replica opens a connection to every other and sends on it; what comes in arrives on the connections that
+//     others opened. A lost one is opened again with a growing pause, at once when the peer itself shows up;
+//   - the greeting names cluster, sender, receiver and protocol version; whoever is not a member is refused, with a
+//     reason both sides log;
+//   - queues are bounded: what does not fit is dropped and counted (the protocol sends again; the user is told);
+//   - nothing is written before flush(), so that all frames of one turn to a peer share a system call; flush() writes
+//     directly and falls back on the event loop only when the socket is full.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "paxos/connection.hpp"
+#include "paxos/frame.hpp"
+#include "paxos/node.hpp"
+
+struct evconnlistener;
+struct sockaddr;
+
+namespace crane::paxos {
+
+struct TransportConfig {
+    std::string cluster_id;
+    ReplicaId self = no_replica;
+    std::vector<PeerAddress> members;
+    size_t max_protocol_queue_bytes = 32u << 20;
+    size_t max_app_queue_bytes = crane::paxos::max_app_queue_bytes;
+};
+
+struct TransportCallbacks {
+    // Protocol or App frames only. False: malformed, the connection is closed.
+    std::function<bool(ReplicaId from, FrameType type, std::string_view payload)> on_frame;
+    std::function<void(ReplicaId peer, bool up)> on_link;  // our sending side
+};
+
+struct TransportStats {
+    uint64_t frames_sent = 0, frames_received = 0, frames_dropped = 0;
+    uint64_t bytes_sent = 0, bytes_received = 0;
+};
+
+class Transport {
+  public:
+    Transport(event_base* base, TransportConfig config, TransportCallbacks callbacks);  // listens
+    ~Transport();
+    Transport(const Transport&) = delete;
+    Transport& operator=(const Transport&) = delete;
+
+    void start();  // opens connections
+    // A finished frame. False: link down or queue full.
+    bool send(ReplicaId to, FrameType type, std::string frame);
+    void flush();
+    bool up(ReplicaId peer) const;
+    size_t queued_bytes(ReplicaId peer, FrameType type) const;
+    TransportStats stats() const;
+
+  private:
+    struct Link;      // the way to a peer
+    struct Incoming;  // a connection opened by somebody
+
+    void listen();
+    static void on_accept(evconnlistener*, int fd, sockaddr*, int, void* self);
+    void accept(int fd);
+    void dial(Link& link);
+    void dial_failed(Link& link, const std::string& reason);
+    void dial_later(Link& link);
+    bool on_link_frame(Link& link, FrameType type, std::string_view payload);
+    bool on_incoming_frame(Incoming& incoming, FrameType type, std::string_view payload);
+    std::string refusal(const Hello& hello) const;
+    void greeted(Incoming& incoming, ReplicaId from);
+    void drop(Incoming& incoming);
+    void bury(std::unique_ptr<Connection> connection);
+    const PeerAddress& address_of(ReplicaId id) const;
+    static void on_dial_timer(int, short, void* link);
+    static void on_reap(int, short, void* self);
+
+    event_base* const base_;
+    const TransportConfig config_;
+    const TransportCallbacks callbacks_;
+    evconnlistener* listener_ = nullptr;
+    event* reaper_ = nullptr;
+    std::map<ReplicaId, std::unique_ptr<Link>> links_;
+    std::vector<std::unique_ptr<Incoming>> incoming_;
+    std::vector<std::unique_ptr<Connection>> graveyard_;  // closed, perhaps from their own callbacks
+    std::vector<std::unique_ptr<Incoming>> incoming_graveyard_;
+    TransportStats stats_;
+};
+
+}  // namespace crane::paxos

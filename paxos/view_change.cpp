@@ -1,0 +1,185 @@
+// Core: who leads. Pre-vote, the view change, leadership transfer.
+#include <algorithm>
+#include <tuple>
+
+#include "paxos/check.hpp"
+#include "paxos/core.hpp"
+#include "paxos/quorum.hpp"
+
+namespace crane::paxos {
+namespace {
+
+constexpr size_t max_replies = 1024;  // queued within one turn; more are dropped, their senders ask again
+
+}  // namespace
+
+void Core::queue_reply(Message reply) {
+    if (replies_.size() < max_replies) replies_.push_back(std::move(reply));
+}
+
+void Core::become_follower(View view, ReplicaId leader) {
+    CRANE_CHECK(view >= view_);
+    CRANE_CHECK(leader == no_replica || leader == view_leader(view));
+    if (view > view_) {
+        view_ = view;
+        matched_ = commit_;  // what is decided is in every later leader's log
+        ack_due_ = false;
+        ++stats_.views_entered;
+    }
+    highest_seen_ = std::max(highest_seen_, view_);
+    role_ = Role::Follower;
+    leader_ = leader;
+    votes_.clear();
+    transfer_to_ = no_replica;
+    election_deadline_us_ = now_us_ + random_election_timeout();
+}
+
+View Core::next_view() const {
+    return make_view(view_counter(std::max(view_, highest_seen_)) + 1, config_.self);
+}
+
+void Core::start_pre_vote() {
+    if (single()) {
+        start_view_change(false);
+        return;
+    }
+    role_ = Role::PreCandidate;
+    leader_ = no_replica;
+    transfer_to_ = no_replica;
+    forced_ = false;
+    asked_view_ = next_view();
+    votes_.clear();
+    election_deadline_us_ = now_us_ + random_election_timeout();
+    ask_for_votes();
+}
+
+void Core::start_view_change(bool forced) {
+    role_ = Role::Candidate;
+    leader_ = no_replica;
+    transfer_to_ = no_replica;
+    forced_ = forced;
+    asked_view_ = next_view();
+    CRANE_CHECK(asked_view_ > view_);
+    view_ = asked_view_;
+    highest_seen_ = view_;
+    matched_ = commit_;
+    ack_due_ = false;
+    ++stats_.views_entered;
+    votes_.clear();  // the own vote counts once the promise is on disk: see count_votes()
+    election_deadline_us_ = now_us_ + random_election_timeout();
+    ask_for_votes();
+}
+
+void Core::ask_for_votes() {
+    CRANE_CHECK(role_ == Role::PreCandidate || role_ == Role::Candidate);
+    ask_again_us_ = now_us_ + config_.heartbeat_us;
+    for (const Peer& peer : peers_) {
+        if (votes_.count(peer.id) > 0) continue;
+        Message ask = make(role_ == Role::Candidate ? MessageType::ViewChange : MessageType::PreVote, peer.id);
+        ask.view = asked_view_;
+        ask.forced = forced_;
+        ask.index = log_.end().index;
+        ask.index_view = log_.end().view;
+        queue_reply(std::move(ask));
+    }
+}
+
+void Core::count_votes() {
+    const size_t needed = majority(config_.members.size());
+    if (role_ == Role::PreCandidate && votes_.size() + 1 >= needed) {
+        start_view_change(false);
+    } else if (role_ == Role::Candidate && durable_view_ == view_ && votes_.size() + 1 >= needed) {
+        become_leader();
+    }
+}
+
+void Core::become_leader() {
+    CRANE_CHECK(view_leader(view_) == config_.self && durable_view_ == view_);
+    role_ = Role::Leader;
+    leader_ = config_.self;
+    uncommitted_bytes_ = 0;
+    transfer_to_ = no_replica;
+    view_start_ = log_.last_index() + 1;
+    for (Peer& peer : peers_) {
+        Peer fresh;
+        fresh.id = peer.id;
+        fresh.next = view_start_;
+        fresh.heard_us = now_us_;
+        peer = std::move(fresh);
+    }
+    append(EntryKind::NewView, std::string());
+}
+
+// A replica that hears its leader does not help another to depose it, unless the leader itself ordered it.
+bool Core::lease_holds(const Message& asked) const {
+    if (asked.forced) return false;
+    if (role_ == Role::Leader) return true;
+    return leader_ != no_replica && leader_ != asked.from &&
+           now_us_ < leader_heard_us_ + config_.election_timeout_us;
+}
+
+void Core::on_vote_request(const Message& message) {
+    if (view_leader(message.view) != message.from) return;
+    const bool only_asking = message.type == MessageType::PreVote;
+    const LogPosition& end = log_.end();
+    bool ok = false;
+    if (message.view == view_) {
+        // Asked again. Since the promise this log has only changed by that leader's own hand, so the answer stands.
+        ok = !only_asking;
+    } else if (message.view > view_) {
+        ok = !lease_holds(message) &&
+             std::tie(message.index_view, message.index) >= std::tie(end.view, end.index);
+        if (!only_asking) highest_seen_ = std::max(highest_seen_, message.view);
+        if (ok && !only_asking) become_follower(message.view, no_replica);
+    }
+    Message reply =
+        make(only_asking ? MessageType::PreVoteReply : MessageType::ViewChangeReply, message.from);
+    reply.view = message.view;
+    reply.ok = ok;
+    queue_reply(std::move(reply));
+}
+
+void Core::on_vote_reply(const Message& message) {
+    const bool pre = message.type == MessageType::PreVoteReply;
+    highest_seen_ = std::max(highest_seen_, message.promised);
+    if (role_ != (pre ? Role::PreCandidate : Role::Candidate) || message.view != asked_view_) return;
+    if (message.ok) {
+        votes_.insert(message.from);
+        count_votes();
+    } else if (pre && message.promised >= asked_view_) {
+        start_pre_vote();  // asked for too low a view: ask again, above it
+    }
+}
+
+void Core::on_take_over(const Message& message) {
+    if (role_ != Role::Follower || message.view != view_ || message.from != leader_) return;
+    start_view_change(true);
+}
+
+// Somebody promised a higher view: this one can no longer be acknowledged by it.
+void Core::saw_higher_view(View view) {
+    highest_seen_ = std::max(highest_seen_, view);
+    if (view > view_ && role_ == Role::Leader) start_pre_vote();
+}
+
+void Core::step_down() {
+    if (role_ != Role::Leader || single()) return;
+    become_follower(view_, no_replica);
+    election_deadline_us_ += 2 * config_.election_timeout_us;
+}
+
+void Core::transfer_leadership(ReplicaId to) {
+    if (role_ != Role::Leader || single() || transferring()) return;
+    if (to == no_replica) {
+        const Peer* best = &peers_.front();
+        for (const Peer& peer : peers_)
+            if (std::tie(peer.match, peer.heard_us) > std::tie(best->match, best->heard_us)) best = &peer;
+        to = best->id;
+    }
+    if (find_peer(to) == nullptr) return;
+    transfer_to_ = to;
+    transfer_deadline_us_ = now_us_ + config_.election_timeout_us;
+    transfer_sent_us_ = 0;
+}
+
+}  // namespace crane::paxos

@@ -1,0 +1,69 @@
+#include "proxy/batcher.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+
+namespace crane::proxy {
+
+using timebubble::BatchEncoder;
+using timebubble::CallKind;
+
+namespace {
+
+constexpr size_t kPieceBytes = 256 * 1024;
+
+}  // namespace
+
+void Batcher::add(CallKind kind, uint64_t connection, std::string_view payload) {
+    do {
+        const std::string_view piece =
+            kind == CallKind::kSend ? payload.substr(0, kPieceBytes) : payload;
+        if (queue_.empty()) queue_.emplace_back();
+        const size_t before = queue_.back().bytes();
+        if (!queue_.back().add(kind, connection, piece)) {
+            queue_.emplace_back();
+            if (!queue_.back().add(kind, connection, piece)) {
+                throw std::logic_error("a call's payload does not fit into a batch");
+            }
+            bytes_ += queue_.back().bytes();
+        } else {
+            bytes_ += queue_.back().bytes() - before;
+        }
+        ++calls_;
+        payload.remove_prefix(piece.size());
+    } while (!payload.empty());
+}
+
+void Batcher::set_genesis(const timebubble::GenesisPayload& genesis) {
+    genesis_bytes_.assign(reinterpret_cast<const char*>(&genesis), sizeof(genesis));
+    genesis_ = true;
+}
+
+void Batcher::saw_timestamp(uint64_t timestamp_ns) {
+    last_timestamp_ns_ = std::max(last_timestamp_ns_, timestamp_ns);
+}
+
+std::string Batcher::take(uint64_t now_ns, uint64_t grant_clocks) {
+    last_timestamp_ns_ = std::max(last_timestamp_ns_ + 1, now_ns);
+    BatchEncoder batch;
+    if (genesis_) {
+        genesis_ = false;
+        batch.add(CallKind::kGenesis, 0, genesis_bytes_);
+    } else if (!queue_.empty()) {
+        batch = std::move(queue_.front());
+        queue_.pop_front();
+        calls_ -= batch.calls();
+        bytes_ = queue_.empty() ? 0 : bytes_ - std::min(bytes_, batch.bytes());
+    }
+    return batch.finish(last_timestamp_ns_, grant_clocks);
+}
+
+void Batcher::clear() {
+    queue_.clear();
+    calls_ = 0;
+    bytes_ = 0;
+    genesis_ = false;
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,42 @@
+// Collects client socket calls into batches. Pure: no clock, no socket.
+//
+// Everything queued when the log can take a batch becomes one batch, up to kMaxBatchBytes; while it cannot, calls wait
+// here and coalesce. The timestamps it gives rise strictly, whatever the clock does.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "timebubble/batch.hpp"
+
+namespace crane::proxy {
+
+class Batcher {
+  public:
+    /// Queues a call. Long kSend payloads are split; any other payload must fit into one batch.
+    void add(timebubble::CallKind kind, uint64_t connection, std::string_view payload = {});
+    /// The next batch carries the genesis alone, before everything queued.
+    void set_genesis(const timebubble::GenesisPayload& genesis);
+    /// A batch was seen in the log: later ones get a later timestamp.
+    void saw_timestamp(uint64_t timestamp_ns);
+
+    bool empty() const { return !genesis_ && calls_ == 0; }
+    size_t calls() const { return calls_; }
+    size_t bytes() const { return bytes_; }
+    /// Takes the next batch off the queue; an empty one (a time bubble) if nothing is queued.
+    std::string take(uint64_t now_ns, uint64_t grant_clocks);
+    /// Leadership is lost: what is queued will never be proposed.
+    void clear();
+
+  private:
+    std::deque<timebubble::BatchEncoder> queue_;  ///< all but the last are full
+    size_t calls_ = 0;
+    size_t bytes_ = 0;
+    std::string genesis_bytes_;
+    bool genesis_ = false;
+    uint64_t last_timestamp_ns_ = 0;
+};
+
+}  // namespace crane::proxy

@@ -1,0 +1,247 @@
+#include "proxy/client_connection.hpp"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "proxy/clock.hpp"
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr uint64_t kLingerNs = 10ULL * 1'000'000'000;
+constexpr int kReadRounds = 2;
+constexpr size_t kReadBytes = 64 * 1024;
+
+}  // namespace
+
+ClientConnection::ClientConnection(ClientPool& pool, uint64_t key, int fd,
+                                   const timebubble::ConnectPayload& addresses)
+    : pool_(pool),
+      key_(key),
+      fd_(fd),
+      addresses_(addresses),
+      read_event_(event_new(pool.base(), fd, EV_READ | EV_PERSIST, &ClientConnection::on_readable, this)),
+      write_event_(event_new(pool.base(), fd, EV_WRITE | EV_PERSIST, &ClientConnection::on_writable, this)),
+      output_(evbuffer_new()) {}
+
+ClientConnection::~ClientConnection() {
+    if (linger_since_ns_ != 0) --pool_.lingering_;
+    event_free(read_event_);
+    event_free(write_event_);
+    evbuffer_free(output_);
+    ::close(fd_);
+}
+
+void ClientConnection::on_readable(int, short, void* self) { static_cast<ClientConnection*>(self)->read_some(); }
+void ClientConnection::on_writable(int, short, void* self) { static_cast<ClientConnection*>(self)->flush(); }
+
+void ClientConnection::allow_input(bool allowed) {
+    const bool want = allowed && !input_ended_ && !doomed_;
+    if (want == reading_) return;
+    reading_ = want;
+    if (want) {
+        event_add(read_event_, nullptr);
+    } else {
+        event_del(read_event_);
+    }
+}
+
+void ClientConnection::read_some() {
+    for (int round = 0; round < kReadRounds && reading_ && !doomed_; ++round) {
+        const ssize_t got = ::recv(fd_, pool_.scratch_, kReadBytes, 0);
+        if (got > 0) {
+            pool_.bytes_in_ += static_cast<uint64_t>(got);
+            if (user_) user_->on_input({pool_.scratch_, static_cast<size_t>(got)});
+            if (static_cast<size_t>(got) < kReadBytes) return;
+        } else if (got == 0) {
+            input_ended_ = true;
+            event_del(read_event_);
+            reading_ = false;
+            if (user_) {
+                user_->on_input_end();
+            } else if (closing_) {
+                start_lingering();  // both ends are done: this frees it once flushed
+            }
+            return;
+        } else {
+            if (errno != EAGAIN && errno != EINTR) fail();
+            return;
+        }
+    }
+}
+
+void ClientConnection::send(std::string_view bytes) {
+    if (doomed_ || finish_wanted_) return;
+    evbuffer_add(output_, bytes.data(), bytes.size());
+    mark_dirty();
+}
+
+void ClientConnection::finish() {
+    finish_wanted_ = true;
+    mark_dirty();
+}
+
+void ClientConnection::close() {
+    user_ = nullptr;
+    closing_ = true;
+    finish_wanted_ = true;
+    mark_dirty();
+}
+
+void ClientConnection::reset() {
+    user_ = nullptr;
+    const linger abort{1, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_LINGER, &abort, sizeof(abort));
+    doom();
+}
+
+void ClientConnection::mark_dirty() {
+    if (dirty_ || doomed_) return;
+    dirty_ = true;
+    pool_.dirty_.push_back(key_);
+}
+
+void ClientConnection::flush() {
+    if (doomed_) return;
+    size_t taken = 0;
+    while (evbuffer_get_length(output_) > 0) {
+        const int wrote = evbuffer_write(output_, fd_);
+        if (wrote > 0) {
+            taken += static_cast<size_t>(wrote);
+            continue;
+        }
+        if (wrote < 0 && errno != EAGAIN && errno != EINTR) {
+            fail();
+            return;
+        }
+        break;
+    }
+    if (taken != 0) {
+        pool_.bytes_out_ += taken;
+        linger_since_ns_ = linger_since_ns_ ? monotonic_ns() : 0;
+        if (user_) user_->on_taken(taken);
+    }
+    if (doomed_) return;
+    if (evbuffer_get_length(output_) > 0) {
+        event_add(write_event_, nullptr);
+        if (closing_) start_lingering();
+    } else {
+        event_del(write_event_);
+        after_flush();
+    }
+}
+
+void ClientConnection::after_flush() {
+    if (finish_wanted_ && !finished_) {
+        finished_ = true;
+        ::shutdown(fd_, SHUT_WR);
+    }
+    if (closing_) start_lingering();
+}
+
+/// Closing at once would turn bytes the client still sends into an RST that destroys what it has not read yet.
+void ClientConnection::start_lingering() {
+    if (finished_ && input_ended_) {
+        doom();
+        return;
+    }
+    if (linger_since_ns_ == 0) {
+        linger_since_ns_ = monotonic_ns();
+        ++pool_.lingering_;
+    }
+    allow_input(true);
+}
+
+void ClientConnection::fail() {
+    EndpointUser* user = user_;
+    user_ = nullptr;
+    doom();
+    if (user) user->on_gone();
+}
+
+void ClientConnection::doom() {
+    if (doomed_) return;
+    doomed_ = true;
+    reading_ = false;
+    event_del(read_event_);
+    event_del(write_event_);
+    pool_.doomed_.push_back(key_);
+}
+
+ClientConnection* ClientPool::adopt(int fd, const timebubble::ConnectPayload& addresses) {
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    const uint64_t key = next_key_++;
+    auto connection = std::make_unique<ClientConnection>(*this, key, fd, addresses);
+    ClientConnection* raw = connection.get();
+    all_.emplace(key, std::move(connection));
+    return raw;
+}
+
+void ClientPool::end_turn() {
+    for (size_t i = 0; i < dirty_.size(); ++i) {
+        const auto found = all_.find(dirty_[i]);
+        if (found == all_.end()) continue;
+        found->second->dirty_ = false;
+        found->second->flush();
+    }
+    dirty_.clear();
+    for (size_t i = 0; i < doomed_.size(); ++i) all_.erase(doomed_[i]);
+    doomed_.clear();
+}
+
+void ClientPool::reap(uint64_t now_ns) {
+    if (lingering_ == 0) return;
+    for (auto& [key, connection] : all_) {
+        const uint64_t since = connection->linger_since_ns_;
+        if (since != 0 && now_ns - since > kLingerNs) connection->reset();
+    }
+}
+
+namespace {
+
+void put_address(const sockaddr_storage& from, uint8_t* address, uint16_t& port) {
+    if (from.ss_family == AF_INET) {
+        const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
+        memcpy(address, &v4.sin_addr, 4);
+        port = ntohs(v4.sin_port);
+    } else if (from.ss_family == AF_INET6) {
+        const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from);
+        memcpy(address, &v6.sin6_addr, 16);
+        port = ntohs(v6.sin6_port);
+    }
+}
+
+}  // namespace
+
+bool socket_addresses(int fd, uint16_t listen_port, timebubble::ConnectPayload& out) {
+    sockaddr_storage peer{};
+    sockaddr_storage local{};
+    socklen_t peer_bytes = sizeof(peer);
+    socklen_t local_bytes = sizeof(local);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) != 0) return false;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_bytes) != 0) return false;
+    memset(&out, 0, sizeof(out));
+    out.listen_port = listen_port;
+    out.family = peer.ss_family;
+    put_address(peer, out.peer, out.peer_port);
+    put_address(local, out.local, out.local_port);
+    return true;
+}
+
+std::string address_text(uint16_t family, const uint8_t* address, uint16_t port) {
+    char text[INET6_ADDRSTRLEN] = "?";
+    inet_ntop(family, address, text, sizeof(text));
+    const bool v6 = family == AF_INET6;
+    return (v6 ? "[" : "") + std::string(text) + (v6 ? "]:" : ":") + std::to_string(port);
+}
+
+}  // namespace crane::proxy

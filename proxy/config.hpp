@@ -1,0 +1,77 @@
+// craned's configuration: one TOML file, read strictly. A key that is not known, a value that cannot work, or a
+// combination that makes no sense is refused with the file, the key and what to write instead; nothing is guessed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "timebubble/transport.hpp"
+
+namespace crane::proxy {
+
+enum class Mode { kFull, kDmt, kProxy };
+enum class LogContent { kFull, kHash };
+
+struct ReplicaAddress {
+    uint32_t id = 0;
+    std::string peer_host;
+    uint16_t peer_port = 0;
+    std::string client_address;
+    std::map<uint16_t, uint16_t> port_map;  // the server's port -> where clients reach it on this replica
+};
+
+struct Config {
+    std::string cluster_id;
+    uint32_t replica_id = 0;
+    std::string state_dir;
+    std::string log_level = "info";
+    Mode mode = Mode::kFull;
+    bool container = true;  // isolation = "lxc"
+    std::vector<std::string> server;
+    std::string cwd = "/";
+    std::vector<std::string> environment;
+    std::string shim;
+    std::string init;
+
+    timebubble::Policy policy = timebubble::Policy::kSerial;
+    uint32_t quantum = 1000;
+    uint64_t disturb_seed = 0;
+    int pin_cpu = -1;
+
+    bool bubbles = true;
+    uint64_t w_timeout_us = 0;
+    uint64_t n_clock = 0;
+
+    uint32_t heartbeat_ms = 50;
+    uint32_t election_timeout_ms = 500;
+    bool durable = true;
+
+    LogContent log_content = LogContent::kFull;
+    uint64_t log_max_bytes = 4ULL << 30;
+
+    uint32_t cpus = 2;
+    uint64_t memory_bytes = 0;
+    std::string hostname = "crane";
+
+    std::vector<ReplicaAddress> replicas;
+
+    const ReplicaAddress& self() const;
+    std::string control_path() const { return state_dir + "/control.sock"; }
+};
+
+/// The connection id has room for this replica id and no larger one (sessions.hpp).
+constexpr uint32_t kMaxReplicaId = 15;
+
+class ConfigError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+Config load_config(const std::string& path);
+Config parse_config(std::string_view text, const std::string& path);
+
+}  // namespace crane::proxy

@@ -1,0 +1,138 @@
+#include "proxy/divergence.hpp"
+
+#include <string.h>
+
+#include <algorithm>
+
+namespace crane::proxy {
+
+void AdmissionHistory::add(const Admission& admission) {
+    all_.push_back(admission);
+    if (all_.size() > kKept) all_.pop_front();
+}
+
+const Admission* AdmissionHistory::find(uint64_t index) const {
+    const auto at = std::lower_bound(all_.begin(), all_.end(), index,
+                                     [](const Admission& one, uint64_t wanted) { return one.index < wanted; });
+    return at != all_.end() && at->index == index ? &*at : nullptr;
+}
+
+std::vector<Admission> AdmissionHistory::range(uint64_t first, uint64_t last) const {
+    std::vector<Admission> out;
+    for (const Admission& one : all_) {
+        if (one.index >= first && one.index <= last) out.push_back(one);
+    }
+    return out;
+}
+
+void DivergenceCheck::own(const AdmissionHistory& history) {
+    if (ahead_.empty() || !history.last()) return;
+    for (auto at = ahead_.begin(); at != ahead_.end();) {
+        if (at->second.index > history.last()->index) {
+            ++at;
+            continue;
+        }
+        if (const Admission* ours = history.find(at->second.index)) {
+            compare(at->first, at->second, *ours);
+        } else {
+            ++unchecked_;
+        }
+        at = ahead_.erase(at);
+    }
+}
+
+void DivergenceCheck::report(uint32_t from, const Admission& admission, const AdmissionHistory& history) {
+    if (from == self_ || admission.index == 0 || admission.index == last_seen_[from]) return;
+    last_seen_[from] = admission.index;
+    if (diverged_.count(from)) return;
+    if (!history.last() || admission.index > history.last()->index) {
+        // Kept until our own domain gets there; of several, the one we reach first.
+        if (!ahead_.emplace(from, admission).second) ++unchecked_;
+        return;
+    }
+    if (const Admission* ours = history.find(admission.index)) {
+        compare(from, admission, *ours);
+    } else {
+        ++unchecked_;
+    }
+}
+
+void DivergenceCheck::compare(uint32_t from, const Admission& theirs, const Admission& ours) {
+    ++compared_;
+    last_compared_ = std::max(last_compared_, theirs.index);
+    if (theirs.output == ours.output) {
+        last_equal_[from] = std::max(last_equal_[from], theirs.index);
+        if (theirs.schedule_hash != ours.schedule_hash) ++schedule_differences_;
+        return;
+    }
+    const uint64_t first = last_equal_[from] == 0 ? 1 : last_equal_[from];
+    if (!query_) {
+        query_ = Query{first, theirs.index};
+    } else {
+        query_->first = std::min(query_->first, first);
+        query_->last = std::max(query_->last, theirs.index);
+    }
+    evidence_[theirs.index][from] = theirs;
+    evidence_[ours.index][self_] = ours;
+}
+
+void DivergenceCheck::evidence(uint32_t from, const std::vector<Admission>& admissions,
+                               const AdmissionHistory& history) {
+    for (const Admission& one : admissions) {
+        evidence_[one.index][from] = one;
+        if (const Admission* ours = history.find(one.index)) evidence_[one.index][self_] = *ours;
+    }
+    judge(history);
+    while (evidence_.size() > 2 * AdmissionHistory::kKept) evidence_.erase(evidence_.begin());
+}
+
+void DivergenceCheck::judge(const AdmissionHistory&) {
+    const size_t majority = members_.size() / 2 + 1;
+    std::map<uint32_t, bool> equal_before;
+    for (const auto& [index, votes] : evidence_) {
+        const Hash128* agreed = nullptr;
+        for (const auto& [replica, vote] : votes) {
+            const auto same = std::count_if(votes.begin(), votes.end(), [&](const auto& other) {
+                return other.second.output == vote.output;
+            });
+            if (static_cast<size_t>(same) >= majority) agreed = &vote.output;
+        }
+        if (!agreed && votes.size() == members_.size() && !diverged_.count(0)) {
+            diverged_[0] = {0, index, false};
+            fresh_.push_back(diverged_[0]);
+        }
+        if (!agreed) continue;
+        for (const auto& [replica, vote] : votes) {
+            if (vote.output == *agreed) {
+                equal_before[replica] = true;
+            } else if (!diverged_.count(replica)) {
+                diverged_[replica] = {replica, index, equal_before[replica]};
+                fresh_.push_back(diverged_[replica]);
+            }
+        }
+    }
+}
+
+std::optional<DivergenceCheck::Query> DivergenceCheck::take_query() {
+    std::optional<Query> out = query_;
+    query_.reset();
+    return out;
+}
+
+std::vector<DivergenceCheck::Finding> DivergenceCheck::take_findings() {
+    std::vector<Finding> out = std::move(fresh_);
+    fresh_.clear();
+    return out;
+}
+
+std::string encode_admissions(const std::vector<Admission>& admissions) {
+    return {reinterpret_cast<const char*>(admissions.data()), admissions.size() * sizeof(Admission)};
+}
+
+std::vector<Admission> decode_admissions(std::string_view bytes) {
+    std::vector<Admission> out(std::min(bytes.size() / sizeof(Admission), AdmissionHistory::kKept));
+    if (!out.empty()) memcpy(out.data(), bytes.data(), out.size() * sizeof(Admission));
+    return out;
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,46 @@
+// A client as the primary or a relaying backup sees it: a TCP connection here, or a stream from another replica.
+//
+// Ownership: an endpoint looks after itself. Its user lets it go by exactly one of close() and reset(), after which the
+// user hears nothing more and must not touch it; after EndpointUser::on_gone() it has gone by itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace crane::proxy {
+
+class EndpointUser {
+  public:
+    /// Bytes from the client. They are always taken; allow_input(false) stops more from coming, soon.
+    virtual void on_input(std::string_view bytes) = 0;
+    /// The client will send no more.
+    virtual void on_input_end() = 0;
+    /// `bytes` more have been taken by the client's side.
+    virtual void on_taken(size_t bytes) = 0;
+    /// Reset or failed: the endpoint is no more.
+    virtual void on_gone() = 0;
+
+  protected:
+    ~EndpointUser() = default;
+};
+
+class Endpoint {
+  public:
+    virtual void set_user(EndpointUser* user) = 0;
+    /// Input starts stopped; the user allows it. `consumed` bytes of it have been dealt with (for a relay's credit).
+    virtual void allow_input(bool allowed) = 0;
+    virtual void consumed(size_t bytes) = 0;
+    virtual void send(std::string_view bytes) = 0;
+    /// FIN to the client after all that was sent.
+    virtual void finish() = 0;
+    /// Lets go: flushes, ends, and reads to the client's end so that no byte is lost.
+    virtual void close() = 0;
+    /// Lets go at once, RST to the client.
+    virtual void reset() = 0;
+
+  protected:
+    ~Endpoint() = default;
+};
+
+}  // namespace crane::proxy

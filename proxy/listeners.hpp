@@ -1,0 +1,54 @@
+// The ports clients connect to: opened when the server listens, closed when it no longer does. Found, not configured;
+// the configuration may only move a port (port_map). A port that is taken is said so and tried again every second.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "timebubble/transport.hpp"
+
+struct event;
+struct event_base;
+
+namespace crane::proxy {
+
+class Listeners {
+  public:
+    /// A connected non-blocking socket, and the server's port it is for.
+    using Accepted = std::function<void(int fd, uint16_t port)>;
+
+    struct State {
+        uint16_t port;
+        uint16_t client_port;
+        bool open;
+        std::string error;
+    };
+
+    Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map, Accepted accepted);
+    ~Listeners();
+
+    void listen(const timebubble::ListenRecord& record);
+    void unlisten(const timebubble::ListenRecord& record);
+    void close_all();
+    std::vector<State> states() const;
+    const std::string& address() const { return address_; }
+
+  private:
+    struct Port;
+    static void on_accept(int fd, short what, void* port);
+    static void on_retry(int fd, short what, void* port);
+    void try_open(Port& port);
+    void accept_some(Port& port);
+
+    event_base* base_;
+    std::string address_;
+    std::map<uint16_t, uint16_t> port_map_;
+    Accepted accepted_;
+    std::map<uint16_t, std::unique_ptr<Port>> ports_;
+};
+
+}  // namespace crane::proxy

@@ -1,0 +1,160 @@
+#include "proxy/sequencer.hpp"
+
+#include <event2/event.h>
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr uint64_t kLocalView = 1;
+constexpr size_t kLocalQueue = 64;
+
+paxos::NodeConfig node_config(const Config& config) {
+    paxos::NodeConfig out;
+    out.cluster_id = config.cluster_id;
+    out.self = config.replica_id;
+    for (const ReplicaAddress& one : config.replicas) {
+        out.members.push_back({one.id, one.peer_host, one.peer_port});
+    }
+    out.db_dir = config.state_dir + "/db";
+    out.heartbeat_ms = config.heartbeat_ms;
+    out.election_timeout_ms = config.election_timeout_ms;
+    out.durable = config.durable;
+    return out;
+}
+
+}  // namespace
+
+Sequencer::Sequencer(event_base* base, const Config& config, SequencerEvents events)
+    : base_(base), events_(std::move(events)), self_(config.replica_id) {
+    if (config.mode == Mode::kDmt) {
+        local_event_ = event_new(base_, -1, EV_PERSIST, &Sequencer::on_local_turn, this);
+        return;
+    }
+    paxos::NodeCallbacks calls;
+    calls.on_decided = [this](const paxos::Entry& entry) { decided(entry); };
+    calls.on_role = [this](paxos::Role role, uint64_t, uint32_t) { role_changed(role); };
+    calls.make_report = events_.make_report;
+    calls.on_report = events_.on_report;
+    calls.on_app_message = events_.on_message;
+    calls.on_writable = [] {};  // the turn of the loop that follows looks by itself
+    calls.on_peer = events_.on_peer;
+    calls.on_fatal = events_.on_fatal;
+    node_ = std::make_unique<paxos::Node>(base_, node_config(config), std::move(calls));
+}
+
+Sequencer::~Sequencer() {
+    if (local_event_) event_free(local_event_);
+}
+
+void Sequencer::start() {
+    if (node_) {
+        node_->start(1);
+        return;
+    }
+    events_.on_role();
+    ready_ = true;
+    events_.on_ready();
+}
+
+void Sequencer::decided(const paxos::Entry& entry) {
+    if (entry.kind == paxos::EntryKind::Value) {
+        if (undecided_ > 0 && node_->role() == paxos::Role::Leader && entry.view == node_->view()) --undecided_;
+        ++batches_seen_;
+        events_.on_batch(entry.index, entry.view, entry.value);
+        return;
+    }
+    const bool own = entry.kind == paxos::EntryKind::NewView && entry.view == node_->view();
+    if (own && node_->role() == paxos::Role::Leader && !ready_) {
+        ready_ = true;
+        events_.on_ready();
+    }
+}
+
+void Sequencer::role_changed(paxos::Role) {
+    ready_ = false;
+    undecided_ = 0;
+    events_.on_role();
+}
+
+bool Sequencer::can_propose() const {
+    if (!ready_) return false;
+    return node_ ? node_->can_propose() : local_queue_.size() < kLocalQueue;
+}
+
+bool Sequencer::propose(std::string batch) {
+    if (!can_propose()) return false;
+    if (node_) {
+        if (!node_->propose(std::move(batch))) return false;
+    } else {
+        local_queue_.push_back(std::make_shared<const std::string>(std::move(batch)));
+        event_active(local_event_, EV_TIMEOUT, 0);
+    }
+    ++undecided_;
+    return true;
+}
+
+void Sequencer::on_local_turn(int, short, void* self) { static_cast<Sequencer*>(self)->deliver_local(); }
+
+void Sequencer::deliver_local() {
+    while (!local_queue_.empty() && !local_paused_) {
+        const auto batch = local_queue_.front();
+        local_queue_.pop_front();
+        --undecided_;
+        ++batches_seen_;
+        events_.on_batch(++local_index_, kLocalView, batch);
+    }
+}
+
+void Sequencer::pause_delivery(bool paused) {
+    if (node_) {
+        node_->pause_delivery(paused);
+        return;
+    }
+    local_paused_ = paused;
+    if (!paused) event_active(local_event_, EV_TIMEOUT, 0);
+}
+
+bool Sequencer::leads() const { return !node_ || node_->role() == paxos::Role::Leader; }
+uint64_t Sequencer::view() const { return node_ ? node_->view() : kLocalView; }
+uint64_t Sequencer::view_counter() const { return node_ ? paxos::view_counter(node_->view()) : kLocalView; }
+uint32_t Sequencer::leader() const { return node_ ? node_->leader() : self_; }
+
+const char* Sequencer::role_name() const {
+    if (leads()) return "primary";
+    return node_->role() == paxos::Role::Follower ? "backup" : "candidate";
+}
+
+uint64_t Sequencer::decided_index() const { return node_ ? node_->decided_index() : local_index_; }
+uint64_t Sequencer::delivered_index() const { return node_ ? node_->delivered_index() : local_index_; }
+
+void Sequencer::transfer(uint32_t to) {
+    if (node_) node_->transfer_leadership(to);
+}
+
+bool Sequencer::send(uint32_t to, std::string message) {
+    return node_ && node_->send_app_message(to, std::move(message));
+}
+
+size_t Sequencer::queued_bytes(uint32_t to) const { return node_ ? node_->app_queue_bytes(to) : 0; }
+
+std::vector<paxos::PeerStatus> Sequencer::peers() const {
+    return node_ ? node_->peers() : std::vector<paxos::PeerStatus>{};
+}
+
+paxos::NodeStats Sequencer::stats() const {
+    if (node_) return node_->stats();
+    paxos::NodeStats local;
+    local.decided = local_index_;
+    return local;
+}
+
+void Sequencer::shutdown(std::function<void()> done) {
+    if (node_) {
+        node_->shutdown(std::move(done));
+    } else {
+        done();
+    }
+}
+
+}  // namespace crane::proxy

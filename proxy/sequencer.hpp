@@ -1,0 +1,83 @@
+// Where batches get their order: the consensus node, or, for a replica without consensus (mode dmt), this process alone.
+// The rest of craned sees one interface and does not ask which it is.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paxos/node.hpp"
+#include "proxy/config.hpp"
+
+struct event;
+struct event_base;
+
+namespace crane::proxy {
+
+struct SequencerEvents {
+    /// A decided batch, in order.
+    std::function<void(uint64_t index, uint64_t view, const std::shared_ptr<const std::string>& batch)> on_batch;
+    /// This replica leads and has seen all that was decided before: it may propose.
+    std::function<void()> on_ready;
+    std::function<void()> on_role;
+    std::function<std::string()> make_report;
+    std::function<void(uint32_t from, const std::string& report)> on_report;
+    std::function<void(uint32_t from, std::string message)> on_message;
+    std::function<void(uint32_t peer, bool up)> on_peer;
+    std::function<void(const std::string& reason)> on_fatal;
+};
+
+class Sequencer {
+  public:
+    Sequencer(event_base* base, const Config& config, SequencerEvents events);
+    ~Sequencer();
+
+    void start();
+    /// Leads, and has seen everything decided before its view.
+    bool ready() const { return ready_; }
+    bool can_propose() const;
+    bool propose(std::string batch);
+    /// Accepted by propose() in this view and not yet seen as decided.
+    uint64_t undecided() const { return undecided_; }
+    void pause_delivery(bool paused);
+
+    bool leads() const;
+    uint64_t view() const;
+    uint64_t view_counter() const;
+    uint32_t leader() const;
+    const char* role_name() const;
+    uint64_t decided_index() const;
+    uint64_t delivered_index() const;
+    uint64_t batches_seen() const { return batches_seen_; }
+
+    void transfer(uint32_t to);
+    bool send(uint32_t to, std::string message);
+    size_t queued_bytes(uint32_t to) const;
+    std::vector<paxos::PeerStatus> peers() const;
+    paxos::NodeStats stats() const;
+    void shutdown(std::function<void()> done);
+
+  private:
+    void decided(const paxos::Entry& entry);
+    void role_changed(paxos::Role role);
+    void deliver_local();
+    static void on_local_turn(int fd, short what, void* self);
+
+    event_base* base_;
+    SequencerEvents events_;
+    uint32_t self_;
+    std::unique_ptr<paxos::Node> node_;
+    bool ready_ = false;
+    uint64_t undecided_ = 0;
+    uint64_t batches_seen_ = 0;
+    // Without a node:
+    std::deque<std::shared_ptr<const std::string>> local_queue_;
+    event* local_event_ = nullptr;
+    uint64_t local_index_ = 0;
+    bool local_paused_ = false;
+};
+
+}  // namespace crane::proxy

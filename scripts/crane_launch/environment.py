@@ -1,0 +1,47 @@
+"""The server's environment: the operator's, without what belongs to her session and not to the server.
+
+Every replica gets the same list, and a later run that goes on from the log gets the recorded one again.
+"""
+
+import os
+import pathlib
+import subprocess
+
+from . import LaunchError
+
+SESSION = {"_", "SHLVL", "OLDPWD", "PWD", "TERM", "COLORTERM", "DISPLAY", "WINDOWID", "XAUTHORITY", "MAIL", "LS_COLORS",
+           "LESSOPEN", "LESSCLOSE", "PS1", "PS2", "PROMPT_COMMAND", "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET",
+           "MAINPID", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "STY", "TMUX", "TMUX_PANE", "LD_PRELOAD", "BUILD"}
+SESSION_PREFIXES = ("SSH_", "XDG_", "DBUS_", "LISTEN_", "SUDO_", "CRANE_", "GPG_", "VTE_", "WATCHDOG_", "MEMORY_PRESSURE_")
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+APACHE_ENVVARS = pathlib.Path("/etc/apache2/envvars")
+
+
+def server_environment(command, extra, source=None):
+    """Sorted NAME=value strings. `extra` holds NAME=value, or NAME to pass one through."""
+    source = dict(os.environ if source is None else source)
+    chosen = {name: value for name, value in source.items()
+              if name not in SESSION and not name.startswith(SESSION_PREFIXES)}
+    chosen.setdefault("PATH", DEFAULT_PATH)
+    if "/usr/sbin" not in chosen["PATH"].split(":"):
+        chosen["PATH"] += ":/usr/sbin:/sbin"  # where Debian keeps servers; not in a user's PATH
+    for item in extra:
+        name, equals, value = item.partition("=")
+        if not name:
+            raise LaunchError(f"--env {item}: write NAME=value, or NAME to pass it through")
+        if not equals and name not in source:
+            raise LaunchError(f"--env {name}: it is not set here; write {name}=value")
+        chosen[name] = value if equals else source[name]
+    if pathlib.Path(command[0]).name == "apache2" and "APACHE_RUN_DIR" not in chosen:
+        chosen.update(apache_variables(chosen))
+    return sorted(f"{name}={value}" for name, value in chosen.items())
+
+
+def apache_variables(environment):
+    """Debian's Apache cannot read its configuration without what its control script takes from envvars."""
+    if not APACHE_ENVVARS.exists():
+        return {}
+    shown = subprocess.run(["/bin/sh", "-c", f". {APACHE_ENVVARS}; env -0"], env=environment, capture_output=True,
+                           timeout=10, check=False)
+    pairs = (item.partition("=") for item in shown.stdout.decode(errors="surrogateescape").split("\0") if item)
+    return {name: value for name, _, value in pairs if name.startswith("APACHE_") or name == "LANG"}

@@ -1,0 +1,185 @@
+"""One replica: its configuration file, its craned, its control socket."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+
+from . import LaunchError, processes
+
+REPLY_TIMEOUT_S = 2
+MAX_REPLY_BYTES = 1 << 20
+STARTED_STATES = ("listening",)
+ENDED_STATES = ("exited", "refused")
+
+
+def toml_text(value):
+    # TOML's basic strings take JSON's escapes; a lone surrogate (a byte that is not UTF-8) has none.
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise LaunchError(f"not UTF-8, which the configuration cannot hold: {value!r}") from error
+    return text
+
+
+def toml_list(values):
+    return "[" + ", ".join(toml_text(value) for value in values) + "]"
+
+
+def craned_toml(settings, layout, run, number, state_dir):
+    """The text of STATE/rN/craned.toml."""
+    lines = [
+        "# Written by crane-run at every start; changes here are lost.",
+        f"cluster_id = {toml_text(run['cluster_id'])}",
+        f"replica_id = {number}",
+        f"state_dir = {toml_text(str(state_dir))}",
+        f"log_level = {toml_text(settings['log-level'])}",
+        f"mode = {toml_text(settings['mode'])}",
+        f"isolation = {toml_text(settings['isolation'])}",
+        f"server = {toml_list(settings['command'])}",
+        f"cwd = {toml_text(settings['cwd'])}",
+        f"environment = {toml_list(run['environment'])}",
+        f"shim = {toml_text(str(layout.shim))}",
+        f"init = {toml_text(str(layout.init))}",
+        "", "[port_map]", *(f'"{listen}" = {client}' for listen, client in settings["port-map"].items()),
+        "", "[schedule]", f"policy = {toml_text(settings['schedule'])}", f"quantum = {settings['quantum']}",
+        "", "[bubble]", f"enabled = {str(not settings['no-time-bubble']).lower()}",
+        f"w_timeout_us = {settings['w-timeout-us']}", f"n_clock = {settings['n-clock']}",
+        "", "[consensus]", f"heartbeat_ms = {settings['heartbeat-ms']}",
+        f"election_timeout_ms = {settings['election-timeout-ms']}",
+        "", "[output_log]", f"content = {toml_text(settings['output-log'])}",
+        "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
+        f"hostname = {toml_text(settings['hostname'])}",
+    ]
+    for row in run["replicas"]:
+        lines += ["", "[[replica]]", f"id = {row['id']}", f"peer = {toml_text(row['peer'])}",
+                  f"client_address = {toml_text(row['client_address'])}"]
+    return "\n".join(lines) + "\n"
+
+
+def family_of(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def check_client_address(address, ports):
+    """Refuses an address that is not this machine's, and ports that are taken."""
+    for port in [0, *ports]:
+        with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+                probe.listen()
+            except OSError as error:
+                if port == 0:
+                    raise LaunchError(f"--client-address {address}: {error.strerror} on this machine") from error
+                raise LaunchError(f"{address}:{port}, where clients are to be served, cannot be had: "
+                                  f"{error.strerror}; free it or choose another with --port-map") from error
+
+
+def free_peer_ports(count):
+    """Ports on 127.0.0.1 below the ephemeral range, where no outgoing connection can take one while its craned
+    is being restarted."""
+    low_end = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    held, ports = [], []
+    try:
+        for attempt in range(100 * count):
+            probe = socket.socket()
+            held.append(probe)
+            usable = attempt < 50 * count and low_end > 12_000
+            try:
+                probe.bind(("127.0.0.1", random.randrange(10_000, low_end) if usable else 0))
+            except OSError:
+                continue
+            ports.append(probe.getsockname()[1])
+            if len(ports) == count:
+                return ports
+        raise LaunchError("no free ports on 127.0.0.1 for the replicas to talk to each other")
+    finally:
+        for probe in held:
+            probe.close()
+
+
+def ask(state_dir, command, timeout_s=REPLY_TIMEOUT_S):
+    """The reply of a craned's control socket as a dictionary; None when it does not answer."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(timeout_s)
+        folder = None
+        try:
+            # By a descriptor: the path of a socket may have 107 bytes only.
+            folder = os.open(state_dir, os.O_PATH | os.O_DIRECTORY)
+            client.connect(f"/proc/self/fd/{folder}/control.sock")
+            client.sendall(json.dumps({"cmd": command}).encode() + b"\n")
+            reply = b""
+            while b"\n" not in reply and len(reply) < MAX_REPLY_BYTES:
+                piece = client.recv(65536)
+                if not piece:
+                    break
+                reply += piece
+            answer = json.loads(reply)
+            return answer if isinstance(answer, dict) else None
+        except (OSError, ValueError):
+            return None
+        finally:
+            if folder is not None:
+                os.close(folder)
+
+
+def tail(path, lines, limit=20_000):
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - limit))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []
+
+
+class Replica:
+    """A craned that this process started."""
+
+    def __init__(self, row, state_dir, layout):
+        self.row = row  # of run.json: id, peer, client_address, container, pid, start
+        self.number = row["id"]
+        self.state_dir = pathlib.Path(state_dir)
+        self.layout = layout
+        self.process = None
+        self.pidfd = -1
+
+    def start(self):
+        log = os.open(self.state_dir / "craned.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            # What a dead craned left would look like the new one's.
+            (self.state_dir / "control.sock").unlink(missing_ok=True)
+            self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+                [str(self.layout.craned), "--config", str(self.state_dir / "craned.toml")], stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True, cwd="/")
+        except OSError as error:
+            raise LaunchError(f"{self.layout.craned} cannot be started: {error.strerror}") from error
+        finally:
+            os.close(log)
+        self.pidfd = os.pidfd_open(self.process.pid)
+        self.row["pid"], self.row["start"] = self.process.pid, processes.start_time(self.process.pid)
+
+    def ended(self):
+        """How the craned ended, as text; None while it runs."""
+        code = self.process.poll() if self.process else None
+        if code is None:
+            return None
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+
+    def reap(self):
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+        self.pidfd = -1
+
+    def status(self):
+        return ask(self.state_dir, "status")
+
+    def log_tail(self, lines=8):
+        return tail(self.state_dir / "craned.log", lines)
+
+    def stderr_tail(self, lines=15):
+        return tail(self.state_dir / "stderr", lines)

@@ -1,0 +1,116 @@
+#!/bin/bash
+# Installs what is missing to build and run Crane on Debian 12; with --test also the servers and clients that
+# the demo, the tests and the evaluation use. Starts no service, and does nothing when all is there.
+set -euo pipefail
+
+usage() {
+    cat <<'TEXT'
+usage: install_deps.sh [--demo | --test] [--check]
+  (none)    what building and running Crane needs
+  --demo    besides: Apache, curl and ab
+  --test    besides: every server and client of the tests and the evaluation
+  --check   install nothing; list what is missing and exit 1 if anything is
+TEXT
+}
+
+build=(g++ make binutils libc6-dev libevent-dev libdb5.3-dev libssl-dev libxxhash-dev libspdlog-dev libfmt-dev
+    libboost-dev catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev lxc lxc-dev python3 procps iproute2)
+demo=(apache2 apache2-utils curl)
+test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strace)
+
+wanted=("${build[@]}")
+check_only=false
+for option in "$@"; do
+    case "$option" in
+        --demo) wanted+=("${demo[@]}") ;;
+        --test) wanted+=("${demo[@]}" "${test[@]}") ;;
+        --check) check_only=true ;;
+        -h | --help) usage && exit 0 ;;
+        *) usage >&2 && exit 2 ;;
+    esac
+done
+
+say() { echo "install_deps: $*"; }
+
+missing_packages() {
+    local installed package
+    installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null |
+        awk '$2 == "installed" { print $1 }')
+    for package in "${wanted[@]}"; do
+        grep -qxF -- "$package" <<<"$installed" || echo "$package"
+    done
+}
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    say "this is not a Debian system; install the equivalents of: ${wanted[*]}" >&2
+    exit 1
+fi
+mapfile -t missing < <(missing_packages)
+if ((${#missing[@]} == 0)); then
+    exit 0
+fi
+if $check_only; then
+    say "missing: ${missing[*]}"
+    exit 1
+fi
+
+as_root=()
+if ((EUID != 0)); then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        as_root=(sudo)
+    elif command -v sudo >/dev/null && [[ -t 0 ]]; then
+        as_root=(sudo)
+    else
+        say "missing: ${missing[*]}" >&2
+        say "neither root nor sudo: have an administrator run: apt-get install --no-install-recommends ${missing[*]}" >&2
+        exit 1
+    fi
+fi
+
+# Packages ask policy-rc.d whether they may start their service. An own one says no, and the one that was
+# there comes back whatever happens.
+policy=/usr/sbin/policy-rc.d
+saved=$(mktemp -u "$policy.crane-XXXXXX")
+restore_policy() {
+    "${as_root[@]}" rm -f "$policy"
+    if [[ -e $saved || -L $saved ]]; then "${as_root[@]}" mv -f "$saved" "$policy"; fi
+}
+trap restore_policy EXIT
+if [[ -e $policy || -L $policy ]]; then "${as_root[@]}" mv "$policy" "$saved"; fi
+printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+"${as_root[@]}" chmod 755 "$policy"
+
+say "installing ${missing[*]}"
+install_now() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+        -o Dpkg::Use-Pty=0 "${missing[@]}"
+}
+log=$(mktemp)
+if ! install_now >"$log" 2>&1; then
+    # The package lists may be old or absent; a refresh is worth its time only now.
+    if ! { "${as_root[@]}" apt-get update -q && install_now; } >"$log" 2>&1; then
+        tail -n 15 "$log" >&2
+        say "apt-get could not install the packages above; the whole log is $log" >&2
+        exit 1
+    fi
+fi
+rm -f "$log"
+
+# On a machine with systemd a package also enables its service for the next boot; only what was installed
+# just now is touched, for the operator's own services are hers.
+if [[ -d /run/systemd/system ]]; then
+    for package in "${missing[@]}" liblxc-common lxcfs; do
+        units=$(dpkg-query -L "$package" 2>/dev/null | sed -n 's|.*/systemd/system/\([^/@]*\.\(service\|socket\)\)$|\1|p')
+        for unit in $units; do
+            case " ${missing[*]} " in *" $package "* | *" lxc "*) ;; *) continue ;; esac
+            "${as_root[@]}" systemctl disable --quiet --now "$unit" >/dev/null 2>&1 || true
+        done
+    done
+fi
+
+mapfile -t still < <(missing_packages)
+if ((${#still[@]} > 0)); then
+    say "still missing after apt-get install: ${still[*]}" >&2
+    exit 1
+fi
+say "done"

@@ -1,0 +1,205 @@
+// Starts real domains: with a container where this is root with LXC, else without.
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "checkpoint/domain_host.hpp"
+#include "checkpoint/processes.hpp"
+
+namespace fs = std::filesystem;
+using namespace crane::checkpoint;
+
+namespace {
+
+struct Domain {
+    std::string folder;
+    DomainSpec spec;
+    explicit Domain(Isolation isolation, const std::string& script) {
+        char name[] = "/tmp/crane-domain-XXXXXX";
+        folder = ::mkdtemp(name);
+        spec.name = "crane-test-" + folder.substr(folder.size() - 6);
+        spec.state_dir = folder + "/r1";
+        fs::create_directories(spec.state_dir);
+        spec.argv = {"/bin/sh", "-c", script};
+        spec.cwd = "/";
+        spec.environment = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "CRANE_TEST=yes"};
+        spec.shim_path = "/lib/x86_64-linux-gnu/libdl.so.2";  // stands in for the shim: present, harmless
+        spec.init_path = fs::read_symlink("/proc/self/exe").parent_path().string() + "/crane-init";
+        spec.isolation = isolation;
+    }
+    ~Domain() {
+        DomainHost::clean(spec);
+        fs::remove_all(folder);
+    }
+    std::string output() const { return read_text_file(spec.state_dir + "/stdout"); }
+};
+
+bool eventually(const std::function<bool()>& holds, int timeout_ms = 5000) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    while (std::chrono::steady_clock::now() < deadline) {
+        if (holds()) return true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return holds();
+}
+
+bool can_contain() {
+    const bool can = ::geteuid() == 0 && fs::exists("/usr/bin/lxc-start");
+    if (!can) WARN("no root or no LXC: containers are not tested");
+    return can;
+}
+
+bool wait_exit(DomainHost& host) {
+    pollfd wait{host.exit_fd(), POLLIN, 0};
+    return ::poll(&wait, 1, 10000) == 1;
+}
+
+std::vector<pid_t> with_argument(const std::string& word) {
+    return find_processes([&](pid_t pid) {
+        for (const std::string& each : command_line(pid))
+            if (each == word) return true;
+        return false;
+    });
+}
+
+}  // namespace
+
+TEST_CASE("a contained server sees a namespace of its own", "[checkpoint][root]") {
+    if (!can_contain()) return;
+    Domain domain(Isolation::lxc,
+                  "echo pid $$; hostname; echo $LD_PRELOAD $CRANE_TEST $CRANE_TRANSPORT; ls /tmp | wc -l; "
+                  "ulimit -c; ls -d /run/crane; cat /proc/self/personality; ls /proc/self/fd | wc -l; "
+                  "ls " +
+                      std::string("/proc/$$/ns") + " >/dev/null && touch /usr/written; exit 3");
+    DomainHost host(domain.spec);
+    host.start();
+    CHECK(host.init_pid() > 0);
+    REQUIRE(wait_exit(host));
+    const auto exit = host.poll_exit();
+    REQUIRE(exit);
+    CHECK(exit->known);
+    CHECK(exit->code == 3);
+    CHECK(exit->text == "exited with status 3");
+    CHECK(domain.output() ==
+          "pid 2\ncrane\n/run/crane/libcrane.so yes /run/crane/transport\n0\n0\n/run/crane\n00040000\n4\n");
+    CHECK_FALSE(fs::exists("/usr/written"));
+    CHECK(fs::exists(domain.spec.state_dir + "/container/upper/usr/written"));
+    CHECK(host.exit_fd() == -1);
+    host.start();  // again, on a fresh file system
+    CHECK_FALSE(fs::exists(domain.spec.state_dir + "/container/upper/usr/written2"));
+    CHECK(host.kill_all());
+    CHECK(host.kill_all());
+}
+
+TEST_CASE("a server that becomes a daemon keeps the domain alive", "[checkpoint]") {
+    for (const Isolation isolation : {Isolation::lxc, Isolation::none}) {
+        if (isolation == Isolation::lxc && !can_contain()) continue;
+        Domain domain(isolation, "setsid sh -c 'sleep 0.2; echo late' & exit 0");
+        DomainHost host(domain.spec);
+        host.start();
+        REQUIRE(wait_exit(host));
+        CHECK(host.poll_exit()->code == 0);
+        CHECK(domain.output() == "late\n");
+    }
+}
+
+TEST_CASE("kill_all leaves nothing, SIGTERM reaches the server", "[checkpoint]") {
+    for (const Isolation isolation : {Isolation::lxc, Isolation::none}) {
+        if (isolation == Isolation::lxc && !can_contain()) continue;
+        Domain domain(isolation,
+                      "trap 'echo polite; exit 7' TERM; sleep 987654 & setsid sleep 987654 & echo up; wait");
+        DomainHost host(domain.spec);
+        host.start();
+        REQUIRE(eventually([&] { return domain.output() == "up\n" && with_argument("987654").size() == 2; }));
+        const std::vector<pid_t> inside = descendants_of(host.init_pid());
+        REQUIRE(inside.size() == 3);
+        CHECK_FALSE(host.poll_exit());
+        CHECK(host.terminate());
+        CHECK(eventually([&] { return domain.output() == "up\npolite\n"; }));
+        CHECK(host.kill_all());
+        for (const pid_t pid : inside) CHECK(::kill(pid, 0) != 0);
+        CHECK(host.init_pid() == 0);
+    }
+}
+
+TEST_CASE("the death of craned ends the domain at once", "[checkpoint]") {
+    for (const Isolation isolation : {Isolation::lxc, Isolation::none}) {
+        if (isolation == Isolation::lxc && !can_contain()) continue;
+        Domain domain(isolation, "setsid sleep 876543 & echo up; sleep 876543");
+        const pid_t craned = ::fork();
+        if (craned == 0) {
+            DomainHost host(domain.spec);
+            host.start();
+            for (;;) ::pause();
+        }
+        REQUIRE(eventually([&] { return with_argument("876543").size() >= 2; }));
+        ::kill(craned, SIGKILL);
+        ::waitpid(craned, nullptr, 0);
+        CHECK(eventually([&] { return with_argument("876543").empty(); }, 500));
+        DomainHost::clean(domain.spec);
+        if (isolation == Isolation::lxc) {
+            CHECK_FALSE(fs::exists("/sys/fs/cgroup/pids/lxc.payload." + domain.spec.name));
+        }
+        CHECK_FALSE(fs::exists(domain.spec.state_dir + "/container"));
+    }
+}
+
+TEST_CASE("clean ends what an earlier craned left running", "[checkpoint]") {
+    for (const Isolation isolation : {Isolation::lxc, Isolation::none}) {
+        if (isolation == Isolation::lxc && !can_contain()) continue;
+        Domain domain(isolation, "setsid sleep 765432 & sleep 765432");
+        DomainHost host(domain.spec);
+        host.start();
+        REQUIRE(eventually([&] { return with_argument("765432").size() == 2; }));
+        DomainHost::clean(domain.spec);
+        CHECK(with_argument("765432").empty());
+        REQUIRE(wait_exit(host));
+        REQUIRE(host.poll_exit());
+        CHECK_FALSE(host.poll_exit()->text == "exited with status 0");
+    }
+}
+
+TEST_CASE("kernel AIO and io_uring are not there", "[checkpoint]") {
+    if (!fs::exists("/usr/bin/python3")) return;
+    Domain domain(Isolation::none, "");
+    domain.spec.argv = {
+        "/usr/bin/python3", "-c",
+        "import ctypes,os\nl=ctypes.CDLL(None,use_errno=True)\n"
+        "for n in (425,426,427,206,209,39): r=l.syscall(n,0,0,0,0); print(r<0 and ctypes.get_errno())"};
+    DomainHost host(domain.spec);
+    host.start();
+    REQUIRE(wait_exit(host));
+    CHECK(domain.output() == "38\n38\n38\n38\n38\nFalse\n");
+}
+
+TEST_CASE("a start that cannot work says why", "[checkpoint]") {
+    Domain domain(Isolation::none, "");
+    const auto message = [&] {
+        try {
+            DomainHost(domain.spec).start();
+        } catch (const std::exception& error) {
+            return std::string(error.what());
+        }
+        return std::string("started");
+    };
+    domain.spec.argv = {"no-such-server"};
+    CHECK_THAT(message(), Catch::Contains("no-such-server: command not found in"));
+    domain.spec.argv = {domain.spec.init_path};
+    CHECK_THAT(message(), Catch::Contains("cannot be scheduled: statically linked"));
+    domain.spec.argv = {"/bin/sh"};
+    domain.spec.shim_path = "/no/libcrane.so";
+    CHECK_THAT(message(), Catch::Contains("libcrane.so is not at /no/libcrane.so"));
+    domain.spec.shim_path = "/lib/x86_64-linux-gnu/libdl.so.2";
+    if (!can_contain()) return;
+    domain.spec.isolation = Isolation::lxc;
+    domain.spec.cwd = domain.folder;
+    CHECK_THAT(message(), Catch::Contains("/tmp and /run start empty"));
+}

@@ -1,0 +1,211 @@
+// The protocol under faults: many short simulated lives, and the named situations.
+#include <catch2/catch.hpp>
+
+#include "test_paxos_simulation.hpp"
+
+using namespace crane::paxos;
+using namespace crane::paxos::simulation;
+
+namespace {
+
+constexpr uint64_t second_us = 1'000'000;
+
+Faults harsh(uint64_t seed) {
+    Faults faults;
+    faults.loss = static_cast<double>(seed % 4) * 0.1;
+    faults.duplication = static_cast<double>(seed % 3) * 0.15;
+    faults.max_delay_us = 1'000 + seed % 5 * 4'000;
+    faults.crash_per_s = static_cast<double>(seed % 3) * 3;
+    faults.partition_per_s = static_cast<double>(seed % 5);
+    faults.upheaval_per_s = 5;
+    faults.crash_in_turn = seed % 2 == 0 ? 0.01 : 0;
+    return faults;
+}
+
+// A fresh cluster that has a leader and has decided something.
+void settle(Cluster& cluster) {
+    cluster.run(second_us, Faults{});
+    REQUIRE(cluster.violation() == "");
+    REQUIRE(cluster.leader() != no_replica);
+    REQUIRE(cluster.decided() > 10);
+}
+
+// One life of a cluster: faults, then none, then silence. Returns the crashes.
+unsigned live_and_recover(unsigned replicas, uint64_t seed) {
+    INFO("replicas " << replicas << " seed " << seed);
+    Cluster cluster(replicas, seed * 1000 + replicas);
+    cluster.run(2 * second_us, harsh(seed));
+    REQUIRE(cluster.violation() == "");
+    const uint64_t before = cluster.decided();
+    cluster.heal();
+    cluster.run(2 * second_us, Faults{});
+    REQUIRE(cluster.violation() == "");
+    REQUIRE(cluster.decided() > before + 100);
+    cluster.proposal_interval_us = second_us * 100;
+    cluster.run(second_us, Faults{});
+    REQUIRE(cluster.violation() == "");
+    for (ReplicaId id = 1; id <= replicas; ++id) UNSCOPED_INFO(cluster.core(id).describe());
+    REQUIRE(cluster.settled());
+    return cluster.crashes();
+}
+
+}  // namespace
+
+TEST_CASE("paxos: a healthy cluster decides, on one to seven replicas") {
+    for (unsigned replicas : {1u, 3u, 5u, 7u}) {
+        Cluster cluster(replicas, replicas);
+        settle(cluster);
+        const View view = cluster.core(cluster.leader()).view();
+        cluster.run(2 * second_us, Faults{});
+        REQUIRE(cluster.violation() == "");
+        REQUIRE(cluster.core(cluster.leader()).view() == view);
+        REQUIRE(cluster.decided() > 2000);
+    }
+}
+
+TEST_CASE("paxos: safe under faults, live once they stop") {
+    unsigned crashes = 0;
+    for (uint64_t seed = 1; seed <= 120; ++seed) {
+        crashes += live_and_recover(1, seed);
+        crashes += live_and_recover(3, seed);
+        if (seed % 2 == 0) crashes += live_and_recover(5, seed);
+    }
+    REQUIRE(crashes > 500);
+}
+
+TEST_CASE("paxos: the same, for a long time", "[.long]") {
+    for (uint64_t seed = 1'000; seed < 6'000; ++seed) live_and_recover(seed % 4 == 0 ? 5 : 3, seed);
+}
+
+TEST_CASE("paxos: a disk that forgets what it had acknowledged is noticed") {
+    // The canary: if the simulator could not see this, it could not see anything.
+    unsigned noticed = 0;
+    for (uint64_t seed = 1; seed <= 30; ++seed) {
+        Cluster cluster(3, seed);
+        Faults faults;
+        faults.crash_per_s = 20;
+        faults.partition_per_s = 3;
+        faults.lying_disks = true;
+        cluster.run(3 * second_us, faults);
+        if (!cluster.violation().empty()) ++noticed;
+    }
+    REQUIRE(noticed > 5);
+}
+
+TEST_CASE("paxos: the others go on when the leader dies, and it catches up from their log") {
+    Cluster cluster(3, 7);
+    settle(cluster);
+    const ReplicaId old = cluster.leader();
+    const uint64_t before = cluster.decided();
+    cluster.crash(old);
+    cluster.run(second_us, Faults{});
+    REQUIRE(cluster.leader() != no_replica);
+    REQUIRE(cluster.leader() != old);
+    REQUIRE(cluster.decided() > before + 100);
+    cluster.restart(old);
+    cluster.run(second_us, Faults{});
+    cluster.proposal_interval_us = 100 * second_us;
+    cluster.run(second_us, Faults{});
+    REQUIRE(cluster.violation() == "");
+    REQUIRE(cluster.settled());
+}
+
+TEST_CASE("paxos: without a majority nothing is decided, and the leader steps down") {
+    Cluster cluster(5, 3);
+    settle(cluster);
+    const ReplicaId leader = cluster.leader();
+    for (ReplicaId id = 1, crashed = 0; crashed < 3; ++id)
+        if (id != leader) {
+            cluster.crash(id);
+            ++crashed;
+        }
+    cluster.run(second_us / 10, Faults{});
+    const uint64_t stuck = cluster.decided();
+    cluster.run(second_us, Faults{});
+    REQUIRE(cluster.decided() == stuck);
+    REQUIRE(cluster.leader() == no_replica);
+    cluster.heal();
+    cluster.run(second_us, Faults{});
+    REQUIRE(cluster.violation() == "");
+    REQUIRE(cluster.decided() > stuck);
+}
+
+TEST_CASE("paxos: a replica cut off from the leader alone does not disturb the view") {
+    Cluster cluster(3, 11);
+    settle(cluster);
+    const ReplicaId leader = cluster.leader();
+    const View view = cluster.core(leader).view();
+    const ReplicaId lonely = leader % 3 + 1;
+    SECTION("both ways") {
+        cluster.cut(leader, lonely);
+        cluster.cut(lonely, leader);
+    }
+    SECTION("it hears nothing, but is heard") { cluster.cut(leader, lonely); }
+    SECTION("isolated and back") { cluster.isolate(lonely); }
+    cluster.run(3 * second_us, Faults{});
+    cluster.reconnect();
+    cluster.run(second_us, Faults{});
+    REQUIRE(cluster.violation() == "");
+    REQUIRE(cluster.leader() == leader);
+    REQUIRE(cluster.core(leader).view() == view);
+}
+
+TEST_CASE("paxos: leadership moves on request, without an election timeout") {
+    Cluster cluster(3, 5);
+    settle(cluster);
+    const ReplicaId old = cluster.leader();
+    const ReplicaId next = old % 3 + 1;
+    cluster.core(old).transfer_leadership(next);
+    REQUIRE_FALSE(cluster.core(old).can_propose());
+    cluster.act(old);
+    cluster.run(40'000, Faults{});  // less than the timeout of 60 ms
+    REQUIRE(cluster.violation() == "");
+    REQUIRE(cluster.leader() == next);
+}
+
+TEST_CASE("paxos: a transfer to a dead replica is given up") {
+    Cluster cluster(3, 6);
+    settle(cluster);
+    const ReplicaId leader = cluster.leader();
+    const ReplicaId dead = leader % 3 + 1;
+    cluster.crash(dead);
+    cluster.core(leader).transfer_leadership(dead);
+    cluster.act(leader);
+    REQUIRE_FALSE(cluster.core(leader).can_propose());
+    cluster.run(second_us / 2, Faults{});
+    REQUIRE(cluster.leader() == leader);
+    REQUIRE(cluster.core(leader).can_propose());
+}
+
+TEST_CASE("paxos: backups learn a decision at once when nothing follows it") {
+    Cluster cluster(3, 9);
+    cluster.proposal_interval_us = 100 * second_us;
+    cluster.run(second_us, Faults{});
+    const ReplicaId leader = cluster.leader();
+    REQUIRE(leader != no_replica);
+    const uint64_t before = cluster.decided();
+    Faults prompt;
+    prompt.min_delay_us = prompt.max_delay_us = 100;
+    REQUIRE(cluster.propose(leader));
+    cluster.run(301, prompt);  // there (sent before with up to 3 ms), back, and the news
+    cluster.run(6'000, prompt);
+    REQUIRE(cluster.decided() == before + 1);
+    REQUIRE(cluster.settled());
+}
+
+TEST_CASE("paxos: the log is cut behind a checkpoint, and a peer that needs more is named") {
+    Cluster cluster(3, 13);
+    settle(cluster);
+    const ReplicaId leader = cluster.leader();
+    const ReplicaId behind = leader % 3 + 1;
+    cluster.crash(behind);
+    cluster.run(second_us, Faults{});
+    const LogPosition start = cluster.core(leader).truncate_log(cluster.decided() - 5);
+    REQUIRE(start.index > cluster.disk(behind).last_index());
+    cluster.disk(leader).truncate_front(start);
+    cluster.restart(behind);
+    cluster.run(second_us / 2, Faults{});
+    REQUIRE(cluster.violation() == "");
+    REQUIRE(cluster.leader() == leader);
+    REQUIRE(cluster.core(leader).describe().find("NEEDS A CHECKPOINT") != std::string::npos);
+}

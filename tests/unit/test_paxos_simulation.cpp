@@ -1,0 +1,334 @@
+#include "test_paxos_simulation.hpp"
+
+#include <algorithm>
+
+#include "paxos/check.hpp"
+#include "paxos/message.hpp"
+#include "paxos/quorum.hpp"
+
+namespace crane::paxos::simulation {
+
+StoredState MemoryStorage::load() {
+    StoredState state;
+    state.view = view_;
+    state.commit = commit_;
+    state.start = state.end = start_;
+    if (!entries_.empty()) state.end = {entries_.back().index, entries_.back().view, entries_.back().chain};
+    return state;
+}
+
+void MemoryStorage::persist(const PersistBatch& batch) {
+    CRANE_CHECK(!batch.empty());
+    if (batch.has_view) {
+        CRANE_CHECK(batch.view > view_);
+        view_ = batch.view;
+    }
+    if (batch.truncate_from != 0) {
+        CRANE_CHECK(batch.truncate_from > start_.index && batch.truncate_from <= last_index());
+        entries_.resize(batch.truncate_from - start_.index - 1);
+    }
+    for (const Entry& entry : batch.append) {
+        CRANE_CHECK(entry.index == last_index() + 1);
+        entries_.push_back(entry);
+    }
+    commit_ = std::max(commit_, batch.commit / 10 * 10);  // like the real one: not always up to date
+    ++syncs_;
+}
+
+bool MemoryStorage::truncate_front(const LogPosition& start) {
+    if (start.index <= start_.index) return false;
+    entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(start.index - start_.index));
+    start_ = start;
+    return false;
+}
+
+void MemoryStorage::read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {
+    CRANE_CHECK(first > start_.index && first <= last && last <= last_index());
+    size_t bytes = 0;
+    for (uint64_t index = first; index <= last; ++index) {
+        const Entry& entry = entries_[index - start_.index - 1];
+        bytes += entry.size_bytes();
+        if (index > first && bytes > max_bytes) return;
+        out.push_back(entry);
+    }
+}
+
+bool MemoryStorage::holds(const Entry& entry) const {
+    if (entry.index <= start_.index) return true;  // cut after delivery everywhere
+    return entry.index <= last_index() && entries_[entry.index - start_.index - 1].chain == entry.chain;
+}
+
+void MemoryStorage::go_back() {
+    if (earlier_ == nullptr) return;
+    view_ = earlier_->view_;
+    start_ = earlier_->start_;
+    entries_ = earlier_->entries_;
+    commit_ = std::min(commit_, last_index());
+}
+
+Cluster::Cluster(unsigned replicas, uint64_t seed) : random_(seed) {
+    for (ReplicaId id = 1; id <= replicas; ++id) replicas_[id];
+    for (ReplicaId id = 1; id <= replicas; ++id) restart(id);
+}
+
+void Cluster::violate(const std::string& what) {
+    if (violation_.empty()) violation_ = "at " + std::to_string(now_us_) + " us: " + what;
+}
+
+void Cluster::restart(ReplicaId id) {
+    Replica& replica = replicas_.at(id);
+    if (replica.core != nullptr) return;
+    CoreConfig config;
+    config.self = id;
+    for (const auto& [member, ignored] : replicas_) config.members.push_back(member);
+    config.heartbeat_us = 10'000;
+    config.election_timeout_us = 60'000;
+    config.max_inflight_entries = 32;
+    config.max_inflight_bytes = 4'000;
+    config.max_batch_bytes = 300;
+    config.max_memory_entries = 8;
+    config.max_memory_bytes = 400;
+    config.max_delivery_entries = 5;
+    config.seed = random_() + ++restarts_;
+    const StoredState stored = replica.disk.load();
+    if (stored.view < replica.highest_view && !faults_.lying_disks) violate("a promise was forgotten");
+    replica.core = std::make_unique<Core>(config, stored, replica.disk);
+    // The user starts again from some checkpoint, older or newer.
+    const uint64_t first = between(stored.start.index + 1, std::max(replica.delivered, stored.start.index) + 1);
+    replica.core->deliver_from(first);
+    replica.delivered = first - 1;
+    replica.core->tick(now_us_);
+    turn(id, replica);
+}
+
+void Cluster::crash(ReplicaId id) {
+    Replica& replica = replicas_.at(id);
+    if (replica.core == nullptr) return;
+    replica.core.reset();
+    ++crashes_;
+    if (faults_.lying_disks) replica.disk.go_back();
+}
+
+void Cluster::isolate(ReplicaId id) {
+    for (const auto& [other, ignored] : replicas_) {
+        cut(id, other);
+        cut(other, id);
+    }
+}
+
+void Cluster::heal() {
+    reconnect();
+    faults_ = Faults{};
+    for (auto& [id, replica] : replicas_) restart(id);
+}
+
+ReplicaId Cluster::leader() const {
+    ReplicaId best = no_replica;
+    View best_view = 0;
+    for (const auto& [id, replica] : replicas_)
+        if (replica.core != nullptr && replica.core->role() == Role::Leader && replica.core->view() > best_view) {
+            best = id;
+            best_view = replica.core->view();
+        }
+    return best;
+}
+
+bool Cluster::propose(ReplicaId at) {
+    Replica& replica = replicas_.at(at);
+    if (replica.core == nullptr) return false;
+    std::string value = "value " + std::to_string(proposed_ + 1) + std::string(between(0, 60), '.');
+    if (!replica.core->propose(value)) return false;
+    ++proposed_;
+    turn(at, replica);
+    return true;
+}
+
+void Cluster::act(ReplicaId id) { turn(id, replicas_.at(id)); }
+
+bool Cluster::settled() const {
+    const ReplicaId first = leader();
+    if (first == no_replica) return false;
+    const uint64_t last = replicas_.at(first).core->last_index();
+    return std::all_of(replicas_.begin(), replicas_.end(), [&](const auto& each) {
+        return each.second.core != nullptr && each.second.delivered == last;
+    });
+}
+
+void Cluster::send(const std::vector<Message>& messages) {
+    for (const Message& message : messages) {
+        if (cut_.count({message.from, message.to}) > 0 || chance() < faults_.loss) continue;
+        std::string bytes;
+        encode(message, bytes);
+        const int copies = chance() < faults_.duplication ? 2 : 1;
+        for (int copy = 0; copy < copies; ++copy) {
+            uint64_t delay = between(faults_.min_delay_us, faults_.max_delay_us);
+            if (faults_.duplication > 0 && chance() < 0.01) delay += between(0, 200'000);  // a late one
+            network_.push({now_us_ + delay, ++sequence_, message.to, bytes});
+        }
+    }
+}
+
+// As the node does: messages that are due together share a turn.
+void Cluster::deliver_packets() {
+    std::set<ReplicaId> touched;
+    while (!network_.empty() && network_.top().at_us <= now_us_) {
+        const Packet packet = network_.top();
+        network_.pop();
+        Replica& replica = replicas_.at(packet.to);
+        if (replica.core == nullptr) continue;
+        Message message;
+        if (!decode(packet.bytes, message)) {
+            violate("a message does not decode");
+            return;
+        }
+        if (cut_.count({message.from, message.to}) > 0) continue;
+        replica.core->advance_clock(now_us_);
+        replica.core->step(message);
+        touched.insert(packet.to);
+    }
+    for (ReplicaId id : touched) turn(id, replicas_.at(id));
+}
+
+void Cluster::turn(ReplicaId id, Replica& replica) {
+    for (int round = 0; round < 64 && replica.core != nullptr; ++round) {
+        Outbox out;
+        replica.core->take_outbox(out);
+        if (out.empty()) return;
+        send(out.send_now);
+        if (!out.persist.empty()) {
+            const bool dies = chance() < faults_.crash_in_turn;
+            if (dies && chance() < 0.5) {
+                crash(id);
+                return;
+            }
+            if (chance() < 0.05) replica.disk.remember();
+            replica.disk.persist(out.persist);
+            if (dies) {
+                crash(id);
+                return;
+            }
+            replica.core->persisted();
+        }
+        send(out.send_after);
+        deliver(id, replica, out.decided);
+        check_state(id, replica);
+    }
+}
+
+void Cluster::deliver(ReplicaId id, Replica& replica, const std::vector<Entry>& entries) {
+    for (const Entry& entry : entries) {
+        const std::string where = "replica " + std::to_string(id) + ", entry " + std::to_string(entry.index);
+        if (entry.index != replica.delivered + 1) violate(where + " delivered after " + std::to_string(replica.delivered));
+        replica.delivered = entry.index;
+        const auto [known, is_new] = decided_.emplace(entry.index, entry);
+        if (known->second.chain != entry.chain || *known->second.value != *entry.value ||
+            known->second.view != entry.view || known->second.kind != entry.kind)
+            violate(where + " differs from what was decided");
+        if (!is_new) continue;
+        if (entry.kind == EntryKind::Value && !decided_values_.insert(*entry.value).second)
+            violate(where + " was decided twice");
+        const auto copies = std::count_if(replicas_.begin(), replicas_.end(),
+                                          [&](const auto& each) { return each.second.disk.holds(entry); });
+        if (static_cast<size_t>(copies) < majority(replicas_.size()))
+            violate(where + " delivered before it was on a majority of disks");
+    }
+}
+
+void Cluster::check_state(ReplicaId id, Replica& replica) {
+    const Core& core = *replica.core;
+    if (core.view() < replica.highest_view) violate("replica " + std::to_string(id) + " went back in views");
+    replica.highest_view = core.view();
+    if (core.role() != Role::Leader || replica.led == core.view()) return;
+    replica.led = core.view();
+    // Newly elected, and nobody is ahead of it: everything decided must be in its log.
+    for (const auto& [other, peer] : replicas_)
+        if (peer.highest_view > core.view()) return;
+    if (decided_.empty()) return;
+    const Entry& last = decided_.rbegin()->second;
+    if (core.last_index() < last.index || (last.index > core.log_start().index &&
+                                           core.log_position(last.index).chain != last.chain))
+        violate("replica " + std::to_string(id) + " leads without what was decided");
+}
+
+void Cluster::partition() {
+    cut_.clear();
+    const double kind = chance();
+    if (kind < 0.4) return;
+    if (kind < 0.6) {
+        isolate(anyone());
+    } else if (kind < 0.8) {  // one direction of some links
+        for (const auto& [from, a] : replicas_)
+            for (const auto& [to, b] : replicas_)
+                if (from != to && chance() < 0.3) cut(from, to);
+    } else {  // two sides
+        std::set<ReplicaId> side;
+        for (const auto& [id, replica] : replicas_)
+            if (chance() < 0.5) side.insert(id);
+        for (const auto& [a, left] : replicas_)
+            for (const auto& [b, right] : replicas_)
+                if (side.count(a) != side.count(b)) cut(a, b);
+    }
+}
+
+void Cluster::upheaval() {
+    const ReplicaId id = anyone();
+    Replica& replica = replicas_.at(id);
+    if (replica.core == nullptr) return;
+    const double kind = chance();
+    if (kind < 0.4) {
+        replica.core->transfer_leadership(chance() < 0.5 ? no_replica : anyone());
+    } else if (kind < 0.5) {
+        replica.core->step_down();
+    } else if (kind < 0.7) {
+        replica.core->link_restored(anyone());
+    } else {
+        uint64_t everywhere = UINT64_MAX;
+        for (const auto& [other, peer] : replicas_) everywhere = std::min(everywhere, peer.delivered);
+        if (everywhere > 0) replica.disk.truncate_front(replica.core->truncate_log(everywhere));
+    }
+    turn(id, replica);
+}
+
+void Cluster::inject(const Faults& faults, uint64_t elapsed_us) {
+    const double seconds = static_cast<double>(elapsed_us) / 1e6;
+    if (chance() < faults.crash_per_s * seconds) {
+        const ReplicaId id = anyone();
+        up(id) ? crash(id) : restart(id);
+    }
+    const bool crashing = faults.crash_per_s > 0 || faults.crash_in_turn > 0;
+    for (auto& [id, replica] : replicas_)
+        if (crashing && replica.core == nullptr && chance() < 5 * seconds) restart(id);
+    if (chance() < faults.partition_per_s * seconds) partition();
+    if (chance() < faults.upheaval_per_s * seconds) upheaval();
+}
+
+uint64_t Cluster::next_event_us() const {
+    uint64_t next = next_proposal_us_;
+    if (!network_.empty()) next = std::min(next, network_.top().at_us);
+    for (const auto& [id, replica] : replicas_)
+        if (replica.core != nullptr) next = std::min(next, replica.core->next_deadline_us());
+    return std::max(next, now_us_ + 1);
+}
+
+void Cluster::run(uint64_t duration_us, const Faults& faults) {
+    faults_ = faults;
+    const uint64_t end_us = now_us_ + duration_us;
+    while (now_us_ < end_us && violation_.empty()) {
+        const uint64_t before_us = now_us_;
+        now_us_ = std::min(next_event_us(), end_us);
+        inject(faults, now_us_ - before_us);
+        deliver_packets();
+        for (auto& [id, replica] : replicas_)
+            if (replica.core != nullptr && replica.core->next_deadline_us() <= now_us_) {
+                replica.core->tick(now_us_);
+                turn(id, replica);
+            }
+        if (now_us_ < next_proposal_us_) continue;
+        next_proposal_us_ = now_us_ + proposal_interval_us;
+        for (auto& [id, replica] : replicas_)
+            for (uint64_t burst = between(0, 3); burst > 0 && propose(id); --burst) {
+            }
+    }
+}
+
+}  // namespace crane::paxos::simulation

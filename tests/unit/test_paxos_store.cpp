@@ -1,0 +1,277 @@
+// The Berkeley DB store: what is on disk after closing, crashing, tearing.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "paxos/store.hpp"
+
+using namespace crane::paxos;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct TemporaryDirectory {
+    std::string path;
+    TemporaryDirectory() {
+        char name[] = "/tmp/crane-unit-store-XXXXXX";
+        path = mkdtemp(name);
+    }
+    ~TemporaryDirectory() { fs::remove_all(path); }
+};
+
+StoreOptions options(const std::string& directory) {
+    StoreOptions options;
+    options.directory = directory;
+    options.cluster_id = "cluster-a";
+    options.replica = 2;
+    return options;
+}
+
+// Builds a well-chained log.
+struct Writer {
+    Storage& store;
+    LogPosition end;
+
+    Entry next(View view, size_t size = 100) {
+        Entry entry;
+        entry.index = end.index + 1;
+        entry.view = view;
+        entry.value = std::make_shared<const std::string>(size, static_cast<char>('a' + entry.index % 26));
+        entry.chain = chain_hash(end.chain, entry);
+        end = {entry.index, entry.view, entry.chain};
+        return entry;
+    }
+    void append(View view, unsigned count, size_t size = 100) {
+        PersistBatch batch;
+        for (; count > 0; --count) batch.append.push_back(next(view, size));
+        store.persist(batch);
+    }
+    void promise(View view) {
+        PersistBatch batch;
+        batch.has_view = true;
+        batch.view = view;
+        store.persist(batch);
+    }
+};
+
+std::string newest_log_file(const std::string& directory) {
+    std::string newest;
+    for (const auto& file : fs::directory_iterator(directory))
+        if (file.path().filename().string().rfind("log.0", 0) == 0) newest = std::max(newest, file.path().string());
+    return newest;
+}
+
+// Log files are allocated ahead: their records end where the zeros begin.
+uint64_t written_bytes(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    return bytes.find_last_not_of('\0') + 1;
+}
+
+}  // namespace
+
+TEST_CASE("paxos store: what was persisted is there again") {
+    const TemporaryDirectory directory;
+    const View view = make_view(4, 2);
+    LogPosition end;
+    {
+        BdbStore store(options(directory.path + "/not/yet/there"));
+        REQUIRE(store.load().end.index == 0);
+        Writer writer{store, {}};
+        writer.promise(view);
+        writer.append(view, 10);
+        writer.append(view, 3, 70'000);
+        writer.append(view, 1, 0);
+        end = writer.end;
+        REQUIRE(store.syncs() == 5);  // the first made the state record
+    }
+    BdbStore store(options(directory.path + "/not/yet/there"));
+    const StoredState state = store.load();
+    REQUIRE(state.view == view);
+    REQUIRE(state.end == end);
+    REQUIRE(state.start == LogPosition{});
+    std::vector<Entry> entries;
+    store.read(1, 14, SIZE_MAX, entries);
+    REQUIRE(entries.size() == 14);
+    REQUIRE(*entries[11].value == std::string(70'000, 'a' + 12));
+    REQUIRE(entries[13].chain == end.chain);
+    entries.clear();
+    store.read(11, 14, 100'000, entries);
+    REQUIRE(entries.size() == 1);
+}
+
+TEST_CASE("paxos store: a tail of another view is replaced, in one step") {
+    const TemporaryDirectory directory;
+    LogPosition end;
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 5);
+        const LogPosition kept = writer.end;
+        writer.append(make_view(1, 1), 10);
+        writer.end = kept;
+        PersistBatch batch;
+        batch.has_view = true;
+        batch.view = make_view(2, 3);
+        batch.truncate_from = 6;
+        for (int i = 0; i < 4; ++i) batch.append.push_back(writer.next(make_view(2, 3)));
+        store.persist(batch);
+        end = writer.end;
+    }
+    BdbStore store(options(directory.path));
+    REQUIRE(store.load().end == end);
+    REQUIRE(store.load().end.index == 9);
+    std::vector<Entry> entries;
+    REQUIRE_THROWS_AS(store.read(10, 10, 1, entries), StorageError);
+}
+
+TEST_CASE("paxos store: the front is cut in bounded portions") {
+    const TemporaryDirectory directory;
+    LogPosition start, end;
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 2500);
+        start = writer.end;
+        writer.append(make_view(1, 1), 20);
+        end = writer.end;
+        REQUIRE(store.truncate_front(start));
+        REQUIRE(store.truncate_front(start));
+        REQUIRE_FALSE(store.truncate_front(start));
+    }
+    BdbStore store(options(directory.path));
+    REQUIRE(store.load().start == start);
+    REQUIRE(store.load().end == end);
+    std::vector<Entry> entries;
+    store.read(2501, 2520, SIZE_MAX, entries);
+    REQUIRE(entries.size() == 20);
+}
+
+TEST_CASE("paxos store: another cluster's or replica's database is refused") {
+    const TemporaryDirectory directory;
+    { BdbStore store(options(directory.path)); }
+    StoreOptions foreign = options(directory.path);
+    SECTION("cluster") {
+        foreign.cluster_id = "cluster-b";
+        REQUIRE_THROWS_WITH(BdbStore(foreign), Catch::Contains("belongs to cluster cluster-a"));
+    }
+    SECTION("replica") {
+        foreign.replica = 3;
+        REQUIRE_THROWS_WITH(BdbStore(foreign), Catch::Contains("belongs to replica 2"));
+    }
+}
+
+TEST_CASE("paxos store: one process at a time") {
+    const TemporaryDirectory directory;
+    BdbStore store(options(directory.path));
+    REQUIRE_THROWS_WITH(BdbStore(options(directory.path)), Catch::Contains("in use"));
+}
+
+TEST_CASE("paxos store: a killed process loses nothing it had acknowledged") {
+    const TemporaryDirectory directory;
+    const pid_t child = fork();
+    if (child == 0) {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        for (int i = 0; i < 50; ++i) writer.append(make_view(1, 1), 2);
+        _exit(0);  // no destructor: as if killed
+    }
+    int status = 1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(status == 0);
+    BdbStore store(options(directory.path));
+    REQUIRE(store.load().end.index == 100);
+    REQUIRE(store.load().view == make_view(1, 1));
+}
+
+TEST_CASE("paxos store: a torn tail is cut off, never served") {
+    const TemporaryDirectory directory;
+    const std::string original = directory.path + "/original", copy = directory.path + "/copy";
+    BdbStore store(options(original));
+    Writer writer{store, {}};
+    writer.promise(make_view(1, 1));
+    writer.append(make_view(1, 1), 10);
+    std::vector<uint64_t> chains(1);
+    for (int i = 0; i < 20; ++i) {
+        writer.append(make_view(1, 1), 1, 500);
+        chains.push_back(writer.end.chain);
+    }
+    for (uint64_t torn : {1u, 7u, 600u, 3000u, 9000u}) {
+        for (bool garbage : {false, true}) {
+            INFO("torn bytes " << torn << " garbage " << garbage);
+            fs::remove_all(copy);
+            fs::copy(original, copy, fs::copy_options::recursive);  // what a crash would leave
+            const std::string log = newest_log_file(copy);
+            const uint64_t size = written_bytes(log);
+            if (garbage) {
+                std::fstream file(log, std::ios::in | std::ios::out | std::ios::binary);
+                file.seekp(static_cast<std::streamoff>(size - torn));
+                for (uint64_t i = 0; i < torn; ++i) file.put(static_cast<char>(i * 37 + 11));
+            } else {
+                fs::resize_file(log, size - torn);
+            }
+            BdbStore recovered(options(copy));
+            const uint64_t last = recovered.load().end.index;
+            REQUIRE(last >= 10);
+            REQUIRE(last < 30);
+            REQUIRE((last == 10 || recovered.load().end.chain == chains.at(last - 10)));
+            std::vector<Entry> entries;
+            recovered.read(1, last, SIZE_MAX, entries);
+            REQUIRE(entries.size() == last);
+        }
+    }
+}
+
+TEST_CASE("paxos store: a damaged record is refused, with advice") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 3);
+    }
+    {
+        std::fstream file(directory.path + "/log.db", std::ios::in | std::ios::out | std::ios::binary);
+        std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+        const size_t place = bytes.find(std::string(50, 'c'));  // inside entry 2
+        REQUIRE(place != std::string::npos);
+        file.clear();
+        file.seekp(static_cast<std::streamoff>(place));
+        file.put('X');
+    }
+    REQUIRE_THROWS_WITH(
+        [&] {
+            BdbStore store(options(directory.path));
+            store.load();
+        }(),
+        Catch::Contains("damaged") && Catch::Contains("checkpoint"));
+}
+
+TEST_CASE("paxos store: the log of a stopped replica can be read") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 20);
+        REQUIRE_THROWS_WITH(read_offline(directory.path, 1, [](const Entry&) { return true; }),
+                            Catch::Contains("in use"));
+    }
+    std::vector<uint64_t> seen;
+    const OfflineLog log = read_offline(directory.path, 15, [&](const Entry& entry) {
+        seen.push_back(entry.index);
+        return entry.index < 18;
+    });
+    REQUIRE(seen == std::vector<uint64_t>{15, 16, 17, 18});
+    REQUIRE(log.cluster_id == "cluster-a");
+    REQUIRE(log.replica == 2);
+    REQUIRE(log.state.end.index == 20);
+    REQUIRE_THROWS_WITH(read_offline(directory.path + "/no", 1, [](const Entry&) { return true; }),
+                        Catch::Contains("/no"));
+}

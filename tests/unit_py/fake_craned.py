@@ -1,0 +1,64 @@
+#!/usr/bin/python3
+"""Stands in for craned in the tests of crane-run: speaks the control protocol, runs no server.
+
+The "server" is its instruction: ["listen"], ["exit", CODE], ["refuse"], ["die"] (craned itself, at once),
+["never"] (stays at "starting"), ["deaf"] (listens, ignores stop).
+"""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import sys
+import tomllib
+
+
+def status_of(config):
+    what = config["server"][0]
+    number = config["replica_id"]
+    row = {"replica": number, "role": "primary" if number == 1 else "backup", "view": 1, "leader": 1, "clock": 0,
+           "server": "listening", "listen": [], "pid": os.getpid(), "message": ""}
+    if what == "exit":
+        code = int(config["server"][1])
+        row |= {"server": "exited", "message": f"exited with status {code}"}
+    elif what == "refuse":
+        row |= {"server": "refused", "message": "cannot be scheduled: statically linked"}
+    elif what == "never":
+        row["server"] = "starting"
+    else:
+        mine = next(r for r in config["replica"] if r["id"] == number)
+        row["listen"] = [{"port": int(port), "client": f"{mine['client_address']}:{client}"}
+                         for port, client in config["port_map"].items()]
+    return row
+
+
+def main():
+    path = pathlib.Path(sys.argv[sys.argv.index("--config") + 1])
+    config = tomllib.loads(path.read_text())
+    state = pathlib.Path(config["state_dir"])
+    if config["server"][0] == "die":
+        print("fake craned: told to die", flush=True)
+        sys.exit(9)
+    (state / "db").mkdir(exist_ok=True)
+    with open(state / "db" / "log", "a") as log:
+        log.write("started\n")
+    (state / "stderr").write_text("first line\nserver: configuration error in line 7\n")
+    if config["server"][0] == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.chdir(state)
+    pathlib.Path("control.sock").unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("control.sock")
+    listener.listen(8)
+    while True:
+        client, _ = listener.accept()
+        with client, client.makefile("rw") as stream:
+            command = json.loads(stream.readline())["cmd"]
+            stop = command == "stop" and config["server"][0] != "deaf"
+            print(json.dumps({"ok": True} if command == "stop" else status_of(config)), file=stream, flush=True)
+        if stop:
+            sys.exit(0)
+
+
+main()
