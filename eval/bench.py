@@ -8,6 +8,7 @@ import argparse
 import json
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -128,6 +129,8 @@ def measure_load(load, options, failures):
 
 def main():
     options = parse_arguments()
+    if not shutil.which("wrk"):
+        sys.exit("bench: wrk is missing: apt-get install wrk")
     results, raw, failures = {}, {}, []
     begin = time.time()
     for name in options.loads:

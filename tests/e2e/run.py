@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the end-to-end tests (and, with --unit, the unit tests first).
+"""Runs the end-to-end tests (and, with --unit, the unit tests of the C++ parts and of the scripts first).
 
 usage: run.py [--quick] [--native] [--unit BINARY] [--seed N] [--list] [NAME …]
 
@@ -40,6 +40,11 @@ def flatten(suite):
             yield from flatten(item)
         else:
             yield item
+
+
+def discover(folder):
+    # A loader of its own per folder: one loader remembers the first folder as the top of everything.
+    return flatten(unittest.TestLoader().discover(str(folder), "test_*.py", str(folder))) if folder.is_dir() else []
 
 
 def short_name(test):
@@ -138,9 +143,10 @@ def main():
     Settings.quick, Settings.native = options.quick, options.native
     Settings.seed, Settings.keep = options.seed, options.keep
 
-    here = str(pathlib.Path(__file__).resolve().parent)
-    tests = [t for t in flatten(unittest.defaultTestLoader.discover(here, "test_*.py", here))
-             if not options.names or any(name in t.id() for name in options.names)]
+    here = pathlib.Path(__file__).resolve().parent
+    folders = [here.parent / "unit_py", here] if options.unit else [here]
+    tests = [test for folder in folders for test in discover(folder)
+             if not options.names or any(name in test.id() for name in options.names)]
     if options.list:
         print("\n".join(short_name(test) for test in tests))
         return 0
