@@ -151,7 +151,7 @@ void write_exit_status(const DomainFile& domain, pid_t server, const Ending& end
                              ",\"code\":" + std::to_string(signaled ? 0 : WEXITSTATUS(ending.status)) +
                              ",\"signal\":" + std::to_string(signaled ? WTERMSIG(ending.status) : 0) +
                              ",\"text\":\"" + describe(ending) + "\"}\n";
-    const int fd = ::open(domain.exit_status_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const int fd = ::open(domain.exit_status_path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (fd >= 0) (void)!::write(fd, json.data(), json.size());
     if (fd >= 0) ::close(fd);
 }

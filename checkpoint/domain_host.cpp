@@ -239,7 +239,7 @@ bool DomainHost::kill_all() {
     }
     if (gone) {
         last_exit_ = read_exit_report(DomainPaths(spec_.state_dir).exit_status);
-        if (contained) remove_cgroups(spec_.name);
+        if (contained) remove_container_traces(spec_);
         delete running_;
         running_ = nullptr;
     }

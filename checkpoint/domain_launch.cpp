@@ -37,18 +37,25 @@ void write_file(const std::string& path, const std::string& text) {
     if (!file) throw std::runtime_error("writing " + path + ": " + std::strerror(errno));
 }
 
-void ensure_file(const std::string& path, bool truncate) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (truncate ? O_TRUNC : 0), 0644);
+void ensure_file(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) throw std::runtime_error("creating " + path + ": " + std::strerror(errno));
     ::close(fd);
+}
+
+// By unlinking: ext4 waits for the disk when a file is truncated or renamed over, half a second on a busy
+// one.
+void make_empty_file(const std::string& path) {
+    ::unlink(path.c_str());
+    ensure_file(path);
 }
 
 // A fresh copy under a new inode: a process that still maps the old file keeps it.
 void copy_program(const std::string& from, const std::string& to) {
     std::error_code error;
-    fs::copy_file(from, to + ".new", fs::copy_options::overwrite_existing, error);
-    if (!error) fs::permissions(to + ".new", fs::perms(0755), error);
-    if (!error) fs::rename(to + ".new", to, error);
+    fs::remove(to, error);
+    if (!error) fs::copy_file(from, to, error);
+    if (!error) fs::permissions(to, fs::perms(0755), error);
     if (error) throw std::runtime_error("copying " + from + " to " + to + ": " + error.message());
 }
 
@@ -133,6 +140,7 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
     ContainerPlan plan;
     plan.hostname = spec.hostname;
     plan.layers = make_fresh_layers(paths.container, hidden_folders(spec.state_dir));
+    if (!spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
     plan.host_network = spec.host_network;
     plan.apparmor = apparmor_enabled();
     const std::string init_dir = kInitInside;
@@ -141,7 +149,7 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
                   {paths.stderr_file, init_dir + "/stderr"},
                   {paths.exit_status, init_dir + "/exit-status"}};
     const std::string upper_init_dir = plan.layers.front().upper + kInitInside;
-    for (const char* name : {"/stdout", "/stderr", "/exit-status"}) ensure_file(upper_init_dir + name, true);
+    for (const char* name : {"/stdout", "/stderr", "/exit-status"}) make_empty_file(upper_init_dir + name);
     copy_program(spec.init_path, upper_init_dir + "/crane-init");
     write_file(upper_init_dir + "/domain", encode(domain_file_for(spec, paths)));
     fs::create_directories(paths.lxc_dir);
@@ -150,6 +158,34 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
         "/usr/bin/lxc-start", "-F", "-n",          spec.name, "-P",   paths.lxc_dir, "-f",
         paths.lxc_config,     "-o", paths.lxc_log, "-l",      "WARN", "--",          init_dir + "/crane-init",
         init_dir + "/domain"};
+}
+
+// LXC keeps a lock file per container in /run, below the path of the container's folder.
+void remove_lxc_lock(const std::string& lxc_dir) {
+    std::error_code error;
+    fs::path folder = "/run/lxc/lock" + lxc_dir;
+    if (!fs::exists(folder)) return;
+    fs::remove_all(folder, error);
+    do folder = folder.parent_path();
+    while (folder != "/run" && ::rmdir(folder.c_str()) == 0);
+}
+
+void remove_cgroups(const std::string& name) {
+    for (const Mount& mount : read_mounts()) {
+        if (mount.type != "cgroup" && mount.type != "cgroup2") continue;
+        for (const char* kind : {"/lxc.payload.", "/lxc.monitor."}) {
+            const std::string folder = mount.point + kind + name;
+            if (!fs::exists(folder)) continue;
+            std::vector<pid_t> pids;
+            std::ifstream procs(folder + "/cgroup.procs");
+            for (pid_t pid = 0; procs >> pid;)
+                if (pid != ::getpid()) pids.push_back(pid);
+            kill_processes(pids, kKillTimeoutMs);
+            // The kernel counts a process out of its cgroup a moment after its end.
+            for (int attempt = 0; attempt < 50 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++attempt)
+                ::usleep(10000);
+        }
+    }
 }
 
 }  // namespace
@@ -190,9 +226,9 @@ void check_spec(const DomainSpec& spec) {
 std::vector<std::string> prepare_launch(const DomainSpec& spec) {
     const DomainPaths paths(spec.state_dir);
     fs::create_directories(paths.shared);
-    ensure_file(paths.stdout_file, false);
-    ensure_file(paths.stderr_file, false);
-    ensure_file(paths.exit_status, true);
+    ensure_file(paths.stdout_file);
+    ensure_file(paths.stderr_file);
+    make_empty_file(paths.exit_status);
     if (spec.schedule) copy_program(spec.shim_path, paths.shared + "/libcrane.so");
     if (spec.isolation == Isolation::lxc) return prepare_container(spec, paths);
     spdlog::warn(
@@ -206,22 +242,9 @@ std::vector<std::string> prepare_launch(const DomainSpec& spec) {
     return {spec.init_path, paths.domain_file};
 }
 
-void remove_cgroups(const std::string& name) {
-    for (const Mount& mount : read_mounts()) {
-        if (mount.type != "cgroup" && mount.type != "cgroup2") continue;
-        for (const char* kind : {"/lxc.payload.", "/lxc.monitor."}) {
-            const std::string folder = mount.point + kind + name;
-            if (!fs::exists(folder)) continue;
-            std::vector<pid_t> pids;
-            std::ifstream procs(folder + "/cgroup.procs");
-            for (pid_t pid = 0; procs >> pid;)
-                if (pid != ::getpid()) pids.push_back(pid);
-            kill_processes(pids, kKillTimeoutMs);
-            // The kernel counts a process out of its cgroup a moment after its end.
-            for (int attempt = 0; attempt < 50 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++attempt)
-                ::usleep(10000);
-        }
-    }
+void remove_container_traces(const DomainSpec& spec) {
+    remove_cgroups(spec.name);
+    remove_lxc_lock(DomainPaths(spec.state_dir).lxc_dir);
 }
 
 void remove_leftovers(const DomainSpec& spec) {
@@ -246,7 +269,7 @@ void remove_leftovers(const DomainSpec& spec) {
             for (const pid_t below : descendants_of(pid)) all.push_back(below);
     all.insert(all.end(), pids.begin(), pids.end());
     kill_processes(all, kKillTimeoutMs);
-    remove_cgroups(spec.name);
+    remove_container_traces(spec);
     for (const Mount& mount : read_mounts())
         if (is_below(mount.point, spec.state_dir)) ::umount2(mount.point.c_str(), MNT_DETACH);
 }

@@ -28,6 +28,9 @@ std::vector<std::string> prepare_launch(const DomainSpec& spec);
 // Kills, by what identifies them, the processes that an earlier run of the domain left, and removes its
 // cgroups and mounts.
 void remove_leftovers(const DomainSpec& spec);
-void remove_cgroups(const std::string& name);
+
+// What LXC itself leaves of a container that is gone: cgroups when its monitor was killed, a lock file
+// always.
+void remove_container_traces(const DomainSpec& spec);
 
 }  // namespace crane::checkpoint

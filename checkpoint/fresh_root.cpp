@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 
@@ -165,6 +166,12 @@ std::vector<Layer> make_fresh_layers(const std::string& container_dir,
         if (!is_below(folder, "/tmp") && !is_below(folder, "/run")) hide(layers, folder);
     fill_root(layers.front());
     return layers;
+}
+
+void name_own_host(const Layer& root, const std::string& hostname) {
+    copy_up_parents(root, "/etc");
+    std::ofstream hosts(root.upper + "/etc/hosts", std::ios::binary | std::ios::trunc);
+    hosts << read_text_file("/etc/hosts") << "127.0.1.1 " << hostname << "\n";
 }
 
 std::vector<RunFolder> parse_tmpfiles(const std::string& text) {

@@ -20,6 +20,9 @@ struct Layer {
 std::vector<Layer> make_fresh_layers(const std::string& container_dir,
                                      const std::vector<std::string>& hidden);
 
+// Makes the domain's own host name resolve, as it does on a host: /etc/hosts with one line more.
+void name_own_host(const Layer& root, const std::string& hostname);
+
 struct RunFolder {
     std::string path;
     unsigned mode = 0755;

@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t cache_bytes = 16u << 20;
 constexpr uint32_t log_buffer_bytes = 2u << 20;
 constexpr uint32_t log_file_bytes = 16u << 20;
-constexpr uint32_t page_bytes = 4096;  // the file system's block: the smallest chance of a torn page
+constexpr uint32_t page_bytes = 8192;  // entries up to about 2 KB stay in the tree, larger ones get pages of their own
 constexpr uint32_t checkpoint_kbytes = 8192;
 constexpr auto checkpoint_interval = std::chrono::seconds(1);
 constexpr uint64_t full_disk_bytes = 1u << 20;

@@ -83,7 +83,8 @@ void OutputLog::open_file() {
     header.admitted_index = admitted_index_;
     header.chain = chain_;
     file_bytes_ = sizeof(header);
-    buffer_.append(reinterpret_cast<const char*>(&header), sizeof(header));
+    buffer_.insert(0, reinterpret_cast<const char*>(&header), sizeof(header));
+    flush();  // a file without a header is no log, however short the run
 }
 
 void OutputLog::rotate() {

@@ -15,6 +15,8 @@ namespace crane::interpose {
 
 /// FdEntry::flags: the file behind the descriptor was written.
 constexpr uint8_t kFdWritten = 1;
+/// A stdio stream over it reads and writes through the wrappers (files.cpp).
+constexpr uint8_t kFdCookie = 2;
 
 /// The file behind `fd` is being written: its time will be set before anyone can see it. Cheap when noted
 /// already.

@@ -12,5 +12,7 @@
     X(sched_setaffinity) X(pthread_getaffinity_np) X(pthread_setaffinity_np) X(sched_getcpu) X(getcpu) \
     X(sched_setscheduler) X(sched_setparam) X(pthread_setschedparam) X(pthread_setschedprio) X(sysinfo) \
     X(getloadavg) X(uname) X(gethostname) X(getdomainname) X(gethostid) \
-    X(fclose) X(fdopen) X(freopen) X(fflush)
+    X(fclose) X(fdopen) X(freopen) X(fflush) X(fchmodat) X(opendir) X(fdopendir) X(readdir) \
+    X(readdir64) X(rewinddir) X(telldir) X(seekdir) X(dirfd) X(closedir) X(scandir) \
+    X(scandir64) X(scandirat) X(scandirat64) X(mkostemps) X(mkdtemp) X(tmpfile)
 // clang-format on

@@ -112,6 +112,8 @@ class State:
         left = self._kill(found)
         for name in names:
             remove_cgroups(name)
+        if names:
+            remove_lxc_traces(self.path)
         self._unmount()
         for name in names:
             for path in pathlib.Path("/dev/shm").glob(name.rpartition("-")[0] + "-*"):
@@ -158,3 +160,26 @@ def remove_cgroups(name):
                         time.sleep(0.02)
                         continue
                 break
+
+
+def remove_lxc_traces(path):
+    """LXC's lock files below /run, and the cgroup it steps into at an end, when no container uses it."""
+    folder = pathlib.Path(f"/run/lxc/lock{path}")
+    if folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        remove_empty_parents(folder.parent)
+    for base in (pathlib.Path("/sys/fs/cgroup"), *pathlib.Path("/sys/fs/cgroup").glob("*/")):
+        try:
+            if not any(base.glob("lxc.monitor.*")):
+                (base / "lxc.pivot").rmdir()
+        except OSError:
+            pass
+
+
+def remove_empty_parents(folder):
+    while str(folder).startswith("/run/lxc"):
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent

@@ -12,6 +12,7 @@ StoredState MemoryStorage::load() {
     StoredState state;
     state.view = view_;
     state.commit = commit_;
+    state.rejoining = rejoining_;
     state.start = state.end = start_;
     if (!entries_.empty()) state.end = {entries_.back().index, entries_.back().view, entries_.back().chain};
     return state;
@@ -23,6 +24,7 @@ void MemoryStorage::persist(const PersistBatch& batch) {
         CRANE_CHECK(batch.view > view_);
         view_ = batch.view;
     }
+    if (batch.rejoined) rejoining_ = false;
     if (batch.truncate_from != 0) {
         CRANE_CHECK(batch.truncate_from > start_.index && batch.truncate_from <= last_index());
         entries_.resize(batch.truncate_from - start_.index - 1);
@@ -40,6 +42,20 @@ bool MemoryStorage::truncate_front(const LogPosition& start) {
     entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(start.index - start_.index));
     start_ = start;
     return false;
+}
+
+void MemoryStorage::restart_at(const LogPosition& start) {
+    if (start.index <= start_.index) return;
+    if (start.index <= last_index() && entries_[start.index - start_.index - 1].position() == start) return;
+    entries_.clear();
+    start_ = start;
+    view_ = std::max(view_, start.view);
+    commit_ = std::max(commit_, start.index);
+}
+
+void MemoryStorage::lose_everything() {
+    *this = MemoryStorage();
+    rejoining_ = true;
 }
 
 void MemoryStorage::read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {

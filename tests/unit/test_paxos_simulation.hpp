@@ -23,12 +23,14 @@ class MemoryStorage : public Storage {
     StoredState load() override;
     void persist(const PersistBatch& batch) override;
     bool truncate_front(const LogPosition& start) override;
+    void restart_at(const LogPosition& start) override;
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
     uint64_t syncs() const override { return syncs_; }
 
     bool holds(const Entry& entry) const;
     uint64_t last_index() const { return start_.index + entries_.size(); }
     void remember() { earlier_ = std::make_unique<MemoryStorage>(view_, start_, entries_); }
+    void lose_everything();  // and be replaced by an empty one that knows it
     void go_back();  // to what was remembered
 
     MemoryStorage() = default;
@@ -38,6 +40,7 @@ class MemoryStorage : public Storage {
   private:
     View view_ = 0;
     uint64_t commit_ = 0;
+    bool rejoining_ = false;
     LogPosition start_;
     std::vector<Entry> entries_;
     uint64_t syncs_ = 0;

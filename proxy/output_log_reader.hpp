@@ -1,0 +1,60 @@
+// Reads an output log (output_log.hpp) from its oldest file on, checking the chain record by record. Tolerates the torn
+// end that a killed replica leaves, and says so.
+#pragma once
+
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "proxy/output_log.hpp"
+
+namespace crane::proxy {
+
+class OutputLogReader {
+  public:
+    enum class Next { kRecord, kEnd, kTorn };
+
+    /// `path`: an output.log, or a directory that has one. Throws std::runtime_error with a message.
+    explicit OutputLogReader(const std::string& path);
+    OutputLogReader(OutputLogReader&&) noexcept = default;
+
+    /// Reads the next record into record() and payload().
+    Next next();
+    const OutputLogRecord& record() const { return record_; }
+    /// The payload, or the 16 bytes of its hash if hashed().
+    std::string_view payload() const { return payload_; }
+    bool hashed() const;
+    /// Comparable whatever either log keeps.
+    Hash128 payload_hash() const;
+
+    uint64_t number() const { return number_; }             ///< of record()
+    uint64_t first_number() const { return first_number_; }  ///< of the oldest record kept
+    uint64_t admitted_index() const { return admitted_index_; }
+    const OutputLogHeader& header() const { return header_; }
+    const std::string& path() const { return path_; }
+
+  private:
+    struct Closer {
+        void operator()(FILE* file) const { fclose(file); }
+    };
+    using File = std::unique_ptr<FILE, Closer>;
+    void read_header(FILE* file, const std::string& name, OutputLogHeader& header) const;
+    bool next_file();
+
+    std::string path_;
+    std::deque<std::pair<File, OutputLogHeader>> files_;  ///< opened together, so that rotation does not matter
+    OutputLogHeader header_{};
+    OutputLogRecord record_{};
+    std::string payload_;
+    Hash128 chain_;
+    uint64_t number_ = 0;
+    uint64_t next_number_ = 0;
+    uint64_t first_number_ = 0;
+    uint64_t admitted_index_ = 0;
+};
+
+const char* output_kind_name(uint16_t kind);
+
+}  // namespace crane::proxy

@@ -1,0 +1,42 @@
+// The operator's tool: one function for each verb of `crane`. Each returns the process's exit status.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace crane::proxy {
+
+constexpr int kExitOk = 0;
+constexpr int kExitNo = 1;     ///< different, not running, not possible
+constexpr int kExitError = 2;  ///< the question could not be answered
+constexpr int kExitLag = 3;    ///< equal as far as it goes, but one log ends before another
+
+struct ReplicaDir {
+    uint32_t id;
+    std::string path;
+};
+
+std::string default_state_dir();
+/// STATE/r1, STATE/r2…; or STATE itself if it is one replica's. Throws if there is none.
+std::vector<ReplicaDir> find_replicas(const std::string& state_dir);
+/// One question on a control socket. Throws std::runtime_error when nobody answers.
+nlohmann::json ask_craned(const std::string& replica_dir, const nlohmann::json& request, int timeout_ms = 5000);
+
+int tool_status(const std::string& state_dir, bool json);
+int tool_stop(const std::string& state_dir, bool json);
+int tool_transfer(const std::string& state_dir, uint32_t to, bool json);
+int tool_signal(const std::string& state_dir, uint32_t signal, bool json);
+int tool_diff(const std::string& state_dir, const std::vector<std::string>& paths, bool allow_lag, bool json);
+
+struct LogRequest {
+    uint32_t replica = 0;  ///< 0: the first that has a log
+    uint64_t from = 1;
+    uint64_t to = UINT64_MAX;
+};
+int tool_log(const std::string& state_dir, const LogRequest& request, bool json);
+
+int tool_check(const std::vector<std::string>& program, bool json);
+
+}  // namespace crane::proxy
