@@ -8,8 +8,8 @@
 #include <cstring>
 #include <new>
 
-#include "interpose/core/environment.hpp"
 #include "interpose/core/entropy.hpp"
+#include "interpose/core/environment.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/processes.hpp"
@@ -62,6 +62,15 @@ void open_transport(const char* path, const char* doorbell) {
     runtime.doorbell_fd = move_to_reserved(raw(SYS_openat, AT_FDCWD, doorbell, O_RDWR | O_NONBLOCK, 0), 2);
     if (runtime.transport_fd < 0) refuse_domain("cannot open the segment that CRANE_TRANSPORT names");
     if (runtime.doorbell_fd < 0) refuse_domain("cannot open the fifo that CRANE_DOORBELL names");
+}
+
+/// CRANE_TRACE names a file that takes a record for each scheduled operation. For finding divergences; slow.
+void open_trace(const char* path) {
+    if (!path) return;
+    const long fd = raw(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    const int place = move_to_reserved(fd, 4);
+    if (place < 0) refuse_domain("cannot open the file that CRANE_TRACE names");
+    runtime.trace_fd = place;
 }
 
 void map_transport_or_refuse() {
@@ -194,6 +203,7 @@ void attach(char** environment) {
             refuse_domain("a process entered the domain by a way that Crane does not see");
         }
     }
+    open_trace(find_variable(environment, "CRANE_TRACE"));
     runtime.scheduled = domain().schedule != 0;
     make_placeholder();
     activate();

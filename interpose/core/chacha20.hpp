@@ -16,6 +16,7 @@ void chacha20_block(const uint8_t key[32], uint32_t counter, const uint8_t nonce
                     uint8_t out[kChaChaBlockBytes]) noexcept;
 
 /// Bytes `at`, `at`+1, … of the endless stream `number` under the key.
-void chacha20_stream(const uint8_t key[32], uint64_t number, uint64_t at, uint8_t* out, size_t bytes) noexcept;
+void chacha20_stream(const uint8_t key[32], uint64_t number, uint64_t at, uint8_t* out,
+                     size_t bytes) noexcept;
 
 }  // namespace crane::interpose

@@ -221,8 +221,8 @@ struct DomainState {
     EpollItem items[kMaxEpollItems];
     VirtualTimer timers[kMaxTimers];
     uint32_t files_known;
-    FileIdentity files[kMaxFiles];          ///< open hash table by key
-    uint64_t file_numbers[kMaxFiles];       ///< open hash set of the numbers in use
+    FileIdentity files[kMaxFiles];     ///< open hash table by key
+    uint64_t file_numbers[kMaxFiles];  ///< open hash set of the numbers in use
     uint32_t chunk_next[kMaxChunks];
     Chunk chunks[kMaxChunks];
 };

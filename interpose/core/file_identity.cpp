@@ -107,7 +107,7 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
     }
     char name[PATH_MAX];
     uint64_t number = path_of(info, fd, path, at_flags, name, sizeof(name)) ? inode_for_path(name, nullptr)
-                                                                             : as_number(d.files_known);
+                                                                            : as_number(d.files_known);
     while (!claim_number(number)) number = as_number(XXH3_64bits(&number, sizeof(number)));
     ++d.files_known;
     *file = {key, number};

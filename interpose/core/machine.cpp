@@ -48,10 +48,12 @@ class Text {
 void write_cpuinfo(Text& out) {
     for (uint64_t cpu = 0; cpu < virtual_cpus(); ++cpu) {
         out << "processor\t: " << cpu << "\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 0\n"
-            << "model name\t: Crane virtual CPU\nstepping\t: 0\ncpu MHz\t\t: 2000.000\ncache size\t: 1024 KB\n"
+            << "model name\t: Crane virtual CPU\nstepping\t: 0\ncpu MHz\t\t: 2000.000\ncache size\t: 1024 "
+               "KB\n"
             << "physical id\t: 0\nsiblings\t: " << uint64_t{virtual_cpus()} << "\ncore id\t\t: " << cpu
             << "\ncpu cores\t: " << uint64_t{virtual_cpus()}
-            << "\nfpu\t\t: yes\nflags\t\t: fpu tsc cx8 cmov mmx fxsr sse sse2 ht syscall nx lm pni ssse3 cx16 "
+            << "\nfpu\t\t: yes\nflags\t\t: fpu tsc cx8 cmov mmx fxsr sse sse2 ht syscall nx lm pni ssse3 "
+               "cx16 "
                "sse4_1 sse4_2 popcnt\nbogomips\t: 4000.00\nclflush size\t: 64\ncache_alignment\t: 64\n\n";
     }
 }
@@ -62,9 +64,10 @@ void write_meminfo(Text& out) {
     line("MemTotal:       ", total);
     line("MemFree:        ", free);
     line("MemAvailable:   ", free);
-    for (const char* name : {"Buffers:        ", "Cached:         ", "SwapCached:     ", "Active:         ",
-                             "Inactive:       ", "SwapTotal:      ", "SwapFree:       ", "Dirty:          ",
-                             "Writeback:      ", "AnonPages:      ", "Mapped:         ", "Shmem:          "}) {
+    for (const char* name :
+         {"Buffers:        ", "Cached:         ", "SwapCached:     ", "Active:         ", "Inactive:       ",
+          "SwapTotal:      ", "SwapFree:       ", "Dirty:          ", "Writeback:      ", "AnonPages:      ",
+          "Mapped:         ", "Shmem:          "}) {
         line(name, 0);
     }
     line("CommitLimit:    ", total);

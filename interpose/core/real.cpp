@@ -35,7 +35,8 @@ void resolve_real() noexcept {
     CRANE_REAL_FAMILIES(X)
     X(fcntl)
     X(ioctl)
-    X(syscall) X(open) X(openat) X(fopen)
+    X(syscall)
+    X(open) X(openat) X(fopen)
 #undef X
     // The default versions: an unversioned look-up may give the 2.2.5 ones, whose pthread_cond_t is another.
 #define X(name) real.name = reinterpret_cast<decltype(real.name)>(find_version(#name, "GLIBC_2.3.2"));

@@ -44,11 +44,12 @@
 #define CRANE_REAL_FUNCTIONS(X)                                                                              \
     X(pthread_mutex_lock)                                                                                    \
     X(pthread_mutex_trylock)                                                                                 \
-    X(pthread_mutex_unlock) X(pthread_mutex_timedlock) X(pthread_mutex_clocklock) X(pthread_rwlock_rdlock)   \
-        X(pthread_rwlock_wrlock) X(pthread_rwlock_tryrdlock) X(pthread_rwlock_trywrlock) X(                  \
-            pthread_rwlock_unlock) X(pthread_rwlock_timedrdlock) X(pthread_rwlock_timedwrlock)               \
-            X(pthread_rwlock_clockrdlock) X(pthread_rwlock_clockwrlock) X(pthread_spin_lock) X(              \
-                pthread_spin_trylock) X(pthread_spin_unlock) X(pthread_barrier_init) X(pthread_barrier_wait) \
+    X(pthread_mutex_unlock)                                                                                  \
+    X(pthread_mutex_timedlock) X(pthread_mutex_clocklock) X(pthread_rwlock_rdlock) X(pthread_rwlock_wrlock)  \
+        X(pthread_rwlock_tryrdlock) X(pthread_rwlock_trywrlock) X(pthread_rwlock_unlock) X(                  \
+            pthread_rwlock_timedrdlock) X(pthread_rwlock_timedwrlock) X(pthread_rwlock_clockrdlock)          \
+            X(pthread_rwlock_clockwrlock) X(pthread_spin_lock) X(pthread_spin_trylock) X(                    \
+                pthread_spin_unlock) X(pthread_barrier_init) X(pthread_barrier_wait)                         \
                 X(pthread_barrier_destroy) X(pthread_once) X(pthread_create) X(pthread_join) X(              \
                     pthread_tryjoin_np) X(pthread_timedjoin_np) X(pthread_clockjoin_np) X(pthread_detach)    \
                     X(pthread_exit) X(pthread_cancel) X(pthread_kill) X(pthread_sigmask) X(sigqueue) X(      \

@@ -91,6 +91,16 @@ void refuse_domain(const char* why) {
     __builtin_unreachable();
 }
 
+// --- trace
+// --------------------------------------------------------------------------------------------------
+
+void trace_operation(Op op, const void* caller, uint64_t detail) {
+    const dmt::State& state = domain().scheduler;
+    const TraceRecord record{state.clock, self.slot, static_cast<uint32_t>(op),
+                             reinterpret_cast<uint64_t>(caller), detail ? detail : state.now_ns};
+    raw(SYS_write, runtime.trace_fd, &record, sizeof(record));
+}
+
 // --- hooks of the scheduler
 // ---------------------------------------------------------------------------------
 

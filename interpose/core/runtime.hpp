@@ -92,6 +92,7 @@ struct Runtime {
     timebubble::TransportView view;
     dmt::Scheduler scheduler;
     int domain_fd, transport_fd, doorbell_fd, placeholder_fd;
+    int trace_fd;    ///< 0: no trace of the schedule is kept
     bool scheduled;  ///< false: settings.schedule is 0, only listening ports are moved
 };
 extern Runtime runtime;
@@ -111,11 +112,25 @@ inline bool serial() {
 
 void deliver_signals();  // signals.cpp
 
+/// What the trace of the schedule consists of.
+struct TraceRecord {
+    uint64_t clock;
+    uint32_t slot, operation;
+    uint64_t caller;  ///< address in the program or library that made the call
+    uint64_t detail;  ///< virtual time
+};
+
+/// Appends one line of the schedule to the trace: for finding where two replicas part (docs/debugging.md).
+void trace_operation(Op op, const void* caller, uint64_t detail);
+
 /// One scheduled operation, from taking the turn to giving it up. The program's signal handlers run at its
 /// end.
 class Turn {
   public:
-    explicit Turn(Op op) : op_(op) { scheduler().get_turn(self.slot); }
+    explicit Turn(Op op) : op_(op) {
+        scheduler().get_turn(self.slot);
+        if (__builtin_expect(runtime.trace_fd != 0, 0)) trace_operation(op, __builtin_return_address(0), 0);
+    }
     /// Handlers may throw (pthread_exit unwinds), hence noexcept(false).
     ~Turn() noexcept(false) {
         const int saved = errno;
