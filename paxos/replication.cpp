@@ -144,7 +144,9 @@ void Core::send_entries(Peer& peer, Outbox& out) {
     prepare.index_view = before.view;
     prepare.chain = before.chain;
     prepare.commit = commit_;
-    if (log_.copy(peer.next, log_.last_index(), max_batch_entries, config_.max_batch_bytes, prepare.entries))
+    // Nothing to send when the log was cut to its end: then the question whether the peer's log matches there.
+    if (peer.next <= log_.last_index() &&
+        log_.copy(peer.next, log_.last_index(), max_batch_entries, config_.max_batch_bytes, prepare.entries))
         stats_.entries_from_disk += prepare.entries.size();
     if (peer.flights.empty()) peer.progress_us = now_us_;
     if (peer.probing) {

@@ -8,7 +8,7 @@
 
 namespace crane::paxos::simulation {
 
-StoredState MemoryStorage::load() {
+StoredState MemoryStorage::state() const {
     StoredState state;
     state.view = view_;
     state.commit = commit_;
@@ -53,9 +53,9 @@ void MemoryStorage::restart_at(const LogPosition& start) {
     commit_ = std::max(commit_, start.index);
 }
 
-void MemoryStorage::lose_everything() {
+void MemoryStorage::lose_everything(bool marked) {
     *this = MemoryStorage();
-    rejoining_ = true;
+    rejoining_ = marked;
 }
 
 void MemoryStorage::read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {
@@ -106,6 +106,11 @@ void Cluster::restart(ReplicaId id) {
     config.max_memory_bytes = 400;
     config.max_delivery_entries = 5;
     config.seed = random_() + ++restarts_;
+    if (replica.disk.last_index() == 0 && replica.disk.rejoining()) {  // restored from a checkpoint, if logs were cut
+        uint64_t cut = 0;
+        for (const auto& [other, peer] : replicas_) cut = std::max(cut, peer.disk.start().index);
+        if (cut > 0) replica.disk.restart_at(decided_.at(cut).position());
+    }
     const StoredState stored = replica.disk.load();
     if (stored.view < replica.highest_view && !faults_.lying_disks) violate("a promise was forgotten");
     replica.core = std::make_unique<Core>(config, stored, replica.disk);
@@ -123,6 +128,17 @@ void Cluster::crash(ReplicaId id) {
     replica.core.reset();
     ++crashes_;
     if (faults_.lying_disks) replica.disk.go_back();
+    if (chance() < faults_.lost_disk) lose_disk(id);
+}
+
+void Cluster::lose_disk(ReplicaId id) {
+    for (const auto& [other, peer] : replicas_)
+        if (peer.disk.rejoining() || peer.disk.state().view == 0) return;
+    Replica& replica = replicas_.at(id);
+    replica.disk.lose_everything(!faults_.rejoin_unmarked);
+    replica.highest_view = 0;
+    replica.delivered = 0;
+    ++lost_disks_;
 }
 
 void Cluster::isolate(ReplicaId id) {
@@ -245,7 +261,7 @@ void Cluster::deliver(ReplicaId id, Replica& replica, const std::vector<Entry>& 
             violate(where + " was decided twice");
         const auto copies = std::count_if(replicas_.begin(), replicas_.end(),
                                           [&](const auto& each) { return each.second.disk.holds(entry); });
-        if (static_cast<size_t>(copies) < majority(replicas_.size()))
+        if (lost_disks_ == 0 && static_cast<size_t>(copies) < majority(replicas_.size()))
             violate(where + " delivered before it was on a majority of disks");
     }
 }

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import threading
 
+from .paths import PYTHON
+
 
 class Disturber:
     """Context manager. Pauses are shorter than the election timeout unless told otherwise."""
@@ -67,9 +69,10 @@ class Disturber:
         self._noise = [child for child in self._noise if child.poll() is None]
         if len(self._noise) < self.max_noise:
             length_s = self.random.uniform(0.05, 0.5)
-            self._noise.append(subprocess.Popen(
-                ["/usr/bin/timeout", "-s", "KILL", f"{length_s:.2f}", "/bin/sh", "-c", "while :; do :; done"],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            # It ends by itself, whatever becomes of this process: an orphan must not burn CPU for ever.
+            burn = f"import time; end = time.monotonic() + {length_s:.2f}\nwhile time.monotonic() < end: pass"
+            self._noise.append(subprocess.Popen([PYTHON, "-S", "-c", burn], stdin=subprocess.DEVNULL,
+                                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
 
 def _signal(pid, number):
