@@ -66,7 +66,7 @@ class CommandLine(CraneTest):
                 os.kill(pid, signal.SIGKILL)
             procs.wait_until(lambda: not first.living(), 10, "craned is gone")
             again = Cluster(first.command, first.server_port, name="again")
-            again.state = first.state
+            again.state, again.cwd = first.state, first.cwd
             with again, RedisClient(again.address()) as redis:
                 self.assertEqual(redis("PING"), "PONG")
 

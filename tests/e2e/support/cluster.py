@@ -35,6 +35,7 @@ class Cluster:
         self.environment = dict(environment or {})
         self.dir = work_dir(name)
         self.state = self.dir / "state"
+        self.cwd = self.dir
         self.leftovers = []
         self.cluster_id = ""
         self._stopped = False
@@ -105,7 +106,7 @@ class Cluster:
         output = self.dir / "command.out"
         with open(output, "wb") as sink:
             done = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
-                                  timeout=timeout_s, env=env, cwd=self.dir, check=False)
+                                  timeout=timeout_s, env=env, cwd=self.cwd, check=False)
         done.stdout = procs.read(output)
         return done
 
