@@ -281,9 +281,10 @@ CRANE_EXPORT int timer_settime(timer_t id, int flags, const itimerspec* value, i
     if (old) *old = {to_timespec(timer->interval_ns), to_timespec(left_ns(*timer))};
     uint64_t next = 0;
     if (crane::interpose::to_ns(value->it_value) != 0) {
-        next = flags & TIMER_ABSTIME
-                   ? deadline_from_absolute(timer->realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, value->it_value)
-                   : deadline_from_relative_ns(crane::interpose::to_ns(value->it_value));
+        next =
+            flags & TIMER_ABSTIME
+                ? deadline_from_absolute(timer->realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, value->it_value)
+                : deadline_from_relative_ns(crane::interpose::to_ns(value->it_value));
     }
     arm(*timer, next, crane::interpose::to_ns(value->it_interval));
     return 0;

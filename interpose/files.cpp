@@ -45,13 +45,13 @@ int open_file(int directory, const char* path, int flags, mode_t mode) {
 }
 
 /// The mode argument, if there is one.
-#define CRANE_MODE(flags)                                         \
-    mode_t mode = 0;                                              \
-    if (takes_mode(flags)) {                                      \
-        va_list list;                                             \
-        va_start(list, flags);                                    \
-        mode = static_cast<mode_t>(va_arg(list, int));            \
-        va_end(list);                                             \
+#define CRANE_MODE(flags)                              \
+    mode_t mode = 0;                                   \
+    if (takes_mode(flags)) {                           \
+        va_list list;                                  \
+        va_start(list, flags);                         \
+        mode = static_cast<mode_t>(va_arg(list, int)); \
+        va_end(list);                                  \
     }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Names of temporary files: libc draws them inside from the kernel's random bytes and clock, so they are drawn
-// here, from the process's own stream.
+// Names of temporary files: libc draws them inside from the kernel's random bytes and clock, so they are
+// drawn here, from the process's own stream.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -96,8 +96,7 @@ CRANE_EXPORT int mkostemps64(char* pattern, int suffix, int flags) {
 CRANE_EXPORT char* mkdtemp(char* pattern) noexcept {
     if (!active()) return resolve_real(), real.mkdtemp(pattern);
     SharedTurn turn(Op::kFile);
-    const long rc =
-        with_random_name(pattern, 0, [&] { return raw(SYS_mkdirat, AT_FDCWD, pattern, 0700); });
+    const long rc = with_random_name(pattern, 0, [&] { return raw(SYS_mkdirat, AT_FDCWD, pattern, 0700); });
     return answer(rc) < 0 ? nullptr : pattern;
 }
 
