@@ -116,8 +116,7 @@ class State:
             remove_lxc_traces(self.path)
         self._unmount()
         for name in names:
-            for path in pathlib.Path("/dev/shm").glob(name.rpartition("-")[0] + "-*"):
-                path.unlink(missing_ok=True)
+            remove_tree(pathlib.Path("/dev/shm") / name)
         if left:
             raise LaunchError(f"processes of an earlier run do not end: {', '.join(str(pid) for pid, _ in left)}")
         return found
@@ -146,6 +145,14 @@ class State:
             point = line.split()[4]
             if point.startswith(f"{self.path}/"):
                 subprocess.run(["umount", "-l", point], check=False, stderr=subprocess.DEVNULL)
+
+
+def remove_tree(path):
+    """A file or a folder, as it may be."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def remove_cgroups(name):

@@ -18,6 +18,7 @@ STATUS_EVERY_S = 2
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5
 HEALTHY_AFTER_S = 20
+ASKED_TO_STOP = "exited with status 0"
 MAX_RESTARTS = 10  # in a row, none of which stayed up
 
 
@@ -215,7 +216,7 @@ class Supervisor:
                 self._watch_one(replica)
             if all(r.pidfd < 0 and not self.backoff.get(r.number, (0, 0, 0))[2] for r in self.replicas):
                 self.say("no replica is left; stopping")
-                return 1
+                return 0 if all(r.ended() == ASKED_TO_STOP for r in self.replicas) else 1
             if time.monotonic() >= next_status:
                 next_status = time.monotonic() + STATUS_EVERY_S
                 code = self._server_ended()
@@ -230,6 +231,10 @@ class Supervisor:
             lived_s = time.monotonic() - replica.row.get("since", 0)
             if lived_s > HEALTHY_AFTER_S:
                 seconds, restarts = FIRST_BACKOFF_S, 0
+            if how == ASKED_TO_STOP:
+                self.say(f"replica {replica.number}: its craned was asked to stop")
+                self.backoff.pop(replica.number, None)
+                return
             if self.settings["no-restart"] or restarts >= MAX_RESTARTS:
                 why = "--no-restart" if self.settings["no-restart"] else f"it died {restarts} times in a row"
                 self.say(f"replica {replica.number}: its craned {how}; not restarted ({why}); see "
