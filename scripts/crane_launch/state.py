@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import secrets
 import shutil
 import signal
@@ -157,11 +158,13 @@ def remove_tree(path):
 
 def remove_cgroups(name):
     """A container whose monitor was killed leaves its (empty) cgroups."""
-    for pattern in (f"lxc.payload.{name}", f"lxc.monitor.{name}"):
-        for base in (pathlib.Path("/sys/fs/cgroup"), *pathlib.Path("/sys/fs/cgroup").glob("*/")):
+    top = pathlib.Path("/sys/fs/cgroup")
+    for folder in [*top.glob(f"lxc.*.{name}*"), *top.glob(f"*/lxc.*.{name}*")]:
+        # LXC adds a number when the cgroup of a killed predecessor was still there.
+        if re.fullmatch(rf"lxc\.(payload|monitor)\.{re.escape(name)}(-\d+)?", folder.name):
             for _ in range(50):
                 try:
-                    (base / pattern).rmdir()
+                    folder.rmdir()
                 except OSError as error:
                     if error.errno == errno.EBUSY:  # its last processes are still being taken down
                         time.sleep(0.02)

@@ -152,11 +152,19 @@ class Supervisor:
             server = {n: row.get("server", "starting") for n, row in rows.items()}
             open_ = [n for n in server if n not in dead and server[n] not in (*ENDED_STATES, "listening")]
             late = time.monotonic() > deadline
+            if not open_ and not late and self._lacks_primary(rows, server):
+                open_ = ["primary"]
             # Where the primary's server listens, a replica that cannot follow is a fault to survive.
             if not open_ or late:
                 return self._judge_start(rows, server, dead, late)
             self.signals.wait(pause)
             pause = min(pause * 1.5, 0.25)
+
+    def _lacks_primary(self, rows, server):
+        """Servers listen before an election has ended; clients are served after it."""
+        listening = [n for n, what in server.items() if what == "listening"]
+        return (self.settings["mode"] == "full" and len(listening) > len(self.replicas) // 2
+                and all(rows[n].get("role") != "primary" for n in listening))
 
     def _judge_start(self, rows, server, dead, late):
         good = [n for n in server if n not in dead and server[n] == "listening"]
