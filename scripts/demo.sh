@@ -125,8 +125,8 @@ done_with "killed"
 
 begin "wait for a backup to take over"
 for _ in $(seq 100); do
-    read -r next next_address _ < <(primary 2>/dev/null) || true
-    if [[ -n ${next:-} && $next != "$leader" ]] && hash=$(get "$next_address" 2>/dev/null); then break; fi
+    read -r next next_address next_pid < <(primary 2>/dev/null) || true
+    if [[ -n ${next:-} && $next_pid != "$pid" ]] && hash=$(get "$next_address" 2>/dev/null); then break; fi
     next=
     sleep 0.05
 done

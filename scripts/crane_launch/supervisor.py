@@ -15,7 +15,7 @@ from .state import State
 
 STOP_WAIT_S = 5
 STATUS_EVERY_S = 2
-FIRST_BACKOFF_S = 0.2
+MIN_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5
 HEALTHY_AFTER_S = 20
 ASKED_TO_STOP = "exited with status 0"
@@ -66,6 +66,9 @@ class Supervisor:
         self.layout = Layout()
         self.replicas = []
         self.signals = None
+        # Longer than an election, so that a backup leads by then: a primary that came back at once could be
+        # elected again while its server still replays the log.
+        self.first_backoff_s = max(MIN_BACKOFF_S, 2 * settings["election-timeout-ms"] / 1000)
         self.backoff = {}  # replica number -> (seconds, restarts in a row, when it may start again or 0)
 
     def run(self, on_ready=lambda: None):
@@ -232,13 +235,13 @@ class Supervisor:
                     return code
 
     def _watch_one(self, replica):
-        seconds, restarts, at = self.backoff.get(replica.number, (FIRST_BACKOFF_S, 0, 0))
+        seconds, restarts, at = self.backoff.get(replica.number, (self.first_backoff_s, 0, 0))
         if replica.pidfd >= 0 and replica.ended():
             how = replica.ended()
             replica.reap()
             lived_s = time.monotonic() - replica.row.get("since", 0)
             if lived_s > HEALTHY_AFTER_S:
-                seconds, restarts = FIRST_BACKOFF_S, 0
+                seconds, restarts = self.first_backoff_s, 0
             if how == ASKED_TO_STOP:
                 self.say(f"replica {replica.number}: its craned was asked to stop")
                 self.backoff.pop(replica.number, None)
@@ -254,7 +257,7 @@ class Supervisor:
         elif at and time.monotonic() >= at:
             replica.start()
             replica.row["since"] = time.monotonic()
-            self.backoff[replica.number] = (min(seconds * 2, MAX_BACKOFF_S), restarts + 1, 0)
+            self.backoff[replica.number] = (max(seconds, min(seconds * 2, MAX_BACKOFF_S)), restarts + 1, 0)
             self.state.save()
 
     def _server_ended(self):
