@@ -14,7 +14,7 @@ step=0
 say() { echo "demo: $*"; }
 begin() { # a line per step: what is being done ...
     step=$((step + 1))
-    printf 'demo: %d. %-58s ' "$step" "$1 ..."
+    printf 'demo: %2d. %-58s ' "$step" "$1 ..."
 }
 done_with() { echo "$1"; } # ... and how it went
 fail() {
