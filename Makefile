@@ -26,7 +26,7 @@ SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhas
 
 # --- the shim -----------------------------------------------------------------------------------
 # A guest in someone else's process: hidden by default, initial-exec TLS, bound at load, first to start.
-SHIM_SRCS  := $(wildcard interpose/*.cpp) $(call srcs,dmt_scheduler) $(filter-out timebubble/daemon_%,$(call srcs,timebubble))
+SHIM_SRCS  := $(wildcard interpose/*.cpp interpose/core/*.cpp) $(call srcs,dmt_scheduler) $(filter-out timebubble/daemon_%,$(call srcs,timebubble))
 SHIM_OBJS  := $(patsubst %.cpp,$(BUILD)/shim/%.o,$(SHIM_SRCS))
 SHIM_FLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-plt -U_FORTIFY_SOURCE -fno-stack-protector
 SHIM_LD    := -shared -Wl,-z,initfirst -Wl,-z,now -Wl,-z,defs -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc
@@ -35,7 +35,7 @@ PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp))
 BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
 
 UNIT_SRCS := $(wildcard tests/unit/*.cpp)
-UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS))
+UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS) interpose/core/chacha20.cpp)
 
 .PHONY: all shim help clean format unit unit-py deps demo install uninstall
 all: $(BINS) shim
@@ -116,12 +116,54 @@ help:
 	@echo "make demo       install what is missing, then show three replicas of Apache"
 	@echo "make test       install what is missing, then run the unit and end-to-end tests"
 	@echo "make unit       unit tests alone"
-	@echo "make bench      the evaluation: native against Crane, side by side"
+	@echo "make e2e        end-to-end tests alone, on what is built; TESTS=\"redis failover\" selects"
+	@echo "make soak       the tests that depend on chance, with new seeds; ROUNDS=5"
+	@echo "make bench      the evaluation: native against Crane, side by side; BENCH=--quick"
+	@echo "make lint       formatting and style"
 	@echo "make deps       install what building and running needs (TEST=1: what the tests need, too)"
 	@echo "make unit-py    tests of the launcher scripts"
 	@echo "make install    into PREFIX (default /usr/local), below DESTDIR; make uninstall undoes it"
 	@echo "make format     clang-format over the tree"
 	@echo "make clean      remove $(BUILD)/"
+
+# --- tests and evaluation ------------------------------------------------------------------------
+TEST_PROGRAMS := $(patsubst tests/programs/%.c,$(BUILD)/programs/%,$(wildcard tests/programs/*.c))
+LOADS         := $(patsubst eval/load/%.c,$(BUILD)/load/%,$(wildcard eval/load/*.c))
+TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
+RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
+
+.PHONY: programs test e2e soak bench lint
+programs: $(TEST_PROGRAMS) $(LOADS)
+$(BUILD)/programs/static_server: TEST_CC += -static
+$(BUILD)/programs/%: tests/programs/%.c tests/programs/serve.h
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< -lm
+$(BUILD)/load/%: eval/load/%.c
+	@mkdir -p $(@D)
+	$(TEST_CC) -o $@ $< -lm
+
+# Dependencies come first, then the build in a make of its own, which sees what was installed.
+test:
+	scripts/install_deps.sh --test
+	$(MAKE) all $(BUILD)/bin/unit programs
+	$(RUN_TESTS) --unit $(BUILD)/bin/unit $(TESTS)
+
+# What was built, without installing or the unit tests: make e2e TESTS="redis failover"
+e2e: programs
+	$(RUN_TESTS) $(TESTS)
+
+# The tests that depend on chance, again and again with new seeds: make soak ROUNDS=10
+ROUNDS ?= 5
+soak: all programs
+	for round in $$(seq 1 $(ROUNDS)); do \
+	    $(RUN_TESTS) --seed $$((round * 1000)) disturbance failover MicroBenchmark || exit 1; done
+
+bench: all programs
+	BUILD=$(BUILD) python3 eval/bench.py $(BENCH)
+
+lint:
+	clang-format --dry-run -Werror $$(git ls-files '*.cpp' '*.hpp')
+	python3 tests/e2e/style.py
 
 format:
 	clang-format -i $$(git ls-files '*.cpp' '*.hpp')

@@ -63,14 +63,23 @@ bool starts_empty(const std::string& path) {
     return is_below(path, "/tmp") || is_below(path, "/run");
 }
 
+// A working directory in /tmp or /run is shown in the domain like the rest of the host's files.
+bool needs_own_layer(const std::string& cwd) {
+    return starts_empty(cwd) && cwd != "/tmp" && cwd != "/run";
+}
+
 void check_visible(const DomainSpec& spec, const std::string& program) {
-    const std::string advice =
-        ", but /tmp and /run start empty in the container: put it elsewhere, or use --isolation none";
-    if (starts_empty(program)) throw std::runtime_error("the program " + program + " is there" + advice);
-    if (starts_empty(spec.cwd)) throw std::runtime_error("the working directory is " + spec.cwd + advice);
+    const auto visible = [&](const std::string& path) {
+        return !starts_empty(path) || (needs_own_layer(spec.cwd) && is_below(path, spec.cwd));
+    };
+    if (!visible(program))
+        throw std::runtime_error(
+            "the program is " + program +
+            ", but /tmp and /run start empty in the container (but for the working directory): "
+            "put it elsewhere, or use --isolation none");
     for (const std::string& word : spec.argv) {
         const size_t path = word.find("/tmp/");
-        if (path != std::string::npos && fs::exists(word.substr(path)))
+        if (path != std::string::npos && fs::exists(word.substr(path)) && !visible(word.substr(path)))
             spdlog::warn("the server's argument {} names a file in /tmp, which starts empty in the container",
                          word);
     }
@@ -139,7 +148,8 @@ bool apparmor_enabled() {
 std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainPaths& paths) {
     ContainerPlan plan;
     plan.hostname = spec.hostname;
-    plan.layers = make_fresh_layers(paths.container, hidden_folders(spec.state_dir));
+    plan.layers = make_fresh_layers(paths.container, hidden_folders(spec.state_dir),
+                                    needs_own_layer(spec.cwd) ? spec.cwd : std::string());
     if (!spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
     plan.host_network = spec.host_network;
     plan.apparmor = apparmor_enabled();

@@ -150,8 +150,8 @@ Layer make_layer(const std::string& folder, const std::string& point) {
 
 }  // namespace
 
-std::vector<Layer> make_fresh_layers(const std::string& container_dir,
-                                     const std::vector<std::string>& hidden) {
+std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std::vector<std::string>& hidden,
+                                     const std::string& shown) {
     std::error_code error;
     fs::remove_all(container_dir, error);
     if (error) throw std::runtime_error("removing the old " + container_dir + ": " + error.message());
@@ -162,9 +162,15 @@ std::vector<Layer> make_fresh_layers(const std::string& container_dir,
     int number = 0;
     for (const Mount& mount : disk_mounts_below_root(read_mounts()))
         layers.push_back(make_layer(container_dir + "/mounts/" + std::to_string(number++), mount.point));
-    for (const std::string& folder : hidden)
-        if (!is_below(folder, "/tmp") && !is_below(folder, "/run")) hide(layers, folder);
     fill_root(layers.front());
+    if (!shown.empty()) {
+        copy_up_parents(layers.front(), shown);
+        layers.push_back(make_layer(container_dir + "/mounts/shown", shown));
+    }
+    for (const std::string& folder : hidden) {
+        const bool gone = is_below(folder, "/tmp") || is_below(folder, "/run");
+        if (!gone || (!shown.empty() && is_below(folder, shown))) hide(layers, folder);
+    }
     return layers;
 }
 

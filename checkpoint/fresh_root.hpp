@@ -16,9 +16,10 @@ struct Layer {
 };
 
 // Wipes `container_dir` and makes the layers for / and every other disk-backed mount.
-// `hidden` are host folders that appear empty in the domain. Throws std::runtime_error.
-std::vector<Layer> make_fresh_layers(const std::string& container_dir,
-                                     const std::vector<std::string>& hidden);
+// `hidden` are host folders that appear empty in the domain; `shown`, when not "", is one in /tmp or /run
+// that appears in spite of them. Throws std::runtime_error.
+std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std::vector<std::string>& hidden,
+                                     const std::string& shown);
 
 // Makes the domain's own host name resolve, as it does on a host: /etc/hosts with one line more.
 void name_own_host(const Layer& root, const std::string& hostname);

@@ -68,13 +68,22 @@ void Core::on_prepare(const Message& message) {
         log_.append(entry);
     }
     matched_ = std::max({matched_, commit_, index});
-    commit_ = std::max(commit_, std::min(message.commit, matched_));
+    learn_commit(message);
     ack_due_ = true;
+}
+
+void Core::learn_commit(const Message& message) {
+    commit_ = std::max(commit_, std::min(message.commit, matched_));
+    // Once the leader has decided an entry of its own view, its commit index covers all that was ever decided before.
+    if (rejoining_ && commit_ == message.commit && commit_ > 0 && log_.position(commit_).view == message.view) {
+        rejoining_ = false;
+        rejoined_due_ = true;
+    }
 }
 
 void Core::on_commit(const Message& message) {
     if (!accept_leader(message)) return;
-    commit_ = std::max(commit_, std::min(message.commit, matched_));
+    learn_commit(message);
     if (message.wants_ack) ack_due_ = true;
 }
 

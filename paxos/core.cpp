@@ -17,7 +17,8 @@ Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader&
       log_(reader, stored.start, stored.end),
       durable_(stored.end.index),
       commit_(std::clamp(stored.commit, stored.start.index, stored.end.index)),
-      delivered_(stored.start.index) {
+      delivered_(stored.start.index),
+      rejoining_(stored.rejoining) {
     CRANE_CHECK(is_member(config.self));
     CRANE_CHECK(config.self != no_replica && config.self <= max_replica_id);
     CRANE_CHECK(config.max_inflight_entries > 0 && config.max_batch_bytes > 0);
@@ -134,6 +135,7 @@ void Core::fill_persist(PersistBatch& batch) {
         log_.copy(durable_ + 1, log_.last_index(), SIZE_MAX >> 1, SIZE_MAX, batch.append);
         CRANE_CHECK(batch.append.back().index == log_.last_index());
     }
+    batch.rejoined = rejoined_due_;
     batch.commit = std::min(commit_, log_.last_index());
     persist_out_ = !batch.empty();
 }
@@ -142,6 +144,7 @@ void Core::persisted() {
     CRANE_CHECK(persist_out_);
     persist_out_ = false;
     truncate_from_ = 0;
+    rejoined_due_ = false;
     durable_view_ = view_;
     durable_ = log_.last_index();
     count_votes();
@@ -157,6 +160,7 @@ void Core::fill_replies(Outbox& out) {
     Message ack = make(MessageType::Ack, leader_);
     ack.ok = true;
     ack.index = matched_;
+    ack.hint = log_.last_index();
     out.send_after.push_back(std::move(ack));
 }
 
@@ -184,6 +188,11 @@ uint64_t Core::matched(ReplicaId id) const {
     return role_ == Role::Leader && peer != nullptr ? peer->match : 0;
 }
 
+bool Core::needs_checkpoint(ReplicaId id) const {
+    const Peer* peer = find_peer(id);
+    return role_ == Role::Leader && peer != nullptr && peer->must_restore;
+}
+
 uint64_t Core::heard_us(ReplicaId id) const {
     const Peer* peer = find_peer(id);
     return peer != nullptr ? peer->heard_us : 0;
@@ -197,6 +206,7 @@ std::string Core::describe() const {
             ", durable " + std::to_string(durable_) + ", decided " + std::to_string(commit_) + ", delivered " +
             std::to_string(delivered_) + ", in memory " + std::to_string(log_.held_entries()) + " entries, " +
             std::to_string(log_.held_bytes()) + " bytes\n";
+    if (rejoining_) text += "REJOINING: does not vote until it has all that is decided\n";
     if (stats_.mismatched_chains > 0)
         text += "CORRUPT: " + std::to_string(stats_.mismatched_chains) +
                 " messages refused because the leader's log and this one differ in decided entries\n";
@@ -207,7 +217,6 @@ std::string Core::describe() const {
                 std::to_string(peer.flights.size()) + " messages, heard " +
                 std::to_string((now_us_ - std::min(now_us_, peer.heard_us)) / 1000) + " ms ago";
         if (peer.must_restore) text += ", NEEDS A CHECKPOINT: what it lacks has been cut from the log";
-        if (peer.lost_log) text += ", HAS LOST ITS LOG: restore its database or a checkpoint";
         text += "\n";
     }
     if (transferring()) text += "handing over to replica " + std::to_string(transfer_to_) + "\n";

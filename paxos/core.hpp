@@ -120,6 +120,8 @@ class Core {
     uint64_t matched(ReplicaId peer) const;   // leader: how far the peer's log is known to be this one's
     uint64_t heard_us(ReplicaId peer) const;  // when the peer last answered
     bool single_member() const { return single(); }
+    bool needs_checkpoint(ReplicaId peer) const;
+    bool rejoining() const { return rejoining_; }
     bool transferring() const { return transfer_to_ != no_replica; }
     std::string describe() const;
 
@@ -131,7 +133,6 @@ class Core {
         uint64_t next = 1;      // next entry to send
         bool probing = true;    // its log's end is being looked for: one Prepare at a time
         bool probe_out = false; // that Prepare is under way
-        bool lost_log = false;      // it once acknowledged more than it has now
         bool must_restore = false;  // what it lacks is no longer in the log: it needs a checkpoint
         uint64_t heard_us = 0;
         uint64_t sent_us = 0;      // last message that asks for an answer
@@ -183,6 +184,7 @@ class Core {
     void send_commit(Peer& peer, bool wants_ack, Outbox& out);
     void rewind(Peer& peer);
     bool has_room(const Peer& peer) const;
+    void regress(Peer& peer, uint64_t last_index);
     void leader_tick();
     bool quorum_in_touch() const;
     uint64_t leader_deadline_us() const;
@@ -190,6 +192,7 @@ class Core {
 
     // backup.cpp: a follower
     bool accept_leader(const Message& message);
+    void learn_commit(const Message& message);
     void on_prepare(const Message& message);
     void on_commit(const Message& message);
     void queue_reject(const Message& message, uint64_t hint);
@@ -208,6 +211,8 @@ class Core {
     uint64_t commit_;
     uint64_t delivered_ = 0;
     bool delivery_paused_ = false;
+    bool rejoining_;            // no votes: see StoredState
+    bool rejoined_due_ = false;
     uint64_t matched_ = 0;      // follower: the log is the leader's up to here
 
     // Persist under way or due.

@@ -27,7 +27,7 @@ enum class MessageType : uint8_t {
     Prepare = 5,
     // How far the log is decided; as heartbeat (wants_ack) when there is nothing else to say.
     Commit = 6,
-    // ok: my log is the leader's up to `index`, on disk. Not ok: it does not match at `index`; go back to `hint`.
+    // ok: my log is the leader's up to `index`, on disk, and ends at `hint`. Not ok: it does not match at `index`; go back to `hint`.
     Ack = 7,
     // Leadership transfer: change the view now, without asking around.
     TakeOver = 8,

@@ -63,8 +63,9 @@ class Node::Impl {
         : base_(base),
           config_((validate(config), std::move(config))),
           callbacks_(std::move(callbacks)),
-          store_({config_.db_dir, config_.cluster_id, config_.self, config_.durable}),
-          core_(make_core_config(config_), store_.load(), store_) {
+          store_({config_.db_dir, config_.cluster_id, config_.self, config_.durable,
+                  config_.rejoin || config_.checkpoint.index > 0}),
+          core_(make_core_config(config_), load(), store_) {
         TransportConfig transport;
         transport.cluster_id = config_.cluster_id;
         transport.self = config_.self;
@@ -162,6 +163,7 @@ class Node::Impl {
             if (member.id == config_.self) continue;
             PeerStatus status;
             status.id = member.id;
+            status.needs_checkpoint = core_.needs_checkpoint(member.id);
             status.connected = transport_ != nullptr && transport_->up(member.id);
             status.matched = core_.matched(member.id);
             status.heard_ms_ago = (now - std::min(now, core_.heard_us(member.id))) / 1000;
@@ -202,6 +204,10 @@ class Node::Impl {
 
   private:
     bool running() const { return started_ && !stopped_; }
+    StoredState load() {
+        store_.restart_at(config_.checkpoint);
+        return store_.load();
+    }
     void wake() { event_active(turn_, EV_TIMEOUT, 1); }
 
     bool on_frame(ReplicaId from, FrameType type, std::string_view payload) {
@@ -419,6 +425,7 @@ NodeStats Node::stats() const { return impl_->stats(); }
 std::vector<PeerStatus> Node::peers() const { return impl_->peers(); }
 std::string Node::describe() const { return impl_->describe(); }
 void Node::truncate_log(uint64_t index) { impl_->truncate_log(index); }
+bool Node::rejoining() const { return impl_->core().rejoining(); }
 uint64_t Node::first_log_index() const { return impl_->core().log_start().index + 1; }
 void Node::shutdown(std::function<void()> on_done) { impl_->shutdown(std::move(on_done)); }
 

@@ -45,6 +45,13 @@ struct NodeConfig {
     size_t max_inflight_bytes = 8u << 20;
     bool durable = true;  // false: no sync (for tests and measurements; survives no power cut)
     uint64_t seed = 0;    // of the randomised election timeouts; 0 = take one from the system
+    // The replica was restored from a checkpoint that covers the log up to this entry (Entry::position() of the last
+    // entry it contains; index 0 = no checkpoint). Where the local log does not reach it, the log starts anew behind it.
+    LogPosition checkpoint;
+    // If there is no database yet: this replica has been a member before and lost it. It then takes part without voting
+    // until it has again all that is decided. Must be set when a replica is rebuilt, else decided entries may be lost;
+    // must not be set on all replicas of a new cluster, which would have no voters. Implied by `checkpoint`.
+    bool rejoin = false;
 };
 
 struct NodeCallbacks {
@@ -86,6 +93,7 @@ struct NodeStats {
 // A member as seen from this replica; `matched` and `heard_ms_ago` are meaningful on the leader.
 struct PeerStatus {
     uint32_t id = 0;
+    bool needs_checkpoint = false;  // what it lacks has been cut from this leader's log
     bool connected = false;
     uint64_t matched = 0;
     uint64_t heard_ms_ago = 0;
@@ -141,6 +149,8 @@ class Node {
     std::vector<PeerStatus> peers() const;
     // Several lines for people: role, view, log positions, peers, in-flight.
     std::string describe() const;
+
+    bool rejoining() const;  // not voting yet: see NodeConfig::rejoin
 
     // Log space: entries up to and including `index` are covered by a checkpoint that is durable elsewhere and may be
     // deleted. Bounded work per call; never deletes what is not yet delivered here.

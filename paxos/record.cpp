@@ -11,6 +11,8 @@
 namespace crane::paxos {
 namespace {
 
+constexpr uint32_t flag_rejoining = 1;
+
 void seal(std::string& record, uint64_t seed) {
     const uint64_t sum = XXH64(record.data() + 8, record.size() - 8, seed);
     std::memcpy(record.data(), &sum, sizeof sum);
@@ -71,6 +73,7 @@ void encode_state(const StateRecord& state, std::string& out) {
     put_int(out, state.version);
     put_int(out, state.replica);
     put_bytes(out, state.cluster_id);
+    put_int(out, static_cast<uint32_t>(state.rejoining ? flag_rejoining : 0));
     for (uint64_t word : {state.view, state.commit, state.start.index, state.start.view, state.start.chain})
         put_int(out, word);
     seal(out, 0);
@@ -86,6 +89,9 @@ bool decode_state(std::string_view bytes, StateRecord& state) {
     if (state.version != record_version) return true;
     state.replica = in.get_int<uint32_t>();
     state.cluster_id = in.get_bytes(max_cluster_id_bytes);
+    const uint32_t flags = in.get_int<uint32_t>();
+    if ((flags & ~flag_rejoining) != 0) return false;
+    state.rejoining = flags != 0;
     for (uint64_t* word : {&state.view, &state.commit, &state.start.index, &state.start.view, &state.start.chain})
         *word = in.get_int<uint64_t>();
     return in.finished();

@@ -4,7 +4,7 @@
 //   entry   checksum u64 | view u64 | chain u64 | kind u8 | value...
 //           checksum = XXH64 over everything behind it, seeded with the index (a record in the wrong place is bad)
 //   state   checksum u64 | magic u32 | version u32 | replica id u32 | cluster id (u32 length, bytes)
-//           | view u64 | commit u64 | start: index u64, view u64, chain u64
+//           | flags u32 (1: rejoining) | view u64 | commit u64 | start: index u64, view u64, chain u64
 #pragma once
 
 #include <array>
@@ -34,6 +34,7 @@ struct StateRecord {
     View view = 0;
     uint64_t commit = 0;
     LogPosition start;
+    bool rejoining = false;
 };
 
 void encode_state(const StateRecord& state, std::string& out);

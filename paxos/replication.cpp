@@ -49,10 +49,11 @@ void Core::on_ack(const Message& message) {
         on_reject(peer, message);
         return;
     }
+    if (message.hint < peer.match && !peer.probing && peer.flights.empty()) regress(peer, message.hint);
     if (message.index > peer.match) {
         peer.match = message.index;
         peer.progress_us = now_us_;
-        peer.must_restore = peer.lost_log = false;
+        peer.must_restore = false;
         while (!peer.flights.empty() && peer.flights.front().last_index <= peer.match) {
             peer.flight_bytes -= peer.flights.front().bytes;
             peer.flights.pop_front();
@@ -68,7 +69,7 @@ void Core::on_ack(const Message& message) {
 
 void Core::on_reject(Peer& peer, const Message& message) {
     if (message.index <= peer.match) {
-        peer.lost_log |= message.index == peer.match && message.hint < peer.match;
+        if (message.index == peer.match && message.hint < peer.match) regress(peer, message.hint);
         return;
     }
     if (peer.probing && message.index + 1 != peer.next) return;  // answers an older probe
@@ -79,6 +80,15 @@ void Core::on_reject(Peer& peer, const Message& message) {
     peer.next = std::max(peer.match + 1, std::min(message.hint + 1, message.index));
     // Not even the oldest entry kept here matches. (A hint may be too low: it only knows what was decided.)
     peer.must_restore = message.index <= log_.start().index;
+}
+
+// The peer no longer has what it acknowledged: its database was lost, and it starts again. (A late message may look the
+// same; knowing less is always safe.)
+void Core::regress(Peer& peer, uint64_t last_index) {
+    CRANE_CHECK(last_index < peer.match);
+    peer.match = last_index;
+    rewind(peer);
+    peer.next = last_index + 1;
 }
 
 void Core::advance_commit() {
@@ -134,7 +144,9 @@ void Core::send_entries(Peer& peer, Outbox& out) {
     prepare.index_view = before.view;
     prepare.chain = before.chain;
     prepare.commit = commit_;
-    if (log_.copy(peer.next, log_.last_index(), max_batch_entries, config_.max_batch_bytes, prepare.entries))
+    // Nothing to send when the log was cut to its end: then the question whether the peer's log matches there.
+    if (peer.next <= log_.last_index() &&
+        log_.copy(peer.next, log_.last_index(), max_batch_entries, config_.max_batch_bytes, prepare.entries))
         stats_.entries_from_disk += prepare.entries.size();
     if (peer.flights.empty()) peer.progress_us = now_us_;
     if (peer.probing) {

@@ -10,14 +10,6 @@
 
 namespace crane::paxos {
 
-// An entry's place in the log and the hash of all up to it.
-struct LogPosition {
-    uint64_t index = 0;
-    View view = 0;
-    uint64_t chain = 0;
-    bool operator==(const LogPosition&) const = default;
-};
-
 // Reads entries that are on disk.
 class LogReader {
   public:
@@ -33,9 +25,10 @@ struct PersistBatch {
     View view = 0;               // the promise: nothing below this view will be accepted
     uint64_t truncate_from = 0;  // 0 = none; entries from here on lost to a newer view
     std::vector<Entry> append;   // contiguous, right after what is left
+    bool rejoined = false;       // StoredState::rejoining no longer holds
     uint64_t commit = 0;         // a lower bound of what is decided; kept only when convenient
 
-    bool empty() const { return !has_view && truncate_from == 0 && append.empty(); }
+    bool empty() const { return !has_view && truncate_from == 0 && append.empty() && !rejoined; }
 };
 
 struct StoredState {
@@ -43,6 +36,9 @@ struct StoredState {
     uint64_t commit = 0;
     LogPosition start;  // just before the oldest entry kept
     LogPosition end;    // the last entry
+    // This database replaces a lost one, so promises and acknowledgements may have been forgotten with it: the replica
+    // must not vote until it has again all that is decided.
+    bool rejoining = false;
 };
 
 class StorageError : public std::runtime_error {
@@ -57,6 +53,9 @@ class Storage : public LogReader {
     virtual void persist(const PersistBatch& batch) = 0;
     // Forgets entries up to and including `start`, a bounded number per call; true when some are left to delete.
     virtual bool truncate_front(const LogPosition& start) = 0;
+    // Before load(): makes the log start after `start`, a decided entry that a checkpoint covers, unless this log already
+    // contains it.
+    virtual void restart_at(const LogPosition& start) = 0;
     virtual uint64_t syncs() const = 0;
 };
 

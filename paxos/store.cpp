@@ -44,6 +44,7 @@ class BdbStore::Impl {
         StoredState stored;
         stored.view = state_.view;
         stored.commit = state_.commit;
+        stored.rejoining = state_.rejoining;
         stored.start = stored.end = state_.start;
         std::string bytes;
         RecordKey key;
@@ -64,12 +65,28 @@ class BdbStore::Impl {
             encode_entry(entry, buffer_);
             transaction.put(view_of(make_key(entry.index)), buffer_);
         }
-        if (batch.has_view || batch.commit >= state_.commit + commit_lag) {
+        if (batch.has_view || batch.rejoined || batch.commit >= state_.commit + commit_lag) {
             CRANE_CHECK(!batch.has_view || batch.view > state_.view);
             if (batch.has_view) state_.view = batch.view;
+            if (batch.rejoined) state_.rejoining = false;
             state_.commit = std::max(state_.commit, batch.commit);
             put_state(transaction);
         }
+        transaction.commit(true);
+        ++syncs_;
+    }
+
+    void restart_at(const LogPosition& start) {
+        if (start.index <= state_.start.index || holds(start)) return;
+        // `start` is decided and not in this log, so nothing that follows here can be decided: dropping it forgets
+        // nothing. What lies before is deleted by the next truncate_front().
+        BdbEnvironment::Transaction transaction(environment_);
+        for (std::string key(view_of(make_key(start.index))); environment_.next_key(key, key);)
+            transaction.erase(key);
+        state_.start = start;
+        state_.commit = std::max(state_.commit, start.index);
+        state_.view = std::max(state_.view, start.view);
+        put_state(transaction);
         transaction.commit(true);
         ++syncs_;
     }
@@ -121,10 +138,19 @@ class BdbStore::Impl {
     uint64_t syncs() const { return syncs_; }
 
   private:
+    bool holds(const LogPosition& position) const {
+        Entry entry;
+        if (!environment_.get(view_of(make_key(position.index)), buffer_)) return false;
+        if (!decode_entry(position.index, buffer_, entry))
+            damaged("the checksum of entry " + std::to_string(position.index) + " does not hold");
+        return entry.position() == position;
+    }
+
     void initialise(const StoreOptions& options) {
         CRANE_CHECK(!options.cluster_id.empty() && options.cluster_id.size() <= max_cluster_id_bytes);
         state_.cluster_id = options.cluster_id;
         state_.replica = options.replica;
+        state_.rejoining = options.rejoin;
         BdbEnvironment::Transaction transaction(environment_);
         put_state(transaction);
         transaction.commit(true);
@@ -184,6 +210,7 @@ BdbStore::~BdbStore() = default;
 StoredState BdbStore::load() { return impl_->load(); }
 void BdbStore::persist(const PersistBatch& batch) { impl_->persist(batch); }
 bool BdbStore::truncate_front(const LogPosition& start) { return impl_->truncate_front(start); }
+void BdbStore::restart_at(const LogPosition& start) { impl_->restart_at(start); }
 uint64_t BdbStore::syncs() const { return impl_->syncs(); }
 
 void BdbStore::read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {

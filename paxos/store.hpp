@@ -23,6 +23,7 @@ struct StoreOptions {
     std::string cluster_id;
     ReplicaId replica = no_replica;
     bool durable = true;  // false: a commit does not wait for the disk
+    bool rejoin = false;  // a database created now replaces a lost one: see StoredState::rejoining
 };
 
 class BdbStore : public Storage {
@@ -36,6 +37,7 @@ class BdbStore : public Storage {
     void persist(const PersistBatch& batch) override;
     bool truncate_front(const LogPosition& start) override;
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
+    void restart_at(const LogPosition& start) override;
     uint64_t syncs() const override;
 
     // Closes with everything written back; errors are swallowed (the log is safe without it). Implied by destruction.

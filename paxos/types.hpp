@@ -30,6 +30,14 @@ enum class EntryKind : uint8_t {
     // 3 and 4 are kept for membership changes and for checkpoint marks.
 };
 
+// An entry's place in the log and the hash of all up to it.
+struct LogPosition {
+    uint64_t index = 0;
+    View view = 0;
+    uint64_t chain = 0;
+    bool operator==(const LogPosition&) const = default;
+};
+
 // One decided (or yet undecided) place in the log. (view, index) is its viewstamp.
 struct Entry {
     uint64_t index = 0;  // the first entry has index 1
@@ -39,6 +47,7 @@ struct Entry {
     std::shared_ptr<const std::string> value;  // never null in an entry handed out
 
     ReplicaId leader() const { return view_leader(view); }
+    LogPosition position() const { return {index, view, chain}; }
     size_t size_bytes() const { return value ? value->size() : 0; }
 };
 

@@ -39,6 +39,10 @@ View Core::next_view() const {
 }
 
 void Core::start_pre_vote() {
+    if (rejoining_) {  // would lead without knowing what was decided
+        election_deadline_us_ = now_us_ + random_election_timeout();
+        return;
+    }
     if (single()) {
         start_view_change(false);
         return;
@@ -127,7 +131,7 @@ void Core::on_vote_request(const Message& message) {
         // Asked again. Since the promise this log has only changed by that leader's own hand, so the answer stands.
         ok = !only_asking;
     } else if (message.view > view_) {
-        ok = !lease_holds(message) &&
+        ok = !rejoining_ && !lease_holds(message) &&
              std::tie(message.index_view, message.index) >= std::tie(end.view, end.index);
         if (!only_asking) highest_seen_ = std::max(highest_seen_, message.view);
         if (ok && !only_asking) become_follower(message.view, no_replica);
@@ -152,7 +156,7 @@ void Core::on_vote_reply(const Message& message) {
 }
 
 void Core::on_take_over(const Message& message) {
-    if (role_ != Role::Follower || message.view != view_ || message.from != leader_) return;
+    if (role_ != Role::Follower || rejoining_ || message.view != view_ || message.from != leader_) return;
     start_view_change(true);
 }
 

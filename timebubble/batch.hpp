@@ -1,5 +1,5 @@
-// A batch: the unit that the replicas decide. It is the value of a log entry, and it is what the domain admits
-// whole at one logical clock (crane.txt section 4; docs/design.md, "Admission").
+// A batch: the unit that the replicas decide. It is the value of a log entry, and it is what the domain
+// admits whole at one logical clock (crane.txt section 4; docs/design.md, "Admission").
 //
 // Layout, little endian: BatchHeader, then `calls` times CallHeader + payload, each padded to 8 bytes.
 // The decoder trusts nothing: a batch that is not well formed is refused, never half applied.
@@ -27,8 +27,9 @@ enum class CallKind : uint16_t {
 struct BatchHeader {
     uint32_t magic;
     uint32_t calls;
-    uint64_t timestamp_ns;   ///< the leader's clock (realtime); never below an earlier batch's
-    uint64_t grant_clocks;   ///< N(k): logical clocks until the next batch is admitted, if not quiescent before
+    uint64_t timestamp_ns;  ///< the leader's clock (realtime); never below an earlier batch's
+    uint64_t
+        grant_clocks;  ///< N(k): logical clocks until the next batch is admitted, if not quiescent before
 };
 
 struct CallHeader {

@@ -12,7 +12,8 @@ uint8_t* map_ring_twice(int fd, off_t offset, size_t bytes) noexcept {
     if (range == MAP_FAILED) return nullptr;
     auto* base = static_cast<uint8_t*>(range);
     for (int half = 0; half < 2; ++half) {
-        void* got = mmap(base + half * bytes, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset);
+        void* got =
+            mmap(base + half * bytes, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset);
         if (got == MAP_FAILED) {
             munmap(base, 2 * bytes);
             return nullptr;

@@ -5,7 +5,8 @@
 // the admission rule gives (admission.hpp), and puts all it does to the outside into the output ring.
 //
 // Rules:
-//  - The segment's contents are not state. All that must survive a checkpoint lives in the domain's own memory;
+//  - The segment's contents are not state. All that must survive a checkpoint lives in the domain's own
+//  memory;
 //    a fresh, zeroed segment of the same size can take its place between two operations.
 //  - One producer and one consumer for each ring: the input's consumer and the output's producer is whichever
 //    thread holds the domain's turn, so neither side takes a lock.
@@ -41,7 +42,7 @@ struct DomainSettings {
     Policy policy;
     uint32_t quantum;          ///< operations a thread may do before it passes the turn on
     uint32_t bubbles_enabled;  ///< 0: admit on arrival (the paper's plan II): replicas diverge
-    uint32_t schedule;         ///< 0: no scheduling, no virtual sockets: only listening ports are moved and reported
+    uint32_t schedule;  ///< 0: no scheduling, no virtual sockets: only listening ports are moved and reported
     uint32_t virtual_cpus;
     uint32_t pinned_cpu_plus1;  ///< 0: not pinned
     uint64_t virtual_memory_bytes;
@@ -51,11 +52,11 @@ struct DomainSettings {
 
 /// One direction. Offsets grow for ever; the place of offset o is o modulo the ring's size (a power of two).
 struct Ring {
-    alignas(64) std::atomic<uint64_t> head;     ///< bytes ever published by the producer
-    alignas(64) std::atomic<uint64_t> tail;     ///< bytes ever freed by the consumer
-    alignas(64) std::atomic<uint32_t> doorbell; ///< futex: rises with each ring of the bell
-    std::atomic<uint32_t> waiting;              ///< the consumer sleeps (or is about to) and wants the bell
-    std::atomic<uint32_t> producer_waiting;     ///< the producer sleeps on a full ring
+    alignas(64) std::atomic<uint64_t> head;      ///< bytes ever published by the producer
+    alignas(64) std::atomic<uint64_t> tail;      ///< bytes ever freed by the consumer
+    alignas(64) std::atomic<uint32_t> doorbell;  ///< futex: rises with each ring of the bell
+    std::atomic<uint32_t> waiting;               ///< the consumer sleeps (or is about to) and wants the bell
+    std::atomic<uint32_t> producer_waiting;      ///< the producer sleeps on a full ring
 };
 
 enum class Attachment : uint32_t {
@@ -67,24 +68,25 @@ enum class Attachment : uint32_t {
 /// What the domain says of itself; plain words, each may be read at any time.
 struct DomainStatus {
     std::atomic<uint32_t> attachment;
-    std::atomic<uint32_t> server_pid;       ///< in the container's pid namespace
-    std::atomic<uint64_t> clock;            ///< logical clock
+    std::atomic<uint32_t> server_pid;  ///< in the container's pid namespace
+    std::atomic<uint64_t> clock;       ///< logical clock
     std::atomic<uint64_t> schedule_hash;
-    std::atomic<uint64_t> admitted_index;   ///< log index of the last batch admitted
-    std::atomic<uint64_t> grant_end;        ///< T(k)+N(k)
-    std::atomic<uint64_t> deadline_ns;      ///< earliest virtual deadline (realtime, ns since 1970), 0: none. Valid if quiescent
-    std::atomic<uint32_t> quiescent;        ///< every thread waits: the next batch is admitted at once
-    std::atomic<uint32_t> asks;             ///< 1: the grant is nearly used up (or is): propose the next batch now
+    std::atomic<uint64_t> admitted_index;  ///< log index of the last batch admitted
+    std::atomic<uint64_t> grant_end;       ///< T(k)+N(k)
+    std::atomic<uint64_t>
+        deadline_ns;  ///< earliest virtual deadline (realtime, ns since 1970), 0: none. Valid if quiescent
+    std::atomic<uint32_t> quiescent;  ///< every thread waits: the next batch is admitted at once
+    std::atomic<uint32_t> asks;       ///< 1: the grant is nearly used up (or is): propose the next batch now
     std::atomic<uint64_t> virtual_now_ns;
     std::atomic<uint32_t> threads;
     std::atomic<uint32_t> processes;
-    std::atomic<uint32_t> holder_pid;       ///< who has the turn, for the watchdog
+    std::atomic<uint32_t> holder_pid;  ///< who has the turn, for the watchdog
     std::atomic<uint32_t> holder_tid;
     // Counters for the evaluation.
-    std::atomic<uint64_t> handovers;        ///< turns passed to another thread
-    std::atomic<uint64_t> wakeups;          ///< of those, how many needed a futex wake
-    std::atomic<uint64_t> doorbells;        ///< system calls made to wake craned
-    std::atomic<uint64_t> bubbles;          ///< batches without a client call that were admitted
+    std::atomic<uint64_t> handovers;  ///< turns passed to another thread
+    std::atomic<uint64_t> wakeups;    ///< of those, how many needed a futex wake
+    std::atomic<uint64_t> doorbells;  ///< system calls made to wake craned
+    std::atomic<uint64_t> bubbles;    ///< batches without a client call that were admitted
     char refusal[512];
 };
 
@@ -130,8 +132,8 @@ struct OutputHeader {
 };
 
 struct ListenRecord {
-    uint16_t family;  ///< AF_INET or AF_INET6
-    uint16_t port;    ///< host order
+    uint16_t family;       ///< AF_INET or AF_INET6
+    uint16_t port;         ///< host order
     uint16_t actual_port;  ///< where a server without scheduling really listens; 0 otherwise
     uint16_t reserved;
     uint8_t address[16];
@@ -144,7 +146,7 @@ struct AdmittedRecord {
 
 struct ExitRecord {
     uint32_t pid;
-    int32_t status;  ///< as waitpid gives it
+    int32_t status;    ///< as waitpid gives it
     uint32_t is_main;  ///< the process craned started
     uint32_t reserved;
 };
@@ -160,6 +162,8 @@ struct TransportView {
 bool map_transport(int fd, TransportView& view) noexcept;
 void unmap_transport(TransportView& view) noexcept;
 
-constexpr size_t padded(size_t bytes) { return (bytes + 7) & ~size_t{7}; }
+constexpr size_t padded(size_t bytes) {
+    return (bytes + 7) & ~size_t{7};
+}
 
 }  // namespace crane::timebubble

@@ -200,6 +200,22 @@ TEST_CASE("a start that cannot work says why", "[checkpoint]") {
     domain.spec.shim_path = "/lib/x86_64-linux-gnu/libdl.so.2";
     if (!can_contain()) return;
     domain.spec.isolation = Isolation::lxc;
-    domain.spec.cwd = domain.folder;
+    fs::copy_file("/bin/true", domain.folder + "/program");
+    domain.spec.argv = {domain.folder + "/program"};
     CHECK_THAT(message(), Catch::Contains("/tmp and /run start empty"));
+    domain.spec.cwd = domain.folder;
+    CHECK(message() == "started");
+}
+
+TEST_CASE("a working directory in /tmp is there, the state directory in it is not", "[checkpoint][root]") {
+    if (!can_contain()) return;
+    Domain domain(Isolation::lxc, "cat file; echo new > file; ls r1; ls /tmp | wc -l; pwd");
+    domain.spec.cwd = domain.folder;
+    std::ofstream(domain.folder + "/file") << "old\n";
+    DomainHost host(domain.spec);
+    host.start();
+    REQUIRE(wait_exit(host));
+    CHECK(host.poll_exit()->code == 0);
+    CHECK(domain.output() == "old\n1\n" + domain.folder + "\n");
+    CHECK(read_text_file(domain.folder + "/file") == "old\n");
 }

@@ -31,10 +31,12 @@ void settle(Cluster& cluster) {
 }
 
 // One life of a cluster: faults, then none, then silence. Returns the crashes.
-unsigned live_and_recover(unsigned replicas, uint64_t seed) {
+unsigned live_and_recover(unsigned replicas, uint64_t seed, double lost_disk = 0) {
     INFO("replicas " << replicas << " seed " << seed);
     Cluster cluster(replicas, seed * 1000 + replicas);
-    cluster.run(2 * second_us, harsh(seed));
+    Faults faults = harsh(seed);
+    faults.lost_disk = lost_disk;
+    cluster.run(2 * second_us, faults);
     REQUIRE(cluster.violation() == "");
     const uint64_t before = cluster.decided();
     cluster.heal();
@@ -65,16 +67,36 @@ TEST_CASE("paxos: a healthy cluster decides, on one to seven replicas") {
 
 TEST_CASE("paxos: safe under faults, live once they stop") {
     unsigned crashes = 0;
-    for (uint64_t seed = 1; seed <= 120; ++seed) {
+    for (uint64_t seed = 1; seed <= 80; ++seed) {
         crashes += live_and_recover(1, seed);
         crashes += live_and_recover(3, seed);
         if (seed % 2 == 0) crashes += live_and_recover(5, seed);
     }
-    REQUIRE(crashes > 500);
+    REQUIRE(crashes > 300);
+}
+
+TEST_CASE("paxos: safe and live when replicas lose their disks one at a time") {
+    for (uint64_t seed = 1; seed <= 40; ++seed) live_and_recover(seed % 4 == 0 ? 5 : 3, seed, 0.3);
+}
+
+TEST_CASE("paxos: a lost disk that nobody was told of is noticed") {
+    unsigned noticed = 0;
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+        Cluster cluster(3, seed);
+        Faults faults;
+        faults.crash_per_s = 20;
+        faults.partition_per_s = 5;
+        faults.lost_disk = 0.5;
+        faults.rejoin_unmarked = true;
+        cluster.run(3 * second_us, faults);
+        if (!cluster.violation().empty()) ++noticed;
+    }
+    REQUIRE(noticed > 5);
 }
 
 TEST_CASE("paxos: the same, for a long time", "[.long]") {
-    for (uint64_t seed = 1'000; seed < 6'000; ++seed) live_and_recover(seed % 4 == 0 ? 5 : 3, seed);
+    for (uint64_t seed = 1'000; seed < 4'000; ++seed)
+        live_and_recover(seed % 4 == 0 ? 5 : 3, seed, seed % 2 == 0 ? 0.2 : 0);
 }
 
 TEST_CASE("paxos: a disk that forgets what it had acknowledged is noticed") {

@@ -8,10 +8,11 @@
 
 namespace crane::paxos::simulation {
 
-StoredState MemoryStorage::load() {
+StoredState MemoryStorage::state() const {
     StoredState state;
     state.view = view_;
     state.commit = commit_;
+    state.rejoining = rejoining_;
     state.start = state.end = start_;
     if (!entries_.empty()) state.end = {entries_.back().index, entries_.back().view, entries_.back().chain};
     return state;
@@ -23,6 +24,7 @@ void MemoryStorage::persist(const PersistBatch& batch) {
         CRANE_CHECK(batch.view > view_);
         view_ = batch.view;
     }
+    if (batch.rejoined) rejoining_ = false;
     if (batch.truncate_from != 0) {
         CRANE_CHECK(batch.truncate_from > start_.index && batch.truncate_from <= last_index());
         entries_.resize(batch.truncate_from - start_.index - 1);
@@ -40,6 +42,20 @@ bool MemoryStorage::truncate_front(const LogPosition& start) {
     entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(start.index - start_.index));
     start_ = start;
     return false;
+}
+
+void MemoryStorage::restart_at(const LogPosition& start) {
+    if (start.index <= start_.index) return;
+    if (start.index <= last_index() && entries_[start.index - start_.index - 1].position() == start) return;
+    entries_.clear();
+    start_ = start;
+    view_ = std::max(view_, start.view);
+    commit_ = std::max(commit_, start.index);
+}
+
+void MemoryStorage::lose_everything(bool marked) {
+    *this = MemoryStorage();
+    rejoining_ = marked;
 }
 
 void MemoryStorage::read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {
@@ -90,6 +106,11 @@ void Cluster::restart(ReplicaId id) {
     config.max_memory_bytes = 400;
     config.max_delivery_entries = 5;
     config.seed = random_() + ++restarts_;
+    if (replica.disk.last_index() == 0 && replica.disk.rejoining()) {  // restored from a checkpoint, if logs were cut
+        uint64_t cut = 0;
+        for (const auto& [other, peer] : replicas_) cut = std::max(cut, peer.disk.start().index);
+        if (cut > 0) replica.disk.restart_at(decided_.at(cut).position());
+    }
     const StoredState stored = replica.disk.load();
     if (stored.view < replica.highest_view && !faults_.lying_disks) violate("a promise was forgotten");
     replica.core = std::make_unique<Core>(config, stored, replica.disk);
@@ -107,6 +128,17 @@ void Cluster::crash(ReplicaId id) {
     replica.core.reset();
     ++crashes_;
     if (faults_.lying_disks) replica.disk.go_back();
+    if (chance() < faults_.lost_disk) lose_disk(id);
+}
+
+void Cluster::lose_disk(ReplicaId id) {
+    for (const auto& [other, peer] : replicas_)
+        if (peer.disk.rejoining() || peer.disk.state().view == 0) return;
+    Replica& replica = replicas_.at(id);
+    replica.disk.lose_everything(!faults_.rejoin_unmarked);
+    replica.highest_view = 0;
+    replica.delivered = 0;
+    ++lost_disks_;
 }
 
 void Cluster::isolate(ReplicaId id) {
@@ -229,7 +261,7 @@ void Cluster::deliver(ReplicaId id, Replica& replica, const std::vector<Entry>& 
             violate(where + " was decided twice");
         const auto copies = std::count_if(replicas_.begin(), replicas_.end(),
                                           [&](const auto& each) { return each.second.disk.holds(entry); });
-        if (static_cast<size_t>(copies) < majority(replicas_.size()))
+        if (lost_disks_ == 0 && static_cast<size_t>(copies) < majority(replicas_.size()))
             violate(where + " delivered before it was on a majority of disks");
     }
 }

@@ -20,15 +20,20 @@ namespace crane::paxos::simulation {
 // What a disk holds. `lying`: a crash also takes back the newest batches (must be noticed: the canary).
 class MemoryStorage : public Storage {
   public:
-    StoredState load() override;
+    StoredState load() override { return state(); }
+    StoredState state() const;
     void persist(const PersistBatch& batch) override;
     bool truncate_front(const LogPosition& start) override;
+    void restart_at(const LogPosition& start) override;
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
     uint64_t syncs() const override { return syncs_; }
 
     bool holds(const Entry& entry) const;
     uint64_t last_index() const { return start_.index + entries_.size(); }
     void remember() { earlier_ = std::make_unique<MemoryStorage>(view_, start_, entries_); }
+    void lose_everything(bool marked);  // and be replaced by an empty one that knows it, or not
+    bool rejoining() const { return rejoining_; }
+    const LogPosition& start() const { return start_; }
     void go_back();  // to what was remembered
 
     MemoryStorage() = default;
@@ -38,6 +43,7 @@ class MemoryStorage : public Storage {
   private:
     View view_ = 0;
     uint64_t commit_ = 0;
+    bool rejoining_ = false;
     LogPosition start_;
     std::vector<Entry> entries_;
     uint64_t syncs_ = 0;
@@ -52,6 +58,8 @@ struct Faults {
     double upheaval_per_s = 0;   // leadership transfer, step-down, log truncation
     double crash_in_turn = 0;    // probability that a turn with something to persist dies in the middle
     bool lying_disks = false;
+    double lost_disk = 0;        // probability that a crash takes the disk with it (one at a time)
+    bool rejoin_unmarked = false;  // the new disk does not know that it replaces another (must be noticed: a canary)
 };
 
 class Cluster {
@@ -79,6 +87,7 @@ class Cluster {
     uint64_t decided() const { return decided_.empty() ? 0 : decided_.rbegin()->first; }
     uint64_t messages() const { return sequence_; }
     unsigned crashes() const { return crashes_; }
+    unsigned lost_disks() const { return lost_disks_; }
     uint64_t proposal_interval_us = 2'000;
 
   private:
@@ -111,6 +120,7 @@ class Cluster {
     void check_state(ReplicaId id, Replica& replica);
     void inject(const Faults& faults, uint64_t elapsed_us);
     void upheaval();
+    void lose_disk(ReplicaId id);
     void partition();
     uint64_t next_event_us() const;
     void violate(const std::string& what);
@@ -125,7 +135,7 @@ class Cluster {
     uint64_t now_us_ = 1'000;
     uint64_t next_proposal_us_ = 0;
     uint64_t sequence_ = 0, proposed_ = 0, restarts_ = 0;
-    unsigned crashes_ = 0;
+    unsigned crashes_ = 0, lost_disks_ = 0;
     std::string violation_;
 };
 

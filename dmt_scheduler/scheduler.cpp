@@ -1,0 +1,300 @@
+#include "dmt_scheduler/scheduler.hpp"
+
+#include "dmt_scheduler/check.hpp"
+#include "dmt_scheduler/queues.hpp"
+
+namespace crane::dmt {
+
+SlotId OrderSource::next(State& state) {
+    return pop_head(state, state.run_queue);
+}
+
+void Scheduler::format(State& s, Policy policy, uint32_t quantum, uint32_t spin) {
+    s.policy = policy;
+    s.quantum = quantum ? quantum : 1;
+    s.quantum_left = static_cast<int32_t>(s.quantum);
+    s.spin = spin;
+    s.holder = kNoSlot;
+    s.run_queue = s.set_waiters = {kNoSlot, kNoSlot};
+    s.free_list = kNoSlot;
+    s.hash = 0x6372'616e'65ULL;
+    for (Bucket& bucket : s.buckets) bucket = {kNoSlot, kNoSlot};
+}
+
+SlotId Scheduler::create(uint32_t process, bool first) {
+    SlotId id = s_->free_list;
+    if (id != kNoSlot) {
+        s_->free_list = s_->slots[id].next;
+    } else {
+        if (s_->high_water == kMaxThreads) return kNoSlot;
+        id = s_->high_water++;
+    }
+    Slot& slot = s_->slots[id];
+    CRANE_CHECK(slot.state == SlotState::kFree);
+    const uint32_t generation = slot.generation + 1;
+    slot.wake.store(first ? kGranted : kNotGranted, std::memory_order_relaxed);
+    slot.has_turn = 0;
+    slot.key = slot.set_mask = slot.deadline_ns = 0;
+    slot.heap_place = 0;
+    slot.local_now_ns = s_->now_ns;
+    slot.process = process;
+    slot.tid = 0;
+    slot.user = 0;
+    slot.generation = generation;
+    slot.set_next = slot.set_previous = kNoSlot;
+    ++s_->used;
+    if (first) {
+        CRANE_CHECK(s_->holder == kNoSlot);
+        slot.state = SlotState::kRunning;
+        slot.next = slot.previous = kNoSlot;
+        s_->holder = id;
+    } else {
+        slot.state = SlotState::kRunnable;
+        push_tail(*s_, s_->run_queue, id);
+        ++s_->runnable;
+    }
+    return id;
+}
+
+void Scheduler::start(SlotId me) {
+    await(me);
+}
+
+void Scheduler::await(SlotId me) {
+    Slot& slot = s_->slots[me];
+    if (slot.wake.load(std::memory_order_acquire) != kGranted) hooks_.park(hooks_.context, slot);
+    CRANE_CHECK(slot.wake.load(std::memory_order_acquire) == kGranted);
+    slot.wake.store(kNotGranted, std::memory_order_relaxed);
+    slot.has_turn = 1;
+    if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
+}
+
+void Scheduler::grant(SlotId next) {
+    Slot& slot = s_->slots[next];
+    slot.state = SlotState::kRunning;
+    s_->holder = next;
+    ++s_->handovers;
+    if (s_->disturb) delay_for_test();
+    // exchange: only a thread that has announced its sleep costs a system call.
+    if (slot.wake.exchange(kGranted, std::memory_order_acq_rel) == kAsleep) {
+        hooks_.unpark(hooks_.context, slot);
+    }
+}
+
+void Scheduler::delay_for_test() {
+    uint64_t x = s_->disturb;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    s_->disturb = x;
+    if (x % 64 != 0) return;
+    for (uint64_t i = (x >> 40) % 200'000; i > 0; --i) asm volatile("" ::: "memory");
+}
+
+void Scheduler::end_operation(SlotId me, uint32_t operation) {
+    Slot& slot = s_->slots[me];
+    CRANE_CHECK(slot.has_turn && s_->holder == me);
+    ++s_->clock;
+    uint64_t h = (s_->hash ^ (static_cast<uint64_t>(me) << 32 | operation)) * 0x9e37'79b9'7f4a'7c15ULL;
+    s_->hash = h ^ (h >> 32);
+    s_->now_ns = (slot.local_now_ns > s_->now_ns ? slot.local_now_ns : s_->now_ns) + kOperationStep_ns;
+    slot.local_now_ns = s_->now_ns;
+    --s_->quantum_left;
+}
+
+void Scheduler::check_input_and_time() {
+    if (s_->clock >= s_->check_clock) hooks_.input(hooks_.context, false);
+    if (s_->heap_size != 0) advance_time(s_->now_ns);
+}
+
+void Scheduler::get_turn(SlotId me) {
+    Slot& slot = s_->slots[me];
+    if (!slot.has_turn) {
+        await(me);
+        return;
+    }
+    if (s_->quantum_left <= 0 && s_->policy == Policy::kSerial) rotate(me, true);
+}
+
+void Scheduler::put_turn(SlotId me, uint32_t operation) {
+    end_operation(me, operation);
+    check_input_and_time();
+    if (s_->quantum_left <= 0 && s_->policy == Policy::kParallel) rotate(me, false);
+}
+
+void Scheduler::rotate(SlotId me, bool wait_for_it) {
+    s_->quantum_left = static_cast<int32_t>(s_->quantum);
+    if (s_->runnable == 0) return;
+    Slot& slot = s_->slots[me];
+    slot.state = SlotState::kRunnable;
+    push_tail(*s_, s_->run_queue, me);
+    ++s_->runnable;
+    const SlotId next = take_next();
+    if (next == me) {
+        slot.state = SlotState::kRunning;
+        return;
+    }
+    slot.has_turn = 0;
+    grant(next);
+    if (wait_for_it) await(me);
+}
+
+SlotId Scheduler::take_next() {
+    while (s_->runnable == 0) {
+        hooks_.input(hooks_.context, true);
+        advance_time(s_->now_ns);
+    }
+    --s_->runnable;
+    const SlotId next = OrderSource::next(*s_);
+    CRANE_CHECK(next != kNoSlot);
+    return next;
+}
+
+WaitResult Scheduler::wait(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask,
+                           uint64_t deadline_ns, bool interruptible) {
+    end_operation(me, operation);
+    Slot& slot = s_->slots[me];
+    slot.state = SlotState::kWaiting;
+    slot.key = key;
+    slot.set_mask = set_mask;
+    slot.deadline_ns = deadline_ns;
+    slot.interruptible = interruptible;
+    push_tail(*s_, bucket_of(*s_, key), me);
+    if (set_mask) push_set_waiter(*s_, me);
+    if (deadline_ns != kNoDeadline) heap_insert(*s_, me);
+    check_input_and_time();
+    s_->quantum_left = static_cast<int32_t>(s_->quantum);
+    const SlotId next = take_next();
+    if (next == me) {
+        slot.state = SlotState::kRunning;
+        if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
+    } else {
+        slot.has_turn = 0;
+        grant(next);
+        await(me);
+    }
+    return slot.result;
+}
+
+void Scheduler::leave_wait(Slot& slot, SlotId id) {
+    unlink(*s_, bucket_of(*s_, slot.key), id);
+    if (slot.set_mask) unlink_set_waiter(*s_, id);
+    if (slot.heap_place) heap_remove(*s_, id);
+    slot.set_mask = 0;
+    slot.deadline_ns = kNoDeadline;
+}
+
+void Scheduler::make_runnable(SlotId id, WaitResult result) {
+    Slot& slot = s_->slots[id];
+    CRANE_CHECK(slot.state == SlotState::kWaiting);
+    leave_wait(slot, id);
+    slot.state = SlotState::kRunnable;
+    slot.result = result;
+    push_tail(*s_, s_->run_queue, id);
+    ++s_->runnable;
+}
+
+uint32_t Scheduler::signal(uint64_t key, uint32_t most) {
+    uint32_t woken = 0;
+    SlotId id = bucket_of(*s_, key).head;
+    while (id != kNoSlot && woken < most) {
+        const SlotId after = s_->slots[id].next;
+        if (s_->slots[id].key == key) {
+            make_runnable(id, WaitResult::kSignaled);
+            ++woken;
+        }
+        id = after;
+    }
+    return woken;
+}
+
+uint32_t Scheduler::requeue(uint64_t from, uint64_t to, uint32_t wake, uint32_t move) {
+    uint32_t done = signal(from, wake);
+    SlotId id = bucket_of(*s_, from).head;
+    for (uint32_t moved = 0; id != kNoSlot && moved < move;) {
+        const SlotId after = s_->slots[id].next;
+        if (s_->slots[id].key == from) {
+            unlink(*s_, bucket_of(*s_, from), id);
+            s_->slots[id].key = to;
+            push_tail(*s_, bucket_of(*s_, to), id);
+            ++moved;
+            ++done;
+        }
+        id = after;
+    }
+    return done;
+}
+
+void Scheduler::signal_set(uint64_t mask) {
+    SlotId id = s_->set_waiters.head;
+    while (id != kNoSlot) {
+        const SlotId after = s_->slots[id].set_next;
+        if (s_->slots[id].set_mask & mask) make_runnable(id, WaitResult::kSignaled);
+        id = after;
+    }
+}
+
+bool Scheduler::interrupt(SlotId id) {
+    Slot& slot = s_->slots[id];
+    if (slot.state != SlotState::kWaiting || !slot.interruptible) return false;
+    make_runnable(id, WaitResult::kInterrupted);
+    return true;
+}
+
+void Scheduler::finish(SlotId me) {
+    end_operation(me, 0);
+    Slot& slot = s_->slots[me];
+    slot.has_turn = 0;
+    slot.state = SlotState::kFree;
+    slot.next = s_->free_list;
+    s_->free_list = me;
+    --s_->used;
+    s_->holder = kNoSlot;
+    s_->quantum_left = static_cast<int32_t>(s_->quantum);
+    if (s_->used == 0) return;
+    check_input_and_time();
+    grant(take_next());
+}
+
+void Scheduler::discard(SlotId victim) {
+    Slot& slot = s_->slots[victim];
+    if (slot.state == SlotState::kFree) return;
+    if (slot.state == SlotState::kWaiting) leave_wait(slot, victim);
+    if (slot.state == SlotState::kRunnable) {
+        unlink(*s_, s_->run_queue, victim);
+        --s_->runnable;
+    }
+    CRANE_CHECK(s_->holder != victim);
+    slot.state = SlotState::kFree;
+    slot.next = s_->free_list;
+    s_->free_list = victim;
+    --s_->used;
+}
+
+void Scheduler::make_opaque(SlotId id) {
+    Slot& slot = s_->slots[id];
+    if (slot.state == SlotState::kRunnable) {
+        unlink(*s_, s_->run_queue, id);
+        --s_->runnable;
+    }
+    slot.state = SlotState::kOpaque;
+}
+
+uint64_t Scheduler::read_clock(SlotId me) {
+    Slot& slot = s_->slots[me];
+    slot.local_now_ns += kReadStep_ns;
+    return slot.local_now_ns;
+}
+
+void Scheduler::advance_time(uint64_t now_ns) {
+    if (now_ns > s_->now_ns) s_->now_ns = now_ns;
+    while (s_->heap_size != 0 && s_->slots[s_->heap[0]].deadline_ns <= s_->now_ns) {
+        make_runnable(s_->heap[0], WaitResult::kTimedOut);
+    }
+}
+
+uint64_t Scheduler::earliest_deadline_ns() const {
+    return s_->heap_size ? s_->slots[s_->heap[0]].deadline_ns : kNoDeadline;
+}
+
+}  // namespace crane::dmt

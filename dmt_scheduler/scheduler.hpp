@@ -1,0 +1,113 @@
+// dmt_scheduler: one turn, handed from thread to thread in an order that depends on nothing but the program
+// and its admitted input (PARROT; crane.txt section 3.1). Knows no libc call, no socket, no clock of the
+// kernel.
+//
+// Rules:
+//  - A scheduled operation is get_turn(), the work, put_turn(); or wait() in between, which gives the turn
+//  up.
+//  - The turn is kept for a quantum of operations, counted and never timed. Quantum 1 is PARROT's schedule.
+//  - `serial`: a thread runs only while it has the turn, so the turn moves at the *start* of the next
+//  operation.
+//    `parallel`: the turn moves at the *end* of an operation and the thread computes on without it.
+//  - No idle thread: the last thread to wait asks the source of input, and the logical clock stands still.
+//  - Nothing here allocates or takes a lock.
+#pragma once
+
+#include <cstdint>
+
+#include "dmt_scheduler/state.hpp"
+
+namespace crane::dmt {
+
+/// What the scheduler needs of the world. Functions are called by the holder of the turn.
+struct Hooks {
+    void* context;
+    /// The clock has reached State::check_clock (quiescent false), or no thread is runnable (quiescent true:
+    /// returns only after it has changed something that may make one runnable). Sets State::check_clock anew.
+    void (*input)(void* context, bool quiescent);
+    /// Sleeps until slot.wake is kGranted / wakes the thread that sleeps so.
+    void (*park)(void* context, Slot& slot);
+    void (*unpark)(void* context, Slot& slot);
+};
+
+/// The order source: who gets the turn next. Round-robin is the first; replaying a recorded order is another.
+class OrderSource {
+  public:
+    /// Takes the next thread out of the run queue. Called only when the queue is not empty.
+    static SlotId next(State& state);
+};
+
+/// A process's handle on the domain's scheduler.
+class Scheduler {
+  public:
+    Scheduler() = default;
+    Scheduler(State* state, const Hooks& hooks) : s_(state), hooks_(hooks) {}
+
+    /// Makes a fresh state in zeroed memory.
+    static void format(State& state, Policy policy, uint32_t quantum, uint32_t spin);
+
+    /// A new thread's place, at the tail of the run queue. kNoSlot when kMaxThreads is reached. Caller has
+    /// the turn, or the domain has no thread yet (`first`: then the new slot gets the turn itself).
+    SlotId create(uint32_t process, bool first);
+    /// Called by the new thread before it does anything else: waits for its first turn.
+    void start(SlotId me);
+    /// The thread ends: its slot is freed and the turn passed on. Does not return the turn.
+    void finish(SlotId me);
+    /// Frees another thread's slot (its process ends). Caller has the turn.
+    void discard(SlotId victim);
+    /// The slot leaves the schedule but stays in use: the process behind it cannot be scheduled.
+    void make_opaque(SlotId slot);
+
+    void get_turn(SlotId me);
+    void put_turn(SlotId me, uint32_t operation);
+    /// Passes the turn on at the next chance, whatever is left of the quantum.
+    void yield(SlotId me) {
+        (void)me;
+        s_->quantum_left = 0;
+    }
+
+    /// Gives the turn up until signal(key), a signal_set() that meets `set_mask`, the deadline, or
+    /// interrupt(). Caller has the turn and has it again when this returns. Counts as an operation.
+    WaitResult wait(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask, uint64_t deadline_ns,
+                    bool interruptible);
+    /// Makes up to `most` threads that wait for `key` runnable, first come first served. Returns how many.
+    uint32_t signal(uint64_t key, uint32_t most);
+    /// The same for threads that wait for `from`: up to `wake` run, up to `move` wait for `to` from now on.
+    uint32_t requeue(uint64_t from, uint64_t to, uint32_t wake, uint32_t move);
+    /// Makes every thread runnable that waits on a set with a bit of `mask`.
+    void signal_set(uint64_t mask);
+    /// A waiting thread returns kInterrupted, if its wait is interruptible.
+    bool interrupt(SlotId slot);
+
+    /// The thread's own reading of virtual time: takes no turn, rises with each call.
+    uint64_t read_clock(SlotId me);
+    /// Moves virtual time forward (never back) and wakes what is due.
+    void advance_time(uint64_t now_ns);
+    uint64_t earliest_deadline_ns() const;
+
+    State& state() { return *s_; }
+    const State& state() const { return *s_; }
+    Slot& slot(SlotId id) { return s_->slots[id]; }
+    bool holds_turn(SlotId me) const { return s_->slots[me].has_turn != 0; }
+
+  private:
+    void await(SlotId me);
+    void grant(SlotId next);
+    void end_operation(SlotId me, uint32_t operation);
+    void check_input_and_time();
+    void rotate(SlotId me, bool wait_for_it);
+    SlotId take_next();
+    void leave_wait(Slot& slot, SlotId id);
+    void make_runnable(SlotId id, WaitResult result);
+    void delay_for_test();
+
+    State* s_ = nullptr;
+    Hooks hooks_{};
+};
+
+/// Virtual time that one operation, or one reading of the clock, takes. Below what either really takes, so
+/// that virtual time never runs ahead of the leader's clock for long.
+constexpr uint64_t kOperationStep_ns = 20;
+constexpr uint64_t kReadStep_ns = 20;
+
+}  // namespace crane::dmt

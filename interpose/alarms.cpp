@@ -1,0 +1,306 @@
+// Timers that end in a signal or a call: alarm, ualarm, setitimer(ITIMER_REAL), timer_create.
+//
+// A thread of the shim's own, made at the first use in a process, sleeps in the schedule until the earliest
+// of them is due and then sends the signal: so it arrives at a logical point. Like the kernel's, the timers
+// are not inherited by fork. Unlike the kernel's, they end at exec (docs/determinism.md).
+//
+// Timers of CPU time are refused: how much a process computes is not the same on two machines.
+#include <cstring>
+
+#include "interpose/core/runtime.hpp"
+#include "interpose/core/signals.hpp"
+
+using namespace crane::interpose;
+
+namespace {
+
+constexpr uint32_t kTimers = 64;
+constexpr uint32_t kIntervalTimer = 0;  ///< alarm and ITIMER_REAL are one timer, as in the kernel
+
+struct SignalTimer {
+    bool used;
+    bool realtime;
+    uint64_t next_ns;  ///< 0: disarmed
+    uint64_t interval_ns;
+    int notify;
+    int signal;
+    int tid;
+    uint64_t overruns;
+    void (*function)(sigval);
+    sigval value;
+};
+
+/// This process's timers; the schedule's order guards them.
+struct Timers {
+    uint64_t owner;  ///< Process::ordinal + 1: a forked child starts afresh
+    bool thread_made;
+    bool refusal_said;
+    SignalTimer timers[kTimers];
+};
+Timers own_timers;
+
+int fail(int error) {
+    errno = error;
+    return -1;
+}
+
+Timers& timers() {
+    const uint64_t owner = runtime.process->ordinal + 1;
+    if (own_timers.owner != owner) {
+        std::memset(static_cast<void*>(&own_timers), 0, sizeof(own_timers));
+        own_timers.owner = owner;
+        own_timers.timers[kIntervalTimer] = {true, true, 0, 0, SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
+    }
+    return own_timers;
+}
+
+uint64_t wake_key() {
+    return address_key(&own_timers);
+}
+
+uint64_t earliest_ns() {
+    uint64_t earliest = crane::dmt::kNoDeadline;
+    for (const SignalTimer& timer : own_timers.timers) {
+        if (!timer.used || timer.next_ns == 0) continue;
+        if (earliest == crane::dmt::kNoDeadline || timer.next_ns < earliest) earliest = timer.next_ns;
+    }
+    return earliest;
+}
+
+crane::dmt::SlotId slot_of_tid(int tid) {
+    const crane::dmt::State& s = domain().scheduler;
+    for (crane::dmt::SlotId slot = 0; slot < s.high_water; ++slot) {
+        if (s.slots[slot].tid == static_cast<uint32_t>(tid) &&
+            s.slots[slot].process == runtime.process_index &&
+            s.slots[slot].state != crane::dmt::SlotState::kFree) {
+            return slot;
+        }
+    }
+    return crane::dmt::kNoSlot;
+}
+
+struct Call {
+    void (*function)(sigval);
+    sigval value;
+};
+
+/// Fires what is due. Turn in hand. Calls of SIGEV_THREAD are put into `calls`, to be made after the turn.
+uint32_t fire_due(Call* calls) {
+    uint32_t count = 0;
+    const uint64_t now = domain().scheduler.now_ns;
+    for (SignalTimer& timer : own_timers.timers) {
+        if (!timer.used || timer.next_ns == 0 || timer.next_ns > now) continue;
+        uint64_t times = 1;
+        if (timer.interval_ns) times += (now - timer.next_ns) / timer.interval_ns;
+        timer.next_ns = timer.interval_ns ? timer.next_ns + times * timer.interval_ns : 0;
+        timer.overruns = times - 1;
+        if (timer.notify == SIGEV_THREAD) {
+            calls[count++] = {timer.function, timer.value};
+        } else if (timer.notify != SIGEV_NONE) {
+            const bool thread = timer.notify == SIGEV_THREAD_ID;
+            const crane::dmt::SlotId slot = thread ? slot_of_tid(timer.tid) : crane::dmt::kNoSlot;
+            // The thread it was meant for is gone: so is the signal.
+            if (thread && slot == crane::dmt::kNoSlot) continue;
+            post_signal(runtime.process_index, timer.signal, slot);
+        }
+    }
+    return count;
+}
+
+void* timer_thread(void*) {
+    Call calls[kTimers];
+    for (;;) {
+        uint32_t count = 0;
+        {
+            Turn turn(Op::kTimer);
+            domain().threads[self.slot].mask = ~uint64_t{0};
+            count = fire_due(calls);
+            if (count == 0) turn.wait(wake_key(), earliest_ns());
+        }
+        for (uint32_t i = 0; i < count; ++i) calls[i].function(calls[i].value);
+    }
+    return nullptr;
+}
+
+/// Outside a turn: making a thread is an operation of its own.
+bool ensure_thread() {
+    if (timers().thread_made) return true;
+    timers().thread_made = true;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 256 * 1024);
+    pthread_t thread;
+    const bool made = ::pthread_create(&thread, &attributes, timer_thread, nullptr) == 0;
+    pthread_attr_destroy(&attributes);
+    own_timers.thread_made = made;
+    return made;
+}
+
+void arm(SignalTimer& timer, uint64_t next_ns, uint64_t interval_ns) {
+    timer.next_ns = next_ns;
+    timer.interval_ns = interval_ns;
+    timer.overruns = 0;
+    scheduler().signal(wake_key(), 1);
+}
+
+/// What is left, and the interval, as {value, interval} in ns.
+uint64_t left_ns(const SignalTimer& timer) {
+    if (timer.next_ns == 0) return 0;
+    const uint64_t now = now_realtime_ns();
+    // Due but not fired yet: never 0, which would mean disarmed.
+    return timer.next_ns > now ? timer.next_ns - now : 1000;
+}
+
+uint64_t to_ns(const timeval& time) {
+    return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_usec) * 1000;
+}
+
+timeval to_timeval(uint64_t ns) {
+    return {static_cast<time_t>(ns / kNsPerSecond), static_cast<suseconds_t>(ns % kNsPerSecond / 1000)};
+}
+
+bool valid_timeval(const timeval& time) {
+    return time.tv_sec >= 0 && time.tv_usec >= 0 && time.tv_usec < 1'000'000;
+}
+
+/// Sets the interval timer to go off `ns` from now (0: never) and returns what was left.
+uint64_t set_interval_timer(uint64_t ns, uint64_t interval_ns) {
+    if (ns != 0) ensure_thread();
+    Turn turn(Op::kTimer);
+    SignalTimer& timer = timers().timers[kIntervalTimer];
+    const uint64_t before = left_ns(timer);
+    arm(timer, ns ? deadline_from_relative_ns(ns) : 0, interval_ns);
+    return before;
+}
+
+void say_refusal_once(const char* what) {
+    Turn turn(Op::kTimer);
+    // PHP sets such a timer in each request.
+    if (timers().refusal_said) return;
+    timers().refusal_said = true;
+    refuse_call(what);
+}
+
+SignalTimer* find_timer(timer_t id) {
+    const auto index = reinterpret_cast<uintptr_t>(id);
+    if (index == kIntervalTimer || index >= kTimers) return nullptr;
+    SignalTimer& timer = timers().timers[index];
+    return timer.used ? &timer : nullptr;
+}
+
+}  // namespace
+
+CRANE_EXPORT unsigned int alarm(unsigned int seconds) noexcept {
+    if (!active()) return real.alarm(seconds);
+    const uint64_t before = set_interval_timer(seconds * kNsPerSecond, 0);
+    // Rounded as the kernel does: never down to "none was set".
+    const uint64_t rounded = (before + kNsPerSecond / 2) / kNsPerSecond;
+    return static_cast<unsigned int>(before != 0 && rounded == 0 ? 1 : rounded);
+}
+
+CRANE_EXPORT useconds_t ualarm(useconds_t value, useconds_t interval) noexcept {
+    if (!active()) return real.ualarm(value, interval);
+    return static_cast<useconds_t>(set_interval_timer(value * 1000ULL, interval * 1000ULL) / 1000);
+}
+
+CRANE_EXPORT int getitimer(__itimer_which_t which, itimerval* value) noexcept {
+    if (!active()) return real.getitimer(which, value);
+    if (which != ITIMER_REAL && which != ITIMER_VIRTUAL && which != ITIMER_PROF) return fail(EINVAL);
+    *value = {};
+    if (which != ITIMER_REAL) return 0;
+    Turn turn(Op::kTimer);
+    const SignalTimer& timer = timers().timers[kIntervalTimer];
+    *value = {to_timeval(timer.interval_ns), to_timeval(left_ns(timer))};
+    return 0;
+}
+
+CRANE_EXPORT int setitimer(__itimer_which_t which, const itimerval* value, itimerval* old) noexcept {
+    if (!active()) return real.setitimer(which, value, old);
+    if (old && ::getitimer(which, old) != 0) return -1;
+    const itimerval none{};
+    if (!value) value = &none;
+    if (!valid_timeval(value->it_value) || !valid_timeval(value->it_interval)) return fail(EINVAL);
+    if (which != ITIMER_REAL) {
+        if (to_ns(value->it_value) == 0) return 0;
+        say_refusal_once("setitimer with a timer of CPU time");
+        return fail(EINVAL);
+    }
+    set_interval_timer(to_ns(value->it_value), to_ns(value->it_interval));
+    return 0;
+}
+
+CRANE_EXPORT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noexcept {
+    if (!active()) return real.timer_create(clock, event, id);
+    const bool realtime = clock == CLOCK_REALTIME || clock == CLOCK_TAI || clock == CLOCK_REALTIME_ALARM;
+    if (!realtime && clock != CLOCK_MONOTONIC && clock != CLOCK_BOOTTIME && clock != CLOCK_BOOTTIME_ALARM) {
+        if (clock < 0 || clock == CLOCK_PROCESS_CPUTIME_ID || clock == CLOCK_THREAD_CPUTIME_ID) {
+            say_refusal_once("timer_create with a clock of CPU time");
+        }
+        return fail(EINVAL);
+    }
+    asm("" : "+r"(event));
+    SignalTimer made{true, realtime, 0, 0, SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
+    if (event) {
+        made.notify = event->sigev_notify;
+        made.signal = event->sigev_signo;
+        made.value = event->sigev_value;
+        if (made.notify == SIGEV_THREAD) made.function = event->sigev_notify_function;
+        if (made.notify == SIGEV_THREAD_ID) made.tid = event->_sigev_un._tid;
+        const bool by_signal = made.notify == SIGEV_SIGNAL || made.notify == SIGEV_THREAD_ID;
+        if (!by_signal && made.notify != SIGEV_NONE && made.notify != SIGEV_THREAD) return fail(EINVAL);
+        if (by_signal && (made.signal < 1 || made.signal >= kSignals)) return fail(EINVAL);
+    }
+    if (!ensure_thread()) return fail(EAGAIN);
+    Turn turn(Op::kTimer);
+    for (uint32_t i = kIntervalTimer + 1; i < kTimers; ++i) {
+        SignalTimer& timer = timers().timers[i];
+        if (timer.used) continue;
+        timer = made;
+        *id = reinterpret_cast<timer_t>(static_cast<uintptr_t>(i));
+        return 0;
+    }
+    return fail(EAGAIN);
+}
+
+CRANE_EXPORT int timer_gettime(timer_t id, itimerspec* value) noexcept {
+    if (!active()) return real.timer_gettime(id, value);
+    Turn turn(Op::kTimer);
+    const SignalTimer* timer = find_timer(id);
+    if (!timer) return fail(EINVAL);
+    *value = {to_timespec(timer->interval_ns), to_timespec(left_ns(*timer))};
+    return 0;
+}
+
+CRANE_EXPORT int timer_settime(timer_t id, int flags, const itimerspec* value, itimerspec* old) noexcept {
+    if (!active()) return real.timer_settime(id, flags, value, old);
+    if (!valid_timespec(&value->it_value) || !valid_timespec(&value->it_interval)) return fail(EINVAL);
+    Turn turn(Op::kTimer);
+    SignalTimer* timer = find_timer(id);
+    if (!timer) return fail(EINVAL);
+    if (old) *old = {to_timespec(timer->interval_ns), to_timespec(left_ns(*timer))};
+    uint64_t next = 0;
+    if (crane::interpose::to_ns(value->it_value) != 0) {
+        next = flags & TIMER_ABSTIME
+                   ? deadline_from_absolute(timer->realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, value->it_value)
+                   : deadline_from_relative_ns(crane::interpose::to_ns(value->it_value));
+    }
+    arm(*timer, next, crane::interpose::to_ns(value->it_interval));
+    return 0;
+}
+
+CRANE_EXPORT int timer_getoverrun(timer_t id) noexcept {
+    if (!active()) return real.timer_getoverrun(id);
+    Turn turn(Op::kTimer);
+    const SignalTimer* timer = find_timer(id);
+    return timer ? static_cast<int>(timer->overruns) : fail(EINVAL);
+}
+
+CRANE_EXPORT int timer_delete(timer_t id) noexcept {
+    if (!active()) return real.timer_delete(id);
+    Turn turn(Op::kTimer);
+    SignalTimer* timer = find_timer(id);
+    if (!timer) return fail(EINVAL);
+    *timer = {};
+    return 0;
+}

@@ -1,0 +1,245 @@
+// Condition variables, barriers, semaphores, once. Condition variables and barriers live wholly in the
+// schedule: the real object is never touched. Semaphores keep their count in the real object.
+#include <climits>
+#include <cstring>
+
+#include "interpose/core/object_waits.hpp"
+#include "interpose/core/runtime.hpp"
+
+namespace crane::interpose {
+namespace {
+
+bool is_shared(const pthread_cond_t* c) {
+    return c->__data.__wrefs & 1;
+}
+clockid_t clock_of(const pthread_cond_t* c) {
+    return c->__data.__wrefs & 2 ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+}
+
+int condition_wait(pthread_cond_t* c, pthread_mutex_t* m, uint64_t deadline) {
+    Turn turn(Op::kCondWait);
+    const int rc = unlock_mutex_in_turn(m);
+    if (rc != 0) return rc;
+    // A signal handler may end the wait early: POSIX allows a condition to wake for no reason.
+    const dmt::WaitResult result = turn.wait(object_key(c, is_shared(c)), deadline, true);
+    const int locked = lock_mutex_in_turn(turn, m);
+    if (locked != 0) return locked;
+    return result == dmt::WaitResult::kTimedOut ? ETIMEDOUT : 0;
+}
+
+int condition_wake(pthread_cond_t* c, uint32_t most) {
+    Turn turn(Op::kCondSignal);
+    wake_waiters(c, is_shared(c), most);
+    return 0;
+}
+
+bool bad_time(const timespec* t) {
+    return t->tv_nsec < 0 || t->tv_nsec >= 1'000'000'000;
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int pthread_cond_wait(pthread_cond_t* c, pthread_mutex_t* m) {
+    if (!active()) return resolve_real(), real.pthread_cond_wait(c, m);
+    return condition_wait(c, m, crane::dmt::kNoDeadline);
+}
+
+CRANE_EXPORT int pthread_cond_timedwait(pthread_cond_t* c, pthread_mutex_t* m, const timespec* until) {
+    if (!active()) return resolve_real(), real.pthread_cond_timedwait(c, m, until);
+    if (bad_time(until)) return EINVAL;
+    return condition_wait(c, m, deadline_from_absolute(clock_of(c), *until));
+}
+
+CRANE_EXPORT int pthread_cond_clockwait(pthread_cond_t* c, pthread_mutex_t* m, clockid_t clock,
+                                        const timespec* until) {
+    if (!active()) return resolve_real(), real.pthread_cond_clockwait(c, m, clock, until);
+    if (bad_time(until) || (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC)) return EINVAL;
+    return condition_wait(c, m, deadline_from_absolute(clock, *until));
+}
+
+CRANE_EXPORT int pthread_cond_signal(pthread_cond_t* c) noexcept {
+    if (!active()) return resolve_real(), real.pthread_cond_signal(c);
+    return condition_wake(c, 1);
+}
+
+CRANE_EXPORT int pthread_cond_broadcast(pthread_cond_t* c) noexcept {
+    if (!active()) return resolve_real(), real.pthread_cond_broadcast(c);
+    return condition_wake(c, ~uint32_t{0});
+}
+
+// --- barriers
+// -----------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Laid over pthread_barrier_t, which is ours alone: no real barrier function ever sees it.
+struct VirtualBarrier {
+    uint32_t magic, count, arrived, round, shared;
+};
+static_assert(sizeof(VirtualBarrier) <= sizeof(pthread_barrier_t));
+constexpr uint32_t kBarrierMagic = 0x6261'7272;
+
+VirtualBarrier* as_virtual(pthread_barrier_t* b) {
+    auto* v = reinterpret_cast<VirtualBarrier*>(b);
+    return v->magic == kBarrierMagic ? v : nullptr;
+}
+
+}  // namespace
+
+CRANE_EXPORT int pthread_barrier_init(pthread_barrier_t* b, const pthread_barrierattr_t* attributes,
+                                      unsigned count) noexcept {
+    if (!active()) return resolve_real(), real.pthread_barrier_init(b, attributes, count);
+    if (count == 0 || count > INT_MAX) return EINVAL;
+    int shared = PTHREAD_PROCESS_PRIVATE;
+    if (attributes) pthread_barrierattr_getpshared(attributes, &shared);
+    const VirtualBarrier fresh{kBarrierMagic, count, 0, 0, shared == PTHREAD_PROCESS_SHARED};
+    std::memcpy(static_cast<void*>(b), &fresh, sizeof(fresh));
+    return 0;
+}
+
+CRANE_EXPORT int pthread_barrier_wait(pthread_barrier_t* b) noexcept {
+    VirtualBarrier* v = as_virtual(b);
+    if (!active() || !v) return resolve_real(), real.pthread_barrier_wait(b);
+    Turn turn(Op::kBarrier);
+    if (++v->arrived == v->count) {
+        v->arrived = 0;
+        ++v->round;
+        wake_waiters(b, v->shared, ~uint32_t{0});
+        return PTHREAD_BARRIER_SERIAL_THREAD;
+    }
+    const uint32_t round = v->round;
+    while (v->round == round) turn.wait(object_key(b, v->shared));
+    return 0;
+}
+
+CRANE_EXPORT int pthread_barrier_destroy(pthread_barrier_t* b) noexcept {
+    VirtualBarrier* v = as_virtual(b);
+    if (!active() || !v) return resolve_real(), real.pthread_barrier_destroy(b);
+    v->magic = 0;
+    return 0;
+}
+
+// --- semaphores
+// ---------------------------------------------------------------------------------------------
+
+namespace {
+
+/// glibc's struct new_sem: the futex word's `private` flag follows the 64-bit count.
+bool is_shared(const sem_t* s) {
+    int32_t flag;
+    std::memcpy(&flag, reinterpret_cast<const char*>(s) + 8, sizeof(flag));
+    return flag != 0;
+}
+
+int semaphore_wait(sem_t* s, uint64_t deadline) {
+    Turn turn(Op::kSemWait);
+    for (;;) {
+        if (real.sem_trywait(s) == 0) return 0;
+        if (errno != EAGAIN) return -1;
+        switch (turn.wait(object_key(s, is_shared(s)), deadline, true)) {
+            case crane::dmt::WaitResult::kSignaled:
+                break;
+            case crane::dmt::WaitResult::kTimedOut:
+                errno = ETIMEDOUT;
+                return -1;
+            case crane::dmt::WaitResult::kInterrupted:
+                errno = EINTR;
+                return -1;
+        }
+    }
+}
+
+int semaphore_timed(sem_t* s, clockid_t clock, const timespec* until) {
+    if (bad_time(until)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return semaphore_wait(s, deadline_from_absolute(clock, *until));
+}
+
+}  // namespace
+
+CRANE_EXPORT int sem_wait(sem_t* s) {
+    if (!active()) return resolve_real(), real.sem_wait(s);
+    return semaphore_wait(s, crane::dmt::kNoDeadline);
+}
+
+CRANE_EXPORT int sem_trywait(sem_t* s) noexcept {
+    if (!active()) return resolve_real(), real.sem_trywait(s);
+    Turn turn(Op::kSemWait);
+    const int rc = real.sem_trywait(s);
+    if (rc != 0) turn.yield();
+    return rc;
+}
+
+CRANE_EXPORT int sem_timedwait(sem_t* s, const timespec* until) {
+    if (!active()) return resolve_real(), real.sem_timedwait(s, until);
+    return semaphore_timed(s, CLOCK_REALTIME, until);
+}
+
+CRANE_EXPORT int sem_clockwait(sem_t* s, clockid_t clock, const timespec* until) {
+    if (!active()) return resolve_real(), real.sem_clockwait(s, clock, until);
+    return semaphore_timed(s, clock, until);
+}
+
+CRANE_EXPORT int sem_post(sem_t* s) noexcept {
+    if (!active()) return resolve_real(), real.sem_post(s);
+    Turn turn(Op::kSemPost);
+    const int rc = real.sem_post(s);
+    if (rc == 0) wake_waiters(s, is_shared(s), 1);
+    return rc;
+}
+
+CRANE_EXPORT int sem_getvalue(sem_t* s, int* value) noexcept {
+    if (!active()) return resolve_real(), real.sem_getvalue(s, value);
+    Turn turn(Op::kSemWait);
+    return real.sem_getvalue(s, value);
+}
+
+// --- once
+// ---------------------------------------------------------------------------------------------------
+
+namespace {
+
+// glibc's own values: 2 is done. 1 marks a routine under way; ours carries the process, since a child that
+// forked in the middle of it must start over.
+constexpr int kOnceDone = 2;
+int once_running() {
+    return 1 | static_cast<int>(runtime.process_index + 1) << 2;
+}
+
+struct OnceGuard {
+    pthread_once_t* control;
+    bool finished = false;
+    ~OnceGuard() noexcept(false) {
+        // An exception or cancellation in the routine leaves it undone, for the next caller.
+        Turn turn(Op::kOnce);
+        __atomic_store_n(control, finished ? kOnceDone : 0, __ATOMIC_RELEASE);
+        wake_waiters(control, false, ~uint32_t{0});
+    }
+};
+
+}  // namespace
+
+CRANE_EXPORT int pthread_once(pthread_once_t* control, void (*routine)(void)) {
+    if (!active()) return resolve_real(), real.pthread_once(control, routine);
+    // In serial nobody else runs while this looks; in parallel the look itself has to be in the schedule.
+    if (serial() && __atomic_load_n(control, __ATOMIC_ACQUIRE) == kOnceDone) return 0;
+    {
+        Turn turn(Op::kOnce);
+        for (;;) {
+            const int state = __atomic_load_n(control, __ATOMIC_ACQUIRE);
+            if (state == kOnceDone) return 0;
+            if (state != once_running()) break;
+            turn.wait(address_key(control));
+        }
+        __atomic_store_n(control, once_running(), __ATOMIC_RELAXED);
+    }
+    OnceGuard guard{control};
+    routine();
+    guard.finished = true;
+    return 0;
+}

@@ -1,0 +1,238 @@
+// How a process comes under the shim: the first one makes the domain, one fresh from exec finds itself in it.
+#include <linux/memfd.h>
+#include <sched.h>
+
+#include <boost/interprocess/exceptions.hpp>
+#include <boost/interprocess/mapped_region.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "interpose/core/entropy.hpp"
+#include "interpose/core/environment.hpp"
+#include "interpose/core/fds.hpp"
+#include "interpose/core/file_times.hpp"
+#include "interpose/core/processes.hpp"
+#include "interpose/core/signals.hpp"
+#include "interpose/core/threads.hpp"
+
+namespace crane::interpose {
+
+namespace {
+
+constexpr uint64_t kDomainMagic = 0x6e69'616d'6f64'7263ULL;
+
+/// What Boost.Interprocess wants of something that can be mapped.
+class DescriptorMapping {
+  public:
+    explicit DescriptorMapping(int fd) : fd_(fd) {}
+    boost::interprocess::mapping_handle_t get_mapping_handle() const {
+        return boost::interprocess::ipcdetail::mapping_handle_from_file_handle(fd_);
+    }
+    boost::interprocess::mode_t get_mode() const { return boost::interprocess::read_write; }
+
+  private:
+    int fd_;
+};
+
+DomainState* map_domain(int fd) noexcept {
+    try {
+        // The mapping lives as long as the process: the region is never destroyed.
+        using Region = boost::interprocess::mapped_region;
+        alignas(Region) static char keeper[sizeof(Region)];
+        auto* region = new (keeper)
+            Region(DescriptorMapping(fd), boost::interprocess::read_write, 0, sizeof(DomainState));
+        return static_cast<DomainState*>(region->get_address());
+    } catch (const boost::interprocess::interprocess_exception&) {
+        return nullptr;
+    }
+}
+
+int move_to_reserved(long fd, int place) {
+    if (fd < 0) return -1;
+    const int wanted = kReservedFdBase + place;
+    if (raw(SYS_dup3, fd, wanted, 0) != wanted) return -1;
+    raw(SYS_close, fd);
+    return wanted;
+}
+
+void open_transport(const char* path, const char* doorbell) {
+    runtime.transport_fd = move_to_reserved(raw(SYS_openat, AT_FDCWD, path, O_RDWR, 0), 1);
+    // Read-write: a fifo that we ourselves hold open for reading never raises SIGPIPE.
+    runtime.doorbell_fd = move_to_reserved(raw(SYS_openat, AT_FDCWD, doorbell, O_RDWR | O_NONBLOCK, 0), 2);
+    if (runtime.transport_fd < 0) refuse_domain("cannot open the segment that CRANE_TRANSPORT names");
+    if (runtime.doorbell_fd < 0) refuse_domain("cannot open the fifo that CRANE_DOORBELL names");
+}
+
+/// CRANE_TRACE names a file that takes a record for each scheduled operation. For finding divergences; slow.
+void open_trace(const char* path) {
+    if (!path) return;
+    const long fd = raw(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    const int place = move_to_reserved(fd, 4);
+    if (place < 0) refuse_domain("cannot open the file that CRANE_TRACE names");
+    runtime.trace_fd = place;
+}
+
+void map_transport_or_refuse() {
+    if (!timebubble::map_transport(runtime.transport_fd, runtime.view)) {
+        refuse_domain("cannot map the segment shared with craned");
+    }
+    const timebubble::Control& control = *runtime.view.control;
+    if (control.magic != timebubble::kTransportMagic || control.version != timebubble::kTransportVersion) {
+        runtime.view = {};
+        refuse_domain("craned and libcrane.so are of different versions: install both from one build");
+    }
+}
+
+void make_placeholder() {
+    runtime.placeholder_fd = move_to_reserved(raw(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), 3);
+    if (runtime.placeholder_fd < 0)
+        refuse_domain("cannot make the socket that stands behind virtual descriptors");
+}
+
+void pin_to_cpu(uint32_t cpu_plus1) {
+    if (cpu_plus1 == 0) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu_plus1 - 1, &set);
+    raw(SYS_sched_setaffinity, 0, sizeof(set), &set);
+}
+
+void make_domain() {
+    runtime.domain_fd = move_to_reserved(raw(SYS_memfd_create, "crane-domain", 0), 0);
+    if (runtime.domain_fd < 0 || raw(SYS_ftruncate, runtime.domain_fd, sizeof(DomainState)) != 0) {
+        refuse_domain("cannot make the domain's memory (memfd_create, ftruncate)");
+    }
+    runtime.domain = map_domain(runtime.domain_fd);
+    if (!runtime.domain) refuse_domain("cannot map the domain's memory");
+    DomainState& d = *runtime.domain;
+    const timebubble::DomainSettings& settings = runtime.view.control->settings;
+    d.magic = kDomainMagic;
+    d.schedule = settings.schedule;
+    remember_real_start();
+    d.admission.bubbles_enabled = settings.bubbles_enabled;
+    const auto policy =
+        settings.policy == timebubble::Policy::kParallel ? dmt::Policy::kParallel : dmt::Policy::kSerial;
+    // A serial domain keeps to one core, where spinning only delays the partner.
+    constexpr uint32_t kSpinRounds = 2000;
+    dmt::Scheduler::format(d.scheduler, policy, settings.quantum,
+                           policy == dmt::Policy::kParallel ? kSpinRounds : 0);
+    d.scheduler.disturb = settings.disturb_seed;
+    runtime.scheduler = dmt::Scheduler(&d.scheduler, scheduler_hooks());
+    runtime.process_index = 0;
+    runtime.process = &d.processes[0];
+    Process& p = *runtime.process;
+    p.state = ProcessState::kLive;
+    p.parent = kNone;
+    p.pid = static_cast<int32_t>(raw(SYS_getpid));
+    p.is_main = 1;
+    p.main_slot = runtime.scheduler.create(0, true);
+    pin_to_cpu(settings.pinned_cpu_plus1);
+}
+
+void drop_descriptors_closed_by_exec() {
+    for (size_t fd = 0; fd < kMaxFds; ++fd) {
+        FdEntry& entry = runtime.process->fds[fd];
+        if (entry.kind == FdKind::kUnknown) continue;
+        if (raw(SYS_fcntl, fd, F_GETFD) == -EBADF) drop_entry(entry, static_cast<int>(fd));
+    }
+}
+
+/// False if this process is not one that the domain knows: it came by a way that the shim did not see.
+bool join_domain(int fd) {
+    runtime.domain_fd = fd;
+    runtime.domain = map_domain(fd);
+    if (!runtime.domain || runtime.domain->magic != kDomainMagic) return false;
+    runtime.scheduler = dmt::Scheduler(&runtime.domain->scheduler, scheduler_hooks());
+    const uint32_t index = find_process(static_cast<int>(raw(SYS_getpid)));
+    if (index == kNone) return false;
+    runtime.process_index = index;
+    runtime.process = &domain().processes[index];
+    return true;
+}
+
+void activate() {
+    self.slot = runtime.process->main_slot;
+    self.generation = scheduler().slot(self.slot).generation;
+    self.active = true;
+    scheduler().slot(self.slot).tid = static_cast<uint32_t>(raw(SYS_gettid));
+}
+
+void after_exec() {
+    DomainState& d = domain();
+    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
+        const dmt::Slot& s = d.scheduler.slots[slot];
+        if (s.process == runtime.process_index && s.state != dmt::SlotState::kFree && slot != self.slot) {
+            scheduler().discard(slot);
+        }
+    }
+    drop_descriptors_closed_by_exec();
+    reset_handlers_after_exec();
+}
+
+/// The last of the exit handlers, since it is registered before all others.
+void at_process_exit(int code, void*) {
+    if (!self.active) return;
+    fflush(nullptr);
+    leave_domain(exited_status(code));
+    raw(SYS_exit_group, code & 0xff);
+}
+
+}  // namespace
+
+bool is_reserved_fd(int fd) {
+    return fd >= kReservedFdBase && fd < kReservedFdBase + kReservedFds && runtime.domain != nullptr;
+}
+
+void attach(char** environment) {
+    const char* transport = find_variable(environment, "CRANE_TRANSPORT");
+    const char* doorbell = find_variable(environment, "CRANE_DOORBELL");
+    if (!transport || !doorbell) return;
+    const char* joined = find_variable(environment, "CRANE_DOMAIN_FD");
+    const bool first = joined == nullptr;
+    remember_environment(environment);
+    if (first) {
+        open_transport(transport, doorbell);
+        map_transport_or_refuse();
+        make_domain();
+    } else {
+        runtime.transport_fd = kReservedFdBase + 1;
+        runtime.doorbell_fd = kReservedFdBase + 2;
+        map_transport_or_refuse();
+        if (!join_domain(kReservedFdBase)) {
+            refuse_domain("a process entered the domain by a way that Crane does not see");
+        }
+    }
+    open_trace(find_variable(environment, "CRANE_TRACE"));
+    runtime.scheduled = domain().schedule != 0;
+    make_placeholder();
+    activate();
+    if (first) {
+        scheduler().start(self.slot);
+        timebubble::DomainStatus& status = runtime.view.control->status;
+        status.server_pid.store(static_cast<uint32_t>(raw(SYS_getpid)), std::memory_order_relaxed);
+        status.processes.store(1, std::memory_order_relaxed);
+        status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kAttached),
+                                std::memory_order_release);
+        timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
+    } else {
+        after_exec();
+    }
+    register_main_thread();
+    install_fault_handlers();
+    on_exit(at_process_exit, nullptr);
+    // Takes in the first batch, or what came while this program was being loaded.
+    Turn turn(Op::kAttach);
+    replace_auxiliary_random();
+}
+
+namespace {
+
+__attribute__((constructor)) void on_load(int, char**, char** environment) {
+    resolve_real();
+    attach(environment);
+}
+
+}  // namespace
+
+}  // namespace crane::interpose

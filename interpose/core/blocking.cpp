@@ -1,0 +1,59 @@
+#include "interpose/core/blocking.hpp"
+
+#include <poll.h>
+
+#include "interpose/core/signals.hpp"
+
+namespace crane::interpose {
+
+bool restart_after_signals() {
+    const uint64_t due =
+        (domain().threads[self.slot].pending | runtime.process->pending) & ~domain().threads[self.slot].mask;
+    bool restart = !domain().threads[self.slot].cancelled;
+    for (int signal = 1; signal < kSignals; ++signal) {
+        if ((due & signal_bit(signal)) && !(runtime.process->actions[signal].flags & SA_RESTART))
+            restart = false;
+    }
+    if (!restart) return false;  // handlers run when the operation ends
+    deliver_signals();
+    scheduler().get_turn(self.slot);
+    return true;
+}
+
+bool kernel_nonblocking(int fd) {
+    const long flags = raw(SYS_fcntl, fd, F_GETFL);
+    return flags < 0 || (flags & O_NONBLOCK);
+}
+
+long wait_for_stream(Turn& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns) {
+    for (;;) {
+        pollfd probe{fd, events, 0};
+        if (raw(SYS_poll, &probe, 1, 0) != 0) return 0;
+        if (kernel_nonblocking(fd)) {
+            turn.yield();
+            return 0;
+        }
+        if (outside_writers()) {
+            // Someone outside the schedule may be at the other end: wait for real, so that it cannot overtake
+            // us.
+            raw(SYS_poll, &probe, 1, -1);
+            return 0;
+        }
+        const uint64_t key = make_key(KeyKind::kStream, entry.object);
+        switch (turn.wait(key, deadline_ns, true, stream_bit(entry))) {
+            case dmt::WaitResult::kTimedOut:
+                return -EAGAIN;
+            case dmt::WaitResult::kInterrupted:
+                if (!restart_after_signals()) return -EINTR;
+                break;
+            case dmt::WaitResult::kSignaled:
+                break;
+        }
+    }
+}
+
+void raise_sigpipe() {
+    post_signal(runtime.process_index, SIGPIPE, self.slot);
+}
+
+}  // namespace crane::interpose

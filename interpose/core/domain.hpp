@@ -1,0 +1,230 @@
+// The domain's memory: everything that all processes of one server share under the shim.
+//
+// It lies in one anonymous segment (memfd) that fork and exec hand down, so a checkpoint of the processes
+// holds it. Rules:
+//  - Only the thread that has the turn reads or writes it, so nothing is locked.
+//  - Fixed tables, handed out by index from free lists: the same index on every replica for the same
+//  schedule.
+//  - Zeroed memory is a valid empty table, and pages that were never used cost nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dmt_scheduler/state.hpp"
+#include "timebubble/admission.hpp"
+#include "timebubble/transport.hpp"
+
+namespace crane::interpose {
+
+constexpr uint32_t kNone = 0xffff'ffff;
+constexpr size_t kMaxProcesses = 512;
+constexpr size_t kMaxFds = 16384;
+constexpr size_t kMaxSockets = 16384;
+constexpr size_t kMaxEpolls = 1024;
+constexpr size_t kMaxEpollItems = 65536;
+constexpr size_t kChunkBytes = 16384;
+constexpr size_t kMaxChunks = 16384;
+constexpr size_t kConnectionBuckets = 8192;
+constexpr size_t kMaxTimers = 256;
+constexpr size_t kMaxPassed = 256;
+constexpr int kSignals = 65;
+
+// --- descriptors
+// --------------------------------------------------------------------------------------------
+
+enum class FdKind : uint8_t {
+    kUnknown = 0,  ///< not looked at yet
+    kPlain,        ///< regular file, directory, device: never blocks on another thread
+    kStream,   ///< pipe, eventfd, unix or datagram socket: kernel's own, waiting is scheduled. object: wait
+               ///< number
+    kSocket,   ///< virtual TCP socket. object: index into sockets
+    kEpoll,    ///< object: index into epolls
+    kEntropy,  ///< /dev/random, /dev/urandom
+    kTimer,    ///< object: index into timers
+};
+
+struct FdEntry {
+    FdKind kind;
+    uint8_t flags;
+    uint16_t spare;
+    uint32_t object;
+};
+
+// --- processes
+// ----------------------------------------------------------------------------------------------
+
+enum class ProcessState : uint32_t { kFree = 0, kLive, kExited, kOpaque };
+
+/// What the program asked for one signal.
+struct SignalAction {
+    uint64_t handler;  ///< SIG_DFL, SIG_IGN or an address in that process
+    uint64_t flags;
+    uint64_t mask;
+};
+
+struct Process {
+    ProcessState state;
+    uint32_t parent;  ///< index, kNone: none in the domain
+    int32_t pid;
+    uint32_t death_expected;  ///< killed by another process of the domain
+    uint32_t main_slot;
+    uint32_t is_main;
+    uint32_t attention;   ///< some signal is pending for the process or one of its threads
+    int32_t status;       ///< as waitpid gives it, once kExited
+    uint64_t ordinal;     ///< n-th process of the domain: names its random stream
+    uint64_t entropy_at;  ///< bytes drawn from it
+    uint64_t pending;
+    SignalAction actions[kSignals];
+    FdEntry fds[kMaxFds];
+};
+
+/// What a thread has beside its scheduler slot.
+struct ThreadExtra {
+    uint64_t mask;  ///< blocked signals
+    uint64_t pending;
+    uint64_t waiting_signals;  ///< in sigwait for these
+    uint64_t pthread;          ///< pthread_t in its process
+    uint32_t detached;
+    uint32_t exited;  ///< ended, not joined yet
+    uint32_t cancelled;
+    uint32_t next_zombie;
+};
+
+// --- virtual sockets
+// ----------------------------------------------------------------------------------------
+
+enum class SocketState : uint8_t { kFree = 0, kNew, kListening, kConnected, kOrphan };
+
+struct Address {
+    uint16_t family;
+    uint16_t port;  ///< host order
+    uint8_t bytes[16];
+};
+
+struct VirtualSocket {
+    SocketState state;
+    uint8_t nonblocking;
+    uint8_t fin_received;
+    uint8_t reset;
+    uint8_t shut_read;
+    uint8_t shut_write;
+    uint8_t bound;
+    uint8_t linger_reset;  ///< SO_LINGER with time 0: close sends RST
+    uint8_t nodelay;
+    uint8_t keepalive;
+    uint8_t reuse_port;
+    uint8_t v6_only;
+    uint8_t rst_reported;
+    uint32_t references;  ///< open descriptors in all processes
+    uint32_t generation;
+    Address local, peer;
+    uint64_t connection;  ///< 0: a connection inside the domain, see `other`
+    uint32_t other;       ///< the other end of a connection inside the domain
+    uint32_t hash_next;   ///< chain of the connection table
+    // Listener: the queue of connections not yet accepted.
+    uint32_t queue_head, queue_tail, queue_next, queued, backlog;
+    // Input.
+    uint32_t chunk_head, chunk_tail, chunk_at, chunk_end;
+    uint64_t unread;
+    uint64_t consumed, consumed_reported;
+    // Output.
+    uint64_t sent, window_end;
+    uint64_t receive_timeout_ns, send_timeout_ns;
+    uint32_t watchers;  ///< first epoll item
+};
+
+struct Chunk {
+    uint8_t bytes[kChunkBytes];
+};
+
+// --- epoll
+// --------------------------------------------------------------------------------------------------
+
+struct EpollItem {
+    uint32_t epoll;
+    int32_t fd;
+    uint32_t socket;  ///< or timer, if is_timer
+    uint32_t events;
+    uint64_t data;
+    uint32_t watch_next, watch_previous;  ///< the socket's items
+    uint32_t item_next, item_previous;    ///< the epoll's items; item_next also chains the free list
+    uint32_t ready_next, ready_previous;
+    uint64_t seen_ns;  ///< timers under EPOLLET: the expiry already reported
+    uint8_t ready, disabled, is_timer;
+};
+
+struct Epoll {
+    uint32_t references;
+    uint32_t items;  ///< first
+    uint32_t ready_head, ready_tail;
+    uint32_t kernel_items;
+    uint32_t timer_items;
+    uint64_t kernel_mask;  ///< signature of the kernel descriptors in it
+};
+
+/// A timerfd: readable when virtual time has passed `next_ns`.
+struct VirtualTimer {
+    uint32_t references;
+    uint32_t nonblocking;
+    int32_t clock;
+    uint32_t waiter_slot;
+    uint64_t next_ns;  ///< realtime; 0: disarmed
+    uint64_t interval_ns;
+};
+
+// --- files
+// --------------------------------------------------------------------------------------------------
+
+constexpr size_t kMaxFiles = 65536;  ///< a power of two
+
+/// A file that a program has looked at, and the inode number it was shown.
+struct FileIdentity {
+    uint64_t key;     ///< of the real file; 0: free
+    uint64_t number;  ///< shown
+};
+
+// --- the whole
+// ----------------------------------------------------------------------------------------------
+
+struct DomainState {
+    uint64_t magic;
+    uint32_t schedule;  ///< DomainSettings::schedule
+    uint32_t genesis_seen;
+    uint64_t real_start_ns;        ///< the kernel's clock when the domain was made (file_times.hpp)
+    uint64_t monotonic_offset_ns;  ///< realtime minus monotonic
+    uint8_t secret[32];
+    uint64_t processes_started;
+    uint64_t streams_made;  ///< numbers for kernel streams
+    uint32_t opaque_children;
+    uint32_t next_port;
+    uint64_t published_deadline_ns;
+
+    timebubble::AdmissionState admission;
+
+    uint32_t socket_free, socket_high;
+    uint32_t chunk_free, chunk_high;
+    uint32_t epoll_free, epoll_high;
+    uint32_t item_free, item_high;
+    uint32_t listeners[256];
+    uint32_t listener_count;
+    uint32_t connections[kConnectionBuckets];
+    uint32_t reuse_turn;
+    uint32_t passed_first, passed_count;
+    FdEntry passed[kMaxPassed];  ///< descriptors under way between processes
+
+    dmt::State scheduler;
+    ThreadExtra threads[dmt::kMaxThreads];
+    Process processes[kMaxProcesses];
+    VirtualSocket sockets[kMaxSockets];
+    Epoll epolls[kMaxEpolls];
+    EpollItem items[kMaxEpollItems];
+    VirtualTimer timers[kMaxTimers];
+    uint32_t files_known;
+    FileIdentity files[kMaxFiles];     ///< open hash table by key
+    uint64_t file_numbers[kMaxFiles];  ///< open hash set of the numbers in use
+    uint32_t chunk_next[kMaxChunks];
+    Chunk chunks[kMaxChunks];
+};
+
+}  // namespace crane::interpose

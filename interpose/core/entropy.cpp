@@ -1,0 +1,62 @@
+#include "interpose/core/entropy.hpp"
+
+#include <sys/auxv.h>
+
+#include <cstring>
+
+#include "interpose/core/chacha20.hpp"
+#include "interpose/core/shared_turn.hpp"
+
+namespace crane::interpose {
+
+void fill_random(void* place, size_t bytes) {
+    Process& p = *runtime.process;
+    chacha20_stream(domain().secret, p.ordinal, p.entropy_at, static_cast<uint8_t*>(place), bytes);
+    p.entropy_at += bytes;
+}
+
+void fill_random_name(char* place, size_t count) {
+    constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    for (size_t i = 0; i < count; ++i) {
+        uint8_t byte;
+        do fill_random(&byte, 1);
+        while (byte >= 248);
+        place[i] = kLetters[byte % 62];
+    }
+}
+
+void replace_auxiliary_random() {
+    // The loader has taken its canaries out of it by now.
+    constexpr size_t kBytes = 16;
+    auto* bytes = reinterpret_cast<uint8_t*>(getauxval(AT_RANDOM));
+    if (bytes) fill_random(bytes, kBytes);
+}
+
+bool is_random_device(const char* path) {
+    if (strncmp(path, "/dev/", 5) != 0) return false;
+    for (const char* name : {"urandom", "random", "hwrng", "arandom", "srandom"}) {
+        if (strcmp(path + 5, name) == 0) return true;
+    }
+    return false;
+}
+
+namespace {
+
+ssize_t read_random(void*, char* place, size_t bytes) {
+    SharedTurn turn(Op::kEntropy);
+    fill_random(place, bytes);
+    return static_cast<ssize_t>(bytes);
+}
+
+ssize_t write_nowhere(void*, const char*, size_t bytes) {
+    return static_cast<ssize_t>(bytes);
+}
+
+}  // namespace
+
+FILE* open_random_stream() {
+    FILE* stream = fopencookie(nullptr, "r+", {read_random, write_nowhere, nullptr, nullptr});
+    return stream;
+}
+
+}  // namespace crane::interpose

@@ -1,0 +1,314 @@
+#include "interpose/core/epolls.hpp"
+
+#include <poll.h>
+
+#include "interpose/core/fds.hpp"
+#include "interpose/core/sockets.hpp"
+#include "interpose/core/timers.hpp"
+
+namespace crane::interpose {
+
+namespace {
+
+Epoll& epoll_at(uint32_t index) {
+    return domain().epolls[index];
+}
+EpollItem& item_at(uint32_t index) {
+    return domain().items[index];
+}
+
+constexpr uint32_t kControlBits = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
+
+uint32_t wanted_events(const EpollItem& item) {
+    return (item.events & ~kControlBits) | EPOLLERR | EPOLLHUP;
+}
+
+uint32_t take_item() {
+    DomainState& d = domain();
+    if (d.item_free) {
+        const uint32_t index = d.item_free - 1;
+        d.item_free = d.items[index].item_next;
+        return index;
+    }
+    return d.item_high < kMaxEpollItems ? d.item_high++ : kNone;
+}
+
+void push_ready(uint32_t index) {
+    EpollItem& item = item_at(index);
+    if (item.ready) return;
+    Epoll& e = epoll_at(item.epoll);
+    item.ready = 1;
+    item.ready_next = kNone;
+    item.ready_previous = e.ready_tail;
+    (e.ready_tail != kNone ? item_at(e.ready_tail).ready_next : e.ready_head) = index;
+    e.ready_tail = index;
+}
+
+void unlink_ready(uint32_t index) {
+    EpollItem& item = item_at(index);
+    if (!item.ready) return;
+    Epoll& e = epoll_at(item.epoll);
+    (item.ready_previous != kNone ? item_at(item.ready_previous).ready_next : e.ready_head) = item.ready_next;
+    (item.ready_next != kNone ? item_at(item.ready_next).ready_previous : e.ready_tail) = item.ready_previous;
+    item.ready = 0;
+}
+
+void remove_item(uint32_t index) {
+    EpollItem& item = item_at(index);
+    Epoll& e = epoll_at(item.epoll);
+    unlink_ready(index);
+    (item.item_previous != kNone ? item_at(item.item_previous).item_next : e.items) = item.item_next;
+    if (item.item_next != kNone) item_at(item.item_next).item_previous = item.item_previous;
+    if (item.is_timer) {
+        --e.timer_items;
+    } else {
+        uint32_t& watchers = domain().sockets[item.socket].watchers;
+        (item.watch_previous != kNone ? item_at(item.watch_previous).watch_next : watchers) = item.watch_next;
+        if (item.watch_next != kNone) item_at(item.watch_next).watch_previous = item.watch_previous;
+    }
+    item = {};
+    item.item_next = domain().item_free;
+    domain().item_free = index + 1;
+}
+
+uint32_t find_item(uint32_t epoll, int fd, uint32_t object, bool is_timer) {
+    for (uint32_t at = epoll_at(epoll).items; at != kNone; at = item_at(at).item_next) {
+        const EpollItem& item = item_at(at);
+        if (item.fd == fd && item.socket == object && item.is_timer == is_timer) return at;
+    }
+    return kNone;
+}
+
+uint32_t find_socket_item(uint32_t epoll, int fd, uint32_t socket) {
+    // By the socket's own list: an epoll may hold thousands of items, a socket is in one or two.
+    for (uint32_t at = domain().sockets[socket].watchers; at != kNone; at = item_at(at).watch_next) {
+        if (item_at(at).epoll == epoll && item_at(at).fd == fd) return at;
+    }
+    return kNone;
+}
+
+/// Wakes one thread that waits on the epoll, and whoever waits on the epoll as a member of a set.
+bool wake_epoll(uint32_t epoll) {
+    const bool woke = scheduler().signal(epoll_key(epoll), 1) != 0;
+    scheduler().signal_set(set_bit(KeyKind::kEpoll, epoll));
+    return woke;
+}
+
+uint32_t item_events(const EpollItem& item) {
+    const uint32_t now =
+        item.is_timer ? (timer_due(item.socket) ? uint32_t{EPOLLIN} : 0) : socket_events(item.socket);
+    return now & wanted_events(item);
+}
+
+void arm(uint32_t index, const epoll_event& event) {
+    EpollItem& item = item_at(index);
+    item.events = event.events;
+    item.data = event.data.u64;
+    item.disabled = 0;
+    item.seen_ns = 0;
+    if (!item.is_timer && item_events(item)) {
+        push_ready(index);
+        wake_epoll(item.epoll);
+    }
+}
+
+uint32_t insert_item(uint32_t epoll, int fd, uint32_t object, bool is_timer) {
+    const uint32_t index = take_item();
+    if (index == kNone) return kNone;
+    Epoll& e = epoll_at(epoll);
+    EpollItem& item = item_at(index);
+    item = {};
+    item.epoll = epoll;
+    item.fd = fd;
+    item.socket = object;
+    item.is_timer = is_timer;
+    item.item_previous = item.watch_next = item.watch_previous = item.ready_next = item.ready_previous =
+        kNone;
+    item.item_next = e.items;
+    if (e.items != kNone) item_at(e.items).item_previous = index;
+    e.items = index;
+    if (is_timer) {
+        ++e.timer_items;
+        return index;
+    }
+    VirtualSocket& s = domain().sockets[object];
+    item.watch_next = s.watchers;
+    if (s.watchers != kNone) item_at(s.watchers).watch_previous = index;
+    s.watchers = index;
+    return index;
+}
+
+int control(uint32_t epoll, int operation, int fd, uint32_t object, bool is_timer, const epoll_event* event) {
+    const uint32_t found =
+        is_timer ? find_item(epoll, fd, object, true) : find_socket_item(epoll, fd, object);
+    if (operation == EPOLL_CTL_DEL) {
+        if (found == kNone) return -ENOENT;
+        remove_item(found);
+        return 0;
+    }
+    if (!event) return -EFAULT;
+    if (operation == EPOLL_CTL_MOD) {
+        if (found == kNone) return -ENOENT;
+        if ((event->events | item_at(found).events) & EPOLLEXCLUSIVE) return -EINVAL;
+        unlink_ready(found);
+        arm(found, *event);
+        return 0;
+    }
+    if (operation != EPOLL_CTL_ADD) return -EINVAL;
+    if (found != kNone) return -EEXIST;
+    const uint32_t index = insert_item(epoll, fd, object, is_timer);
+    if (index == kNone) return -ENOSPC;
+    arm(index, *event);
+    return 0;
+}
+
+}  // namespace
+
+uint32_t new_epoll() {
+    DomainState& d = domain();
+    uint32_t index;
+    if (d.epoll_free) {
+        index = d.epoll_free - 1;
+        d.epoll_free = d.epolls[index].items;
+    } else if (d.epoll_high < kMaxEpolls) {
+        index = d.epoll_high++;
+    } else {
+        return kNone;
+    }
+    d.epolls[index] = {};
+    d.epolls[index].references = 1;
+    d.epolls[index].items = d.epolls[index].ready_head = d.epolls[index].ready_tail = kNone;
+    return index;
+}
+
+void release_epoll(uint32_t index) {
+    Epoll& e = epoll_at(index);
+    if (--e.references != 0) return;
+    while (e.items != kNone) remove_item(e.items);
+    e.items = domain().epoll_free;
+    domain().epoll_free = index + 1;
+}
+
+int epoll_control_socket(uint32_t epoll, int operation, int fd, uint32_t socket, const epoll_event* event) {
+    return control(epoll, operation, fd, socket, false, event);
+}
+
+int epoll_control_timer(uint32_t epoll, int operation, int fd, uint32_t timer, const epoll_event* event) {
+    return control(epoll, operation, fd, timer, true, event);
+}
+
+int epoll_control_kernel(uint32_t epoll, int real_epoll, int operation, int fd, epoll_event* event) {
+    const long rc = raw(SYS_epoll_ctl, real_epoll, operation, fd, event);
+    if (rc < 0) return static_cast<int>(rc);
+    Epoll& e = epoll_at(epoll);
+    const FdEntry* entry = fd_entry(fd);
+    if (operation == EPOLL_CTL_ADD) {
+        ++e.kernel_items;
+        if (entry) e.kernel_mask |= stream_bit(*entry) | (entry->object == 0 ? ~uint64_t{0} : 0);
+        wake_epoll(epoll);
+    } else if (operation == EPOLL_CTL_MOD) {
+        wake_epoll(epoll);
+    } else if (operation == EPOLL_CTL_DEL && e.kernel_items > 0 && --e.kernel_items == 0) {
+        e.kernel_mask = 0;
+    }
+    return 0;
+}
+
+int epoll_collect(uint32_t epoll, int real_epoll, epoll_event* events, int most) {
+    Epoll& e = epoll_at(epoll);
+    int count = 0;
+    // Level-triggered items go back to the tail; the mark keeps them from being met twice in one call.
+    uint32_t last = e.ready_tail;
+    while (e.ready_head != kNone && count < most) {
+        const uint32_t index = e.ready_head;
+        EpollItem& item = item_at(index);
+        unlink_ready(index);
+        const uint32_t now = item.disabled ? 0 : item_events(item);
+        if (now) {
+            events[count].events = now;
+            events[count].data.u64 = item.data;
+            ++count;
+            if (item.events & EPOLLONESHOT) {
+                item.disabled = 1;
+            } else if (!(item.events & EPOLLET)) {
+                push_ready(index);
+            }
+        }
+        if (index == last) break;
+    }
+    for (uint32_t at = e.timer_items ? e.items : kNone; at != kNone && count < most;
+         at = item_at(at).item_next) {
+        EpollItem& item = item_at(at);
+        if (!item.is_timer || item.disabled || !item_events(item)) continue;
+        const uint64_t due = domain().timers[item.socket].next_ns;
+        if ((item.events & EPOLLET) && item.seen_ns == due) continue;
+        item.seen_ns = due;
+        if (item.events & EPOLLONESHOT) item.disabled = 1;
+        events[count].events = EPOLLIN;
+        events[count].data.u64 = item.data;
+        ++count;
+    }
+    if (e.kernel_items && count < most) {
+        const long got = raw(SYS_epoll_wait, real_epoll, events + count, most - count, 0);
+        if (got > 0) count += static_cast<int>(got);
+    }
+    if (e.ready_head != kNone && count > 0) scheduler().signal(epoll_key(epoll), 1);
+    return count;
+}
+
+bool epoll_ready(uint32_t epoll, int real_epoll) {
+    const Epoll& e = epoll_at(epoll);
+    for (uint32_t at = e.ready_head; at != kNone; at = item_at(at).ready_next) {
+        if (!item_at(at).disabled && item_events(item_at(at))) return true;
+    }
+    for (uint32_t at = e.timer_items ? e.items : kNone; at != kNone; at = item_at(at).item_next) {
+        if (item_at(at).is_timer && !item_at(at).disabled && item_events(item_at(at))) return true;
+    }
+    if (!e.kernel_items) return false;
+    pollfd probe{real_epoll, POLLIN, 0};
+    return raw(SYS_poll, &probe, 1, 0) > 0;
+}
+
+uint64_t epoll_deadline(uint32_t epoll) {
+    const Epoll& e = epoll_at(epoll);
+    uint64_t earliest = dmt::kNoDeadline;
+    for (uint32_t at = e.timer_items ? e.items : kNone; at != kNone; at = item_at(at).item_next) {
+        const EpollItem& item = item_at(at);
+        if (!item.is_timer || item.disabled) continue;
+        const uint64_t due = timer_deadline(item.socket);
+        if (due == dmt::kNoDeadline || item.seen_ns == due) continue;
+        if (earliest == dmt::kNoDeadline || due < earliest) earliest = due;
+    }
+    return earliest;
+}
+
+void notify_watchers(uint32_t socket, uint32_t events) {
+    bool exclusive_served = false;
+    for (uint32_t at = domain().sockets[socket].watchers; at != kNone; at = item_at(at).watch_next) {
+        EpollItem& item = item_at(at);
+        if (item.disabled || !(wanted_events(item) & events)) continue;
+        push_ready(at);
+        const bool exclusive = item.events & EPOLLEXCLUSIVE;
+        if (exclusive && exclusive_served) continue;
+        if (wake_epoll(item.epoll) && exclusive) exclusive_served = true;
+    }
+}
+
+void drop_watches(uint32_t socket) {
+    while (domain().sockets[socket].watchers != kNone) remove_item(domain().sockets[socket].watchers);
+}
+
+void forget_kernel_fd(int fd) {
+    // The kernel itself takes a closed descriptor out of the real epoll; our count only says whether to ask
+    // it.
+    (void)fd;
+}
+
+void kernel_stream_event(uint64_t mask) {
+    for (uint32_t epoll = 0; epoll < domain().epoll_high; ++epoll) {
+        const Epoll& e = epoll_at(epoll);
+        if (e.references != 0 && e.kernel_items != 0 && (e.kernel_mask & mask)) wake_epoll(epoll);
+    }
+}
+
+}  // namespace crane::interpose

@@ -1,0 +1,102 @@
+#include "interpose/core/fds.hpp"
+
+#include "interpose/core/epolls.hpp"
+#include "interpose/core/sockets.hpp"
+#include "interpose/core/timers.hpp"
+
+namespace crane::interpose {
+
+namespace {
+
+bool in_range(int fd) {
+    return fd >= 0 && static_cast<size_t>(fd) < kMaxFds;
+}
+
+void classify(int fd, FdEntry& entry) {
+    struct stat info;
+    if (raw(SYS_fstat, fd, &info) != 0) return;
+    const mode_t type = info.st_mode & S_IFMT;
+    const bool stream = type == S_IFIFO || type == S_IFSOCK || type == 0 || (type == S_IFCHR && isatty(fd));
+    // Type 0: anonymous inodes (eventfd, signalfd, inotify, pidfd).
+    entry.kind = stream ? FdKind::kStream : FdKind::kPlain;
+    entry.object = 0;
+}
+
+}  // namespace
+
+FdEntry* fd_entry(int fd) {
+    if (!in_range(fd)) return nullptr;
+    FdEntry& entry = runtime.process->fds[fd];
+    if (entry.kind == FdKind::kUnknown) classify(fd, entry);
+    return &entry;
+}
+
+void set_entry(int fd, FdKind kind, uint32_t object) {
+    if (!in_range(fd)) {
+        refuse_call("a descriptor number of 16384 or more");
+        return;
+    }
+    runtime.process->fds[fd] = {kind, 0, 0, object};
+}
+
+void set_stream(int fd, int second) {
+    const uint32_t number = static_cast<uint32_t>(++domain().streams_made);
+    set_entry(fd, FdKind::kStream, number);
+    if (second >= 0) set_entry(second, FdKind::kStream, number);
+}
+
+void add_reference(const FdEntry& entry) {
+    if (entry.kind == FdKind::kSocket) ++domain().sockets[entry.object].references;
+    if (entry.kind == FdKind::kEpoll) ++domain().epolls[entry.object].references;
+    if (entry.kind == FdKind::kTimer) ++domain().timers[entry.object].references;
+}
+
+void copy_entry(int fd, int copy) {
+    if (!in_range(copy)) return;
+    const FdEntry* from = fd_entry(fd);
+    if (!from) return;
+    runtime.process->fds[copy] = *from;
+    add_reference(*from);
+}
+
+void drop_entry(FdEntry& entry, int fd) {
+    const FdEntry old = entry;
+    entry = {};
+    if (old.kind == FdKind::kSocket) release_socket(old.object, fd);
+    if (old.kind == FdKind::kEpoll) release_epoll(old.object);
+    if (old.kind == FdKind::kTimer) release_timer(old.object);
+    if (old.kind == FdKind::kStream) {
+        forget_kernel_fd(fd);
+        all_streams_event();
+    }
+}
+
+void drop_entry(int fd) {
+    if (in_range(fd)) drop_entry(runtime.process->fds[fd], fd);
+}
+
+int new_placeholder(bool close_on_exec) {
+    // One idle socket stands behind all of them: whatever reaches the kernel by mistake fails with ENOTCONN
+    // or EPIPE.
+    const long fd = raw(SYS_fcntl, runtime.placeholder_fd, close_on_exec ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+    if (fd >= 0) return static_cast<int>(fd);
+    errno = static_cast<int>(-fd);
+    return -1;
+}
+
+void stream_event(const FdEntry& entry) {
+    // Number 0: made elsewhere, its other end is not known.
+    if (entry.object == 0) {
+        all_streams_event();
+    } else {
+        scheduler().signal_set(stream_bit(entry) | set_bit(KeyKind::kStream, 0));
+        kernel_stream_event(stream_bit(entry));
+    }
+}
+
+void all_streams_event() {
+    scheduler().signal_set(~uint64_t{0});
+    kernel_stream_event(~uint64_t{0});
+}
+
+}  // namespace crane::interpose

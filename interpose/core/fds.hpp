@@ -1,0 +1,52 @@
+// What each descriptor of this process is. Entries follow the kernel's descriptors: made at creation, copied
+// by dup and fork, dropped by close and exec.
+#pragma once
+
+#include "interpose/core/runtime.hpp"
+
+namespace crane::interpose {
+
+/// First of the descriptors that belong to Crane.
+constexpr int kReservedFdBase = 1000;
+constexpr int kReservedFds = 8;
+static_assert(kReservedFdBase == 1000, "environment.cpp hands this number on by name");
+
+/// The entry of an open descriptor, classified by the kernel's word for it if it was not known yet.
+/// nullptr for numbers that are out of range.
+FdEntry* fd_entry(int fd);
+/// The entry if it is of that kind, else nullptr. Does not classify: virtual kinds are always known.
+inline FdEntry* entry_of_kind(int fd, FdKind kind) {
+    if (fd < 0 || static_cast<size_t>(fd) >= kMaxFds) return nullptr;
+    FdEntry* entry = &runtime.process->fds[fd];
+    return entry->kind == kind ? entry : nullptr;
+}
+void set_entry(int fd, FdKind kind, uint32_t object);
+/// A kernel stream made by the program; `second` is the pipe's or pair's other end, or -1.
+void set_stream(int fd, int second);
+/// Copies fd's meaning to `copy`, with a reference of its own.
+void copy_entry(int fd, int copy);
+/// The descriptor is being closed: drops its meaning and, with the last reference, the object.
+void drop_entry(int fd);
+void drop_entry(FdEntry& entry, int fd);
+void add_reference(const FdEntry& entry);
+
+/// A new descriptor number, lowest free, that stands for a virtual object. -1 with errno as dup has it.
+int new_placeholder(bool close_on_exec);
+
+/// SCM_RIGHTS: descriptors go to another process of the domain with their meaning.
+void note_sent_descriptors(const msghdr* message);
+void note_received_descriptors(msghdr* message);
+
+/// Threads that wait for a kernel stream look again: something was done to a stream.
+void stream_event(const FdEntry& entry);
+inline uint64_t stream_bit(const FdEntry& entry) {
+    return set_bit(KeyKind::kStream, entry.object);
+}
+/// All of them.
+void all_streams_event();
+/// Blocks for real, turn in hand, when something outside the schedule may be the one to act.
+inline bool outside_writers() {
+    return domain().opaque_children != 0;
+}
+
+}  // namespace crane::interpose

@@ -1,0 +1,146 @@
+#include "interpose/core/file_identity.hpp"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+
+#include <cstring>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace crane::interpose {
+
+namespace {
+
+constexpr uint64_t kNumberMask = (uint64_t{1} << 48) - 1;
+constexpr uint64_t kFirstNumber = 1024;
+
+uint64_t as_number(uint64_t hash) {
+    return (hash & kNumberMask) | kFirstNumber;
+}
+
+/// Of the real file. The time of birth tells a file from an earlier one with the same inode.
+uint64_t key_of(const struct statx& info) {
+    const uint64_t parts[5] = {info.stx_ino, info.stx_dev_major, info.stx_dev_minor,
+                               static_cast<uint64_t>(info.stx_btime.tv_sec), info.stx_btime.tv_nsec};
+    return XXH3_64bits(parts, info.stx_mask & STATX_BTIME ? sizeof(parts) : 3 * sizeof(uint64_t)) | 1;
+}
+
+FileIdentity& place_of(uint64_t key) {
+    DomainState& d = domain();
+    size_t at = key >> 1;
+    for (;; ++at) {
+        FileIdentity& file = d.files[at % kMaxFiles];
+        if (file.key == key || file.key == 0) return file;
+    }
+}
+
+/// False: another file has it.
+bool claim_number(uint64_t number) {
+    DomainState& d = domain();
+    for (size_t at = number;; ++at) {
+        uint64_t& place = d.file_numbers[at % kMaxFiles];
+        if (place == number) return false;
+        if (place != 0) continue;
+        place = number;
+        return true;
+    }
+}
+
+bool path_of(const struct statx& info, int fd, const char* path, int at_flags, char* place, size_t room) {
+    const auto type = info.stx_mode & S_IFMT;
+    if (!path || path[0] == 0) {
+        if (type == S_IFIFO || type == S_IFSOCK) return false;
+        return path_of_descriptor(fd, place, room);
+    }
+    const int nofollow = at_flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0;
+    const long opened = raw(SYS_openat, fd, path, O_PATH | O_CLOEXEC | nofollow, 0);
+    if (opened < 0) return false;
+    const bool found = path_of_descriptor(static_cast<int>(opened), place, room);
+    raw(SYS_close, opened);
+    return found;
+}
+
+}  // namespace
+
+bool path_of_descriptor(int fd, char* place, size_t room) {
+    char link[32] = "/proc/self/fd/";
+    char digits[12];
+    size_t count = 0, at = strlen(link);
+    if (fd < 0) return false;
+    do digits[count++] = static_cast<char>('0' + fd % 10);
+    while (fd /= 10);
+    while (count > 0) link[at++] = digits[--count];
+    link[at] = 0;
+    const long length = raw(SYS_readlink, link, place, room - 1);
+    // "pipe:[4711]" and its kind name nothing that another replica has.
+    if (length <= 0 || place[0] != '/') return false;
+    place[length] = 0;
+    return true;
+}
+
+uint64_t inode_for_path(const char* directory, const char* name) {
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    const size_t length = strlen(directory);
+    XXH3_64bits_update(&state, directory, length);
+    if (name) {
+        if (length == 0 || directory[length - 1] != '/') XXH3_64bits_update(&state, "/", 1);
+        XXH3_64bits_update(&state, name, strlen(name));
+    }
+    return as_number(XXH3_64bits_digest(&state));
+}
+
+uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at_flags) {
+    DomainState& d = domain();
+    const uint64_t key = key_of(info);
+    FileIdentity* file = &place_of(key);
+    if (file->key == key) return file->number;
+    if (d.files_known > kMaxFiles / 4 * 3) {
+        // Forgets all; those looked at again get the number of their path again.
+        std::memset(d.files, 0, sizeof(d.files));
+        std::memset(d.file_numbers, 0, sizeof(d.file_numbers));
+        d.files_known = 0;
+        file = &place_of(key);
+    }
+    char name[PATH_MAX];
+    uint64_t number = path_of(info, fd, path, at_flags, name, sizeof(name)) ? inode_for_path(name, nullptr)
+                                                                            : as_number(d.files_known);
+    while (!claim_number(number)) number = as_number(XXH3_64bits(&number, sizeof(number)));
+    ++d.files_known;
+    *file = {key, number};
+    return number;
+}
+
+uint64_t stable_device(const struct statx& info, int fd, const char* path, int at_flags) {
+    struct Known {
+        uint64_t real, shown;
+    };
+    static Known known[16];
+    static uint32_t count = 0;
+    const uint64_t real_device = makedev(info.stx_dev_major, info.stx_dev_minor);
+    for (uint32_t i = 0; i < count; ++i) {
+        if (known[i].real == real_device) return known[i].shown;
+    }
+    struct statx root;
+    uint64_t shown = makedev(8, 1);
+    const bool is_root = raw(SYS_statx, AT_FDCWD, "/", 0, STATX_INO, &root) == 0 &&
+                         root.stx_dev_major == info.stx_dev_major && root.stx_dev_minor == info.stx_dev_minor;
+    if (!is_root) {
+        // Named after the kind of file system: which numbers the kernel gave out is the host's history.
+        struct statfs system {};
+        const int nofollow = at_flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0;
+        long opened = fd;
+        if (path && path[0]) opened = raw(SYS_openat, fd, path, O_PATH | O_CLOEXEC | nofollow, 0);
+        if (opened >= 0) raw(SYS_fstatfs, opened, &system);
+        if (path && path[0] && opened >= 0) raw(SYS_close, opened);
+        const auto kind = static_cast<uint64_t>(system.f_type);
+        shown = makedev(0, 32 + static_cast<unsigned>(XXH3_64bits(&kind, sizeof(kind)) % 200));
+    }
+    if (count < sizeof(known) / sizeof(known[0])) known[count++] = {real_device, shown};
+    return shown;
+}
+
+}  // namespace crane::interpose

@@ -1,0 +1,24 @@
+// Inode and device numbers that are the same on every replica.
+//
+// A file's number is made of the path under which the domain met it first, and is then kept for that file,
+// through renames and hard links, in the domain's table. The same name given to another file gets another
+// number. A domain restored elsewhere makes the same numbers again, but for files renamed since.
+#pragma once
+
+#include <sys/stat.h>
+
+#include "interpose/core/runtime.hpp"
+
+namespace crane::interpose {
+
+/// The number to show for the file that (fd, path, at_flags) name and `info` describes.
+uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at_flags);
+/// The device to show, in makedev's encoding.
+uint64_t stable_device(const struct statx& info, int fd, const char* path, int at_flags);
+
+/// The absolute path of an open descriptor; false if it has none. `room` bytes, ended by 0.
+bool path_of_descriptor(int fd, char* place, size_t room);
+/// The number that a file at this absolute path is given when first met.
+uint64_t inode_for_path(const char* directory, const char* name);
+
+}  // namespace crane::interpose

@@ -1,0 +1,178 @@
+#include "interpose/core/processes.hpp"
+
+#include <elf.h>
+
+#include <cstring>
+
+#include "interpose/core/fds.hpp"
+#include "interpose/core/signals.hpp"
+
+namespace crane::interpose {
+
+namespace {
+
+uint32_t free_process() {
+    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+        if (domain().processes[i].state == ProcessState::kFree) return i;
+    }
+    return kNone;
+}
+
+/// Everything of an ending process that others in the domain can see. Turn in hand.
+void withdraw(uint32_t index, int wait_status, bool own) {
+    DomainState& d = domain();
+    Process& p = d.processes[index];
+    for (size_t fd = 0; fd < kMaxFds; ++fd) {
+        FdEntry& entry = p.fds[fd];
+        if (entry.kind == FdKind::kUnknown) continue;
+        // Ends of pipes are closed now, not when the kernel gets to it, so that the other end sees it in
+        // order.
+        if (own && entry.kind == FdKind::kStream) raw(SYS_close, fd);
+        drop_entry(entry, static_cast<int>(fd));
+    }
+    all_streams_event();
+    for (uint32_t slot = 0; slot < d.scheduler.high_water; ++slot) {
+        const bool mine = d.scheduler.slots[slot].process == index &&
+                          d.scheduler.slots[slot].state != dmt::SlotState::kFree;
+        if (mine && slot != self.slot) scheduler().discard(slot);
+    }
+    p.state = ProcessState::kExited;
+    p.status = wait_status;
+    const timebubble::ExitRecord record{static_cast<uint32_t>(p.pid), wait_status, p.is_main, 0};
+    emit(timebubble::OutputKind::kExit, 0, 0, &record, sizeof(record));
+    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+        Process& child = d.processes[i];
+        if (child.state == ProcessState::kFree || child.parent != index) continue;
+        child.parent = kNone;
+        if (child.state == ProcessState::kExited) child.state = ProcessState::kFree;
+    }
+    runtime.view.control->status.processes.fetch_sub(1, std::memory_order_relaxed);
+    if (p.parent == kNone) {
+        p.state = ProcessState::kFree;
+        return;
+    }
+    post_signal(p.parent, SIGCHLD, dmt::kNoSlot);
+    scheduler().signal(make_key(KeyKind::kChild, p.parent), ~uint32_t{0});
+}
+
+}  // namespace
+
+uint32_t make_child() {
+    const uint32_t index = free_process();
+    if (index == kNone) return kNone;
+    DomainState& d = domain();
+    Process& p = d.processes[index];
+    p = *runtime.process;
+    p.state = ProcessState::kLive;
+    p.parent = runtime.process_index;
+    p.is_main = 0;
+    p.pending = 0;
+    p.attention = 0;
+    p.ordinal = ++d.processes_started;
+    p.entropy_at = 0;
+    for (const FdEntry& entry : p.fds) {
+        if (entry.kind != FdKind::kUnknown) add_reference(entry);
+    }
+    p.main_slot = scheduler().create(index, false);
+    if (p.main_slot == dmt::kNoSlot) {
+        forget_child(index);
+        return kNone;
+    }
+    ThreadExtra& extra = d.threads[p.main_slot];
+    extra = {};
+    extra.mask = d.threads[self.slot].mask;
+    runtime.view.control->status.processes.fetch_add(1, std::memory_order_relaxed);
+    return index;
+}
+
+void forget_child(uint32_t index) {
+    Process& p = domain().processes[index];
+    for (FdEntry& entry : p.fds) {
+        if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer) {
+            drop_entry(entry, -1);
+        }
+    }
+    if (p.main_slot != dmt::kNoSlot) scheduler().discard(p.main_slot);
+    std::memset(static_cast<void*>(&p), 0, sizeof(p));
+}
+
+void become_child(uint32_t index) {
+    runtime.process_index = index;
+    runtime.process = &domain().processes[index];
+    self.slot = runtime.process->main_slot;
+    self.generation = scheduler().slot(self.slot).generation;
+    scheduler().start(self.slot);
+    scheduler().slot(self.slot).tid = static_cast<uint32_t>(raw(SYS_gettid));
+}
+
+void leave_domain(int wait_status) {
+    if (!self.active) return;
+    scheduler().get_turn(self.slot);
+    const bool alone = runtime.process->state == ProcessState::kLive;
+    if (alone) withdraw(runtime.process_index, wait_status, true);
+    const dmt::SlotId slot = self.slot;
+    self.active = false;
+    scheduler().finish(slot);
+}
+
+void bury_process(uint32_t index, int wait_status) {
+    withdraw(index, wait_status, false);
+}
+
+uint32_t find_process(int pid) {
+    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+        const Process& p = domain().processes[i];
+        if (p.state != ProcessState::kFree && p.pid == pid) return i;
+    }
+    return kNone;
+}
+
+namespace {
+
+/// 1: dynamic native program, 0: cannot be scheduled, -1: not a program by itself (a script, or not
+/// readable).
+int inspect_elf(int fd, char* head, size_t head_bytes) {
+    const long got = raw(SYS_pread64, fd, head, head_bytes, 0);
+    if (got < static_cast<long>(sizeof(Elf64_Ehdr)) || std::memcmp(head, ELFMAG, SELFMAG) != 0) return -1;
+    Elf64_Ehdr elf;
+    std::memcpy(&elf, head, sizeof(elf));
+    if (elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_machine != EM_X86_64) return 0;
+    for (unsigned i = 0; i < elf.e_phnum && i < 64; ++i) {
+        Elf64_Phdr ph;
+        const long at = static_cast<long>(elf.e_phoff + i * elf.e_phentsize);
+        if (raw(SYS_pread64, fd, &ph, sizeof(ph), at) != sizeof(ph)) return 0;
+        if (ph.p_type == PT_INTERP) return 1;
+    }
+    return 0;
+}
+
+}  // namespace
+
+bool can_be_scheduled(const char* path) {
+    char next[256];
+    for (int depth = 0; depth < 4; ++depth) {
+        const long fd = raw(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+        if (fd < 0) return true;  // the kernel will say what is wrong
+        struct stat info;
+        const bool privileged =
+            raw(SYS_fstat, fd, &info) == 0 &&
+            (((info.st_mode & S_ISUID) && info.st_uid != static_cast<uid_t>(raw(SYS_geteuid))) ||
+             ((info.st_mode & S_ISGID) && info.st_gid != static_cast<gid_t>(raw(SYS_getegid))));
+        char head[256] = {};
+        const int kind = inspect_elf(static_cast<int>(fd), head, sizeof(head) - 1);
+        raw(SYS_close, fd);
+        if (privileged) return false;
+        if (kind >= 0) return kind == 1;
+        if (head[0] != '#' || head[1] != '!') return true;
+        const char* from = head + 2;
+        while (*from == ' ' || *from == '\t') ++from;
+        size_t n = strcspn(from, " \t\n");
+        if (n == 0 || n >= sizeof(next)) return true;
+        std::memcpy(next, from, n);
+        next[n] = 0;
+        path = next;
+    }
+    return true;
+}
+
+}  // namespace crane::interpose

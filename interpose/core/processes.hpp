@@ -1,0 +1,29 @@
+// Processes of the domain: attaching the shim to one, and what fork, exec, exit and wait do to the shared
+// tables.
+#pragma once
+
+#include "interpose/core/runtime.hpp"
+
+namespace crane::interpose {
+
+/// A new entry, child of this process, with a copy of its descriptors and signal actions. kNone: table full.
+uint32_t make_child();
+void forget_child(uint32_t index);
+/// In the new child, after fork: takes on the entry and its thread slot, waits for the first turn.
+void become_child(uint32_t index);
+/// The scheduled part of this process's end: closes what others can see, tells the parent, passes the turn
+/// for good. The caller then leaves by the kernel.
+void leave_domain(int wait_status);
+/// Another process of the domain was killed by this one: what leave_domain does, on its behalf.
+void bury_process(uint32_t index, int wait_status);
+/// A process in the domain by its pid, kNone if there is none.
+uint32_t find_process(int pid);
+/// Exit status as waitpid gives it.
+inline int exited_status(int code) {
+    return (code & 0xff) << 8;
+}
+
+/// Whether the program at `path` can run under the shim: dynamic, native, not setuid. Follows "#!".
+bool can_be_scheduled(const char* path);
+
+}  // namespace crane::interpose

@@ -1,0 +1,237 @@
+#include "interpose/core/runtime.hpp"
+
+#include <linux/futex.h>
+
+#include <cstring>
+
+#include "interpose/core/processes.hpp"
+#include "timebubble/batch.hpp"
+
+namespace crane::interpose {
+
+constinit thread_local Self self{};
+constinit Runtime runtime{};
+
+using timebubble::AdmissionRule;
+using timebubble::AdmissionStep;
+using timebubble::OutputKind;
+
+// --- virtual time
+// -------------------------------------------------------------------------------------------
+
+uint64_t to_ns(const timespec& time) {
+    return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_nsec);
+}
+
+timespec to_timespec(uint64_t ns) {
+    return {static_cast<time_t>(ns / kNsPerSecond), static_cast<long>(ns % kNsPerSecond)};
+}
+
+bool valid_timespec(const timespec* time) {
+    return time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < static_cast<long>(kNsPerSecond);
+}
+
+uint64_t deadline_from_absolute(clockid_t clock, const timespec& when) {
+    if (when.tv_sec < 0) return 1;
+    // Far beyond any run: never due, and safe to add to.
+    if (when.tv_sec > 8'000'000'000) return dmt::kNoDeadline;
+    uint64_t ns = to_ns(when);
+    if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE) ns += domain().monotonic_offset_ns;
+    return ns ? ns : 1;
+}
+
+uint64_t deadline_from_relative_ns(uint64_t ns) {
+    if (ns > 8'000'000'000 * kNsPerSecond) return dmt::kNoDeadline;
+    return now_realtime_ns() + ns;
+}
+
+// --- output
+// -------------------------------------------------------------------------------------------------
+
+uint8_t* reserve_output(size_t bytes) {
+    return timebubble::OutputRing(runtime.view, runtime.doorbell_fd).reserve(bytes);
+}
+
+void emit_reserved(OutputKind kind, uint64_t connection, uint16_t flags, size_t bytes) {
+    const dmt::State& state = domain().scheduler;
+    timebubble::OutputRing ring(runtime.view, runtime.doorbell_fd);
+    ring.commit({static_cast<uint32_t>(bytes), kind, flags, connection, state.clock, state.hash});
+    ring.ring();
+}
+
+void emit(OutputKind kind, uint64_t connection, uint16_t flags, const void* payload, size_t bytes) {
+    uint8_t* place = reserve_output(bytes);
+    if (bytes) std::memcpy(place, payload, bytes);
+    emit_reserved(kind, connection, flags, bytes);
+}
+
+void report(const char* text) {
+    emit(OutputKind::kMessage, 0, 0, text, strlen(text));
+}
+
+void refuse_call(const char* what) {
+    char text[200] = "not possible under Crane: ";
+    const size_t start = strlen(text);
+    const size_t bytes = strlen(what) < sizeof(text) - start - 1 ? strlen(what) : sizeof(text) - start - 1;
+    std::memcpy(text + start, what, bytes);
+    report(text);
+}
+
+void refuse_domain(const char* why) {
+    if (runtime.view.control) {
+        timebubble::DomainStatus& status = runtime.view.control->status;
+        strncpy(status.refusal, why, sizeof(status.refusal) - 1);
+        status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kRefused),
+                                std::memory_order_release);
+    }
+    raw(SYS_write, 2, "crane: ", 7);
+    raw(SYS_write, 2, why, strlen(why));
+    raw(SYS_write, 2, "\n", 1);
+    raw(SYS_exit_group, 125);
+    __builtin_unreachable();
+}
+
+// --- trace
+// --------------------------------------------------------------------------------------------------
+
+void trace_operation(Op op, const void* caller, uint64_t detail) {
+    const dmt::State& state = domain().scheduler;
+    const TraceRecord record{state.clock, self.slot, static_cast<uint32_t>(op),
+                             reinterpret_cast<uint64_t>(caller), detail ? detail : state.now_ns};
+    raw(SYS_write, runtime.trace_fd, &record, sizeof(record));
+}
+
+// --- hooks of the scheduler
+// ---------------------------------------------------------------------------------
+
+namespace {
+
+void publish_status() {
+    const dmt::State& s = domain().scheduler;
+    timebubble::DomainStatus& status = runtime.view.control->status;
+    status.clock.store(s.clock, std::memory_order_relaxed);
+    status.schedule_hash.store(s.hash, std::memory_order_relaxed);
+    status.virtual_now_ns.store(s.now_ns, std::memory_order_relaxed);
+    status.threads.store(s.used, std::memory_order_relaxed);
+    status.handovers.store(s.handovers, std::memory_order_relaxed);
+    status.wakeups.store(s.wakeups, std::memory_order_relaxed);
+}
+
+void admit(const timebubble::InputHeader* record) {
+    timebubble::BatchDecoder batch;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(record + 1);
+    if (!batch.open(bytes, record->bytes))
+        refuse_domain("a decided batch is malformed: craned and shim differ?");
+    DomainState& d = domain();
+    const uint64_t index = record->index;
+    timebubble::DomainStatus& status = runtime.view.control->status;
+    AdmissionRule(d.admission).admitted(index, d.scheduler.clock, batch.header().grant_clocks);
+    // Time first: what the calls wake reads the batch's own time.
+    scheduler().advance_time(batch.header().timestamp_ns);
+    if (!d.genesis_seen) {
+        d.monotonic_offset_ns = d.scheduler.now_ns - kUptimeAtStart_ns;
+        d.genesis_seen = 1;
+    }
+    if (batch.header().calls == 0) status.bubbles.fetch_add(1, std::memory_order_relaxed);
+    timebubble::Call call;
+    while (batch.next(call)) {
+        apply_call(static_cast<uint16_t>(call.kind), call.connection, call.payload.data(),
+                   call.payload.size());
+    }
+    timebubble::InputRing(runtime.view).pop();
+    const timebubble::AdmittedRecord admitted{index, d.scheduler.clock};
+    emit(OutputKind::kAdmitted, 0, 0, &admitted, sizeof(admitted));
+    status.asks.store(0, std::memory_order_relaxed);
+    status.grant_end.store(d.admission.grant_end, std::memory_order_relaxed);
+    status.admitted_index.store(index, std::memory_order_release);
+    publish_status();
+}
+
+/// Tells craned that the leader should propose now, and why.
+void ask() {
+    runtime.view.control->status.asks.store(1, std::memory_order_seq_cst);
+    timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
+}
+
+void wait_for_batch(bool quiescent) {
+    timebubble::DomainStatus& status = runtime.view.control->status;
+    publish_status();
+    if (quiescent) {
+        const uint64_t deadline = scheduler().earliest_deadline_ns();
+        status.deadline_ns.store(deadline, std::memory_order_relaxed);
+        status.quiescent.store(1, std::memory_order_seq_cst);
+        if (deadline != domain().published_deadline_ns) {
+            domain().published_deadline_ns = deadline;
+            timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
+        }
+    } else {
+        ask();
+    }
+    timebubble::InputRing(runtime.view).sleep_until_rung();
+    if (quiescent) status.quiescent.store(0, std::memory_order_relaxed);
+}
+
+void on_input(void*, bool quiescent) {
+    DomainState& d = domain();
+    AdmissionRule rule(d.admission);
+    timebubble::InputRing ring(runtime.view);
+    for (;;) {
+        const uint64_t clock = d.scheduler.clock;
+        const timebubble::InputHeader* record = ring.front();
+        switch (rule.next(clock, quiescent, record != nullptr)) {
+            case AdmissionStep::kAdmit:
+                admit(record);
+                if (quiescent) {
+                    d.scheduler.check_clock = rule.check_clock(clock);
+                    return;
+                }
+                break;
+            case AdmissionStep::kWait:
+                wait_for_batch(quiescent);
+                break;
+            case AdmissionStep::kRun:
+                if (rule.should_ask(clock)) {
+                    d.admission.asked = 1;
+                    if (!record) ask();
+                }
+                d.scheduler.check_clock = rule.check_clock(clock);
+                publish_status();
+                return;
+        }
+    }
+}
+
+void park(void*, dmt::Slot& slot) {
+    for (uint32_t i = domain().scheduler.spin; i > 0; --i) {
+        if (slot.wake.load(std::memory_order_acquire) == dmt::kGranted && slot.generation == self.generation)
+            return;
+        __builtin_ia32_pause();
+    }
+    for (;;) {
+        // The slot may have been given to another thread while this one's process was ending: sleep for good.
+        const bool mine = slot.generation == self.generation;
+        if (mine && slot.wake.load(std::memory_order_acquire) == dmt::kGranted) return;
+        uint32_t expected = dmt::kNotGranted;
+        slot.wake.compare_exchange_strong(expected, dmt::kAsleep, std::memory_order_acq_rel);
+        if (mine && expected == dmt::kGranted) return;
+        if (!mine) {
+            raw(SYS_pause);
+            continue;
+        }
+        raw(SYS_futex, &slot.wake, FUTEX_WAIT, dmt::kAsleep, 0, 0, 0);
+    }
+}
+
+void unpark(void*, dmt::Slot& slot) {
+    ++domain().scheduler.wakeups;
+    // All: a thread of an ending process may still sleep on the word of a slot that has a new owner.
+    raw(SYS_futex, &slot.wake, FUTEX_WAKE, 0x7fffffff, 0, 0, 0);
+}
+
+}  // namespace
+
+dmt::Hooks scheduler_hooks() {
+    return {nullptr, on_input, park, unpark};
+}
+
+}  // namespace crane::interpose

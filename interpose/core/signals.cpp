@@ -1,0 +1,220 @@
+#include "interpose/core/signals.hpp"
+
+#include <poll.h>
+
+#include "interpose/core/processes.hpp"
+
+namespace crane::interpose {
+
+namespace {
+
+ThreadExtra& own() {
+    return domain().threads[self.slot];
+}
+
+bool ignored_by_default(int signal) {
+    return signal == SIGCHLD || signal == SIGURG || signal == SIGWINCH || signal == SIGCONT;
+}
+
+uint64_t handler_of(const Process& p, int signal) {
+    return p.actions[signal].handler;
+}
+
+bool is_ignored(const Process& p, int signal) {
+    const uint64_t handler = handler_of(p, signal);
+    if (handler == reinterpret_cast<uint64_t>(SIG_IGN)) return true;
+    return handler == reinterpret_cast<uint64_t>(SIG_DFL) && ignored_by_default(signal);
+}
+
+bool waits_for(dmt::SlotId slot, int signal) {
+    return domain().threads[slot].waiting_signals & signal_bit(signal);
+}
+
+/// Kills a process that leaves the signal to its default action, and does in its stead what its exit would
+/// do.
+void kill_process(uint32_t index, int signal) {
+    Process& p = domain().processes[index];
+    const int pid = p.pid;
+    const long pidfd = raw(SYS_pidfd_open, pid, 0);
+    p.death_expected = 1;
+    raw(SYS_kill, pid, SIGKILL);
+    if (pidfd >= 0) {
+        // Dead means its descriptors are closed: only then may the schedule go on.
+        pollfd dead{static_cast<int>(pidfd), POLLIN, 0};
+        while (raw(SYS_poll, &dead, 1, 10'000) == -EINTR) {
+        }
+        raw(SYS_close, pidfd);
+    }
+    bury_process(index, signal);
+}
+
+dmt::SlotId choose_thread(uint32_t process, int signal) {
+    DomainState& d = domain();
+    dmt::SlotId chosen = dmt::kNoSlot;
+    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
+        const dmt::Slot& s = d.scheduler.slots[slot];
+        if (s.process != process || s.state == dmt::SlotState::kFree) continue;
+        if (waits_for(slot, signal)) return slot;
+        if (d.threads[slot].mask & signal_bit(signal)) continue;
+        if (chosen == dmt::kNoSlot || slot == d.processes[process].main_slot) chosen = slot;
+    }
+    return chosen;
+}
+
+}  // namespace
+
+bool is_synchronous(int signal) {
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+           signal == SIGTRAP || signal == SIGSYS;
+}
+
+int post_signal(uint32_t process, int signal, dmt::SlotId slot) {
+    Process& p = domain().processes[process];
+    if (p.state != ProcessState::kLive) return p.state == ProcessState::kOpaque ? EPERM : 0;
+    if (signal == 0) return 0;
+    const dmt::SlotId target = slot != dmt::kNoSlot ? slot : choose_thread(process, signal);
+    const bool awaited = target != dmt::kNoSlot && waits_for(target, signal);
+    const bool blocked = target == dmt::kNoSlot || (domain().threads[target].mask & signal_bit(signal));
+    const bool fatal =
+        handler_of(p, signal) == reinterpret_cast<uint64_t>(SIG_DFL) && !ignored_by_default(signal);
+    if (signal == SIGKILL || (fatal && !blocked && !awaited && signal != SIGSTOP && signal != SIGTSTP)) {
+        if (process != runtime.process_index) {
+            kill_process(process, signal);
+            return 0;
+        }
+        if (signal == SIGKILL) die_by_signal(signal);
+    }
+    if (is_ignored(p, signal) && !blocked && !awaited) return 0;
+    (slot != dmt::kNoSlot ? domain().threads[slot].pending : p.pending) |= signal_bit(signal);
+    p.attention = 1;
+    if (target != dmt::kNoSlot && (awaited || !blocked)) scheduler().interrupt(target);
+    return 0;
+}
+
+int take_pending(uint64_t set) {
+    Process& p = *runtime.process;
+    for (int signal = 1; signal < kSignals; ++signal) {
+        const uint64_t bit = signal_bit(signal);
+        if (!(set & bit)) continue;
+        if (own().pending & bit) {
+            own().pending &= ~bit;
+            return signal;
+        }
+        if (p.pending & bit) {
+            p.pending &= ~bit;
+            return signal;
+        }
+    }
+    return 0;
+}
+
+bool handler_due() {
+    return ((own().pending | runtime.process->pending) & ~own().mask) != 0;
+}
+
+void die_by_signal(int signal) {
+    leave_domain(signal);
+    struct sigaction fallback {};
+    fallback.sa_handler = SIG_DFL;
+    real.sigaction(signal, &fallback, nullptr);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    real.pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+    raw(SYS_tgkill, raw(SYS_getpid), raw(SYS_gettid), signal);
+    raw(SYS_exit_group, 128 + signal);
+    __builtin_unreachable();
+}
+
+namespace {
+
+void run_handler(int signal) {
+    SignalAction& action = runtime.process->actions[signal];
+    const SignalAction chosen = action;
+    if (chosen.flags & SA_RESETHAND) action.handler = reinterpret_cast<uint64_t>(SIG_DFL);
+    const uint64_t before = own().mask;
+    own().mask |= chosen.mask;
+    if (!(chosen.flags & SA_NODEFER)) own().mask |= signal_bit(signal);
+    ++self.handler_depth;
+    if (chosen.flags & SA_SIGINFO) {
+        siginfo_t info{};
+        info.si_signo = signal;
+        info.si_code = SI_USER;
+        ucontext_t context{};
+        reinterpret_cast<void (*)(int, siginfo_t*, void*)>(chosen.handler)(signal, &info, &context);
+    } else {
+        reinterpret_cast<void (*)(int)>(chosen.handler)(signal);
+    }
+    --self.handler_depth;
+    own().mask = before;
+}
+
+}  // namespace
+
+void deliver_signals() {
+    // Without the turn (parallel): what was posted is seen at this thread's next operation.
+    if (!scheduler().holds_turn(self.slot)) return;
+    for (int rounds = 0; rounds < 64; ++rounds) {
+        const int signal = take_pending(~own().mask);
+        if (signal == 0) break;
+        const uint64_t handler = handler_of(*runtime.process, signal);
+        if (is_ignored(*runtime.process, signal)) continue;
+        if (handler == reinterpret_cast<uint64_t>(SIG_DFL)) {
+            if (signal == SIGSTOP || signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) continue;
+            die_by_signal(signal);
+        }
+        run_handler(signal);
+    }
+    uint64_t left = runtime.process->pending;
+    const dmt::State& s = domain().scheduler;
+    for (dmt::SlotId slot = 0; slot < s.high_water && left == 0; ++slot) {
+        if (s.slots[slot].process == runtime.process_index && s.slots[slot].state != dmt::SlotState::kFree) {
+            left |= domain().threads[slot].pending;
+        }
+    }
+    if (left == 0) runtime.process->attention = 0;
+}
+
+void reset_handlers_after_exec() {
+    for (SignalAction& action : runtime.process->actions) {
+        if (action.handler != reinterpret_cast<uint64_t>(SIG_IGN)) action = {};
+    }
+}
+
+namespace {
+
+void on_fault(int signal) {
+    // The crash is part of the schedule: the end is reported in turn, then the kernel has its way.
+    if (self.active) die_by_signal(signal);
+    real.signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+/// A child that dies without having left the schedule was killed from outside: what it was in the midst of is
+/// lost.
+void on_child(int, siginfo_t* info, void*) {
+    if (info->si_code != CLD_KILLED && info->si_code != CLD_DUMPED) return;
+    const uint32_t index = find_process(info->si_pid);
+    if (index == kNone) return;
+    const Process& p = domain().processes[index];
+    if (p.state == ProcessState::kLive && !p.death_expected) {
+        refuse_domain("a process of the server was killed from outside the domain");
+    }
+}
+
+void install_fault_handlers() {
+    real.signal(SIGPIPE, SIG_IGN);
+    struct sigaction child {};
+    child.sa_sigaction = on_child;
+    child.sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP;
+    real.sigaction(SIGCHLD, &child, nullptr);
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+        struct sigaction action {};
+        action.sa_handler = on_fault;
+        action.sa_flags = SA_NODEFER | SA_ONSTACK;
+        real.sigaction(signal, &action, nullptr);
+    }
+}
+
+}  // namespace crane::interpose

@@ -1,0 +1,31 @@
+// Signals inside the domain: sent, blocked, waited for and handled in the schedule. No real signal is
+// involved, but for those that an instruction raises (SIGSEGV and its kin) and those that end a process.
+//
+// A signal for a process goes to its main thread if that does not block it, else to the lowest slot that does
+// not. Handlers run at the end of the target thread's operation, or of the wait that the signal cut short.
+#pragma once
+
+#include "interpose/core/runtime.hpp"
+
+namespace crane::interpose {
+
+inline uint64_t signal_bit(int signal) {
+    return uint64_t{1} << (signal - 1);
+}
+
+/// Sends `signal` to a process (slot kNoSlot) or to one thread of it. Turn in hand. Returns 0 or an errno.
+int post_signal(uint32_t process, int signal, dmt::SlotId slot);
+/// A pending signal out of `set` that this thread may take, removed; 0: none.
+int take_pending(uint64_t set);
+/// True if a handler is due in this thread now.
+bool handler_due();
+/// The signals an instruction raises; they keep their real handlers.
+bool is_synchronous(int signal);
+/// Ends this process by `signal`, as the default action does.
+[[noreturn]] void die_by_signal(int signal);
+/// In a program fresh from exec: handlers are gone, ignored signals stay ignored.
+void reset_handlers_after_exec();
+/// Handlers for faults that the program leaves to their default, so that a crash is a scheduled end.
+void install_fault_handlers();
+
+}  // namespace crane::interpose

@@ -1,0 +1,48 @@
+// Virtual TCP sockets (docs/design.md, "Virtual sockets"): client connections end in the proxy, and the
+// server's accepted sockets live here. What recv returns and what send takes depends on the log alone.
+//
+// Every function is called with the turn. Results: a count or 0, or -errno.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "interpose/core/runtime.hpp"
+
+namespace crane::interpose {
+
+/// Unread input of a connection inside the domain beyond which its writer waits.
+constexpr uint64_t kPairBufferBytes = 256 * 1024;
+
+uint32_t new_socket(int family, bool nonblocking);  ///< kNone: table full
+/// A descriptor that named the socket is closed; with the last one the socket goes.
+void release_socket(uint32_t socket, int fd);
+
+int socket_bind(uint32_t socket, const sockaddr* address, socklen_t length);
+int socket_listen(uint32_t socket, int backlog);
+/// Connects to a listener inside the domain.
+int socket_connect(uint32_t socket, const sockaddr* address, socklen_t length);
+/// The oldest queued connection, or kNone.
+uint32_t socket_accept(uint32_t listener);
+/// Copies up to the vector's size out of the unread input. 0: end of stream; -EAGAIN: nothing there yet.
+long socket_receive(uint32_t socket, const iovec* vector, int count, bool peek);
+/// Takes the whole vector. -EAGAIN: the window is closed; -EPIPE / -ECONNRESET / -ENOTCONN.
+long socket_send(uint32_t socket, const iovec* vector, int count);
+/// Sends `bytes` of the file from its offset; returns how many it sent. -EAGAIN as above, or the file's
+/// error.
+long socket_send_file(uint32_t socket, int file, off_t* offset, size_t bytes);
+int socket_shutdown(uint32_t socket, int how);
+
+/// EPOLLIN, EPOLLOUT, … as they are now.
+uint32_t socket_events(uint32_t socket);
+inline uint64_t socket_key(uint32_t socket) {
+    return make_key(KeyKind::kSocket, socket);
+}
+/// Threads that may write, when the window opens.
+inline uint64_t socket_write_key(uint32_t socket) {
+    return make_key(KeyKind::kSocket, socket | 0x8000'0000);
+}
+
+void address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length);
+
+}  // namespace crane::interpose

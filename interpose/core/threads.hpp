@@ -1,0 +1,22 @@
+// Threads of this process: what pthread_t means in the schedule, and how a thread comes and goes.
+//
+// Every thread is joinable for libc, whatever the program asked for: a detached one is joined by the shim at
+// the next thread creation, so that when its stack is free for reuse depends on the schedule alone.
+#pragma once
+
+#include "interpose/core/runtime.hpp"
+
+namespace crane::interpose {
+
+/// The main thread's record, and the key whose destructor is a thread's scheduled end.
+void register_main_thread();
+/// In a fork child: only the calling thread is left.
+void keep_only_this_thread();
+/// Acts on a pthread_cancel that reached this thread. Call at cancellation points, outside of a Turn.
+void test_cancel();
+/// Slot of a live thread of this process, kNoSlot if it has ended or is unknown.
+dmt::SlotId slot_of_thread(pthread_t thread);
+/// How many threads of this process are in the schedule.
+uint32_t count_threads();
+
+}  // namespace crane::interpose

@@ -1,0 +1,276 @@
+// Descriptor numbers: close, dup, fcntl, ioctl, pipes, eventfd, and what travels over unix sockets.
+#include <sys/ioctl.h>
+
+#include <cstdarg>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/file_times.hpp"
+#include "interpose/core/sockets.hpp"
+
+namespace crane::interpose {
+
+namespace {
+
+long close_fd(int fd) {
+    if (fd < 0 || is_reserved_fd(fd)) return -EBADF;
+    Turn turn(Op::kClose);
+    settle_file_times(fd);
+    const long rc = raw(SYS_close, fd);
+    if (rc != -EBADF) drop_entry(fd);
+    return rc;
+}
+
+long dup_to(int fd, int copy, int flags, bool same_is_fine) {
+    if (is_reserved_fd(copy) || is_reserved_fd(fd)) return -EBADF;
+    Turn turn(Op::kDup);
+    if (fd == copy) {
+        if (!same_is_fine) return -EINVAL;
+        const long rc = raw(SYS_fcntl, fd, F_GETFD);
+        return rc < 0 ? rc : copy;
+    }
+    settle_file_times(copy);
+    const long rc = raw(SYS_dup3, fd, copy, flags);
+    if (rc >= 0) {
+        drop_entry(copy);
+        copy_entry(fd, copy);
+    }
+    return rc;
+}
+
+long duplicate(int fd, int command, int from) {
+    if (is_reserved_fd(fd)) return -EBADF;
+    Turn turn(Op::kDup);
+    const long rc = raw(SYS_fcntl, fd, command, from);
+    if (rc >= 0) copy_entry(fd, static_cast<int>(rc));
+    return rc;
+}
+
+/// fcntl on descriptors whose state is ours. True if it was answered.
+bool virtual_fcntl(const FdEntry& entry, int command, long argument, long& rc) {
+    if (entry.kind == FdKind::kSocket) {
+        VirtualSocket& s = domain().sockets[entry.object];
+        if (command == F_GETFL) {
+            rc = O_RDWR | (s.nonblocking ? O_NONBLOCK : 0);
+            return true;
+        }
+        if (command == F_SETFL) {
+            Turn turn(Op::kSocketOption);
+            s.nonblocking = (argument & O_NONBLOCK) != 0;
+            rc = 0;
+            return true;
+        }
+    }
+    if (entry.kind == FdKind::kTimer) {
+        VirtualTimer& timer = domain().timers[entry.object];
+        if (command == F_GETFL) {
+            rc = O_RDWR | (timer.nonblocking ? O_NONBLOCK : 0);
+            return true;
+        }
+        if (command == F_SETFL) {
+            timer.nonblocking = (argument & O_NONBLOCK) != 0;
+            rc = 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+long blocking_file_lock(int fd, int command, long argument) {
+    // A lock held by another process of the domain is given up at some operation of its: look again after
+    // each.
+    const int probe = command == F_SETLKW ? F_SETLK : F_OFD_SETLK;
+    Turn turn(Op::kFile);
+    for (;;) {
+        const long rc = raw(SYS_fcntl, fd, probe, argument);
+        if (rc != -EAGAIN && rc != -EACCES) {
+            if (rc == 0) all_streams_event();
+            return rc;
+        }
+        if (turn.wait(make_key(KeyKind::kSleep, self.slot), dmt::kNoDeadline, true, ~uint64_t{0}) ==
+                dmt::WaitResult::kInterrupted &&
+            !restart_after_signals()) {
+            return -EINTR;
+        }
+    }
+}
+
+long do_fcntl(int fd, int command, long argument) {
+    if (is_reserved_fd(fd)) return -EBADF;
+    if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+        return duplicate(fd, command, static_cast<int>(argument));
+    if (command == F_SETLKW || command == F_OFD_SETLKW) return blocking_file_lock(fd, command, argument);
+    const FdEntry* entry = fd_entry(fd);
+    long rc = 0;
+    if (entry && virtual_fcntl(*entry, command, argument, rc)) return rc;
+    rc = raw(SYS_fcntl, fd, command, argument);
+    // A lock given up lets another process of the domain go on.
+    if ((command == F_SETLK || command == F_OFD_SETLK) && rc == 0) {
+        Turn turn(Op::kFile);
+        all_streams_event();
+    }
+    return rc;
+}
+
+long do_ioctl(int fd, unsigned long request, void* argument) {
+    const FdEntry* entry = fd_entry(fd);
+    if (!entry || entry->kind != FdKind::kSocket) return raw(SYS_ioctl, fd, request, argument);
+    VirtualSocket& s = domain().sockets[entry->object];
+    Turn turn(Op::kSocketOption);
+    switch (request) {
+        case FIONBIO:
+            s.nonblocking = *static_cast<int*>(argument) != 0;
+            return 0;
+        case FIONREAD:
+            *static_cast<int*>(argument) = static_cast<int>(s.unread);
+            return 0;
+        case TIOCOUTQ:
+            *static_cast<int*>(argument) = 0;
+            return 0;
+        default:
+            return raw(SYS_ioctl, fd, request, argument);
+    }
+}
+
+}  // namespace
+
+// --- SCM_RIGHTS
+// ---------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Calls `visit` for each descriptor that the message carries.
+template <typename Visit>
+void each_descriptor(const msghdr* message, Visit visit) {
+    if (!message->msg_control || message->msg_controllen == 0) return;
+    auto* m = const_cast<msghdr*>(message);
+    for (cmsghdr* c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+        const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; ++i) visit(reinterpret_cast<int*>(CMSG_DATA(c))[i]);
+    }
+}
+
+}  // namespace
+
+void note_sent_descriptors(const msghdr* message) {
+    DomainState& d = domain();
+    each_descriptor(message, [&](int fd) {
+        const FdEntry* entry = fd_entry(fd);
+        if (!entry) return;
+        if (d.passed_count == kMaxPassed) {
+            refuse_call("more than 256 descriptors under way between processes (SCM_RIGHTS)");
+            return;
+        }
+        add_reference(*entry);
+        d.passed[(d.passed_first + d.passed_count++) % kMaxPassed] = *entry;
+    });
+}
+
+void note_received_descriptors(msghdr* message) {
+    DomainState& d = domain();
+    each_descriptor(message, [&](int fd) {
+        // Descriptors arrive in the order in which they were sent: the schedule makes it one order for the
+        // domain.
+        if (d.passed_count == 0 || static_cast<size_t>(fd) >= kMaxFds) return;
+        runtime.process->fds[fd] = d.passed[d.passed_first];
+        d.passed_first = (d.passed_first + 1) % kMaxPassed;
+        --d.passed_count;
+    });
+}
+
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int close(int fd) {
+    if (!active()) return resolve_real(), real.close(fd);
+    return static_cast<int>(as_libc(close_fd(fd)));
+}
+
+CRANE_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {
+    if (!active()) return resolve_real(), real.close_range(first, last, flags);
+    if (first > last || (flags & ~(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE)))
+        return static_cast<int>(as_libc(-EINVAL));
+    for (unsigned fd = first; fd <= last && fd < kMaxFds; ++fd) {
+        if (is_reserved_fd(static_cast<int>(fd)) || runtime.process->fds[fd].kind == FdKind::kUnknown)
+            continue;
+        if (flags & CLOSE_RANGE_CLOEXEC) {
+            raw(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
+        } else {
+            close_fd(static_cast<int>(fd));
+        }
+    }
+    // Descriptors that no wrapper has met yet, in the two ranges around Crane's own.
+    const unsigned below = kReservedFdBase - 1, above = kReservedFdBase + kReservedFds;
+    if (first <= below) raw(SYS_close_range, first, last < below ? last : below, flags);
+    if (last >= above) raw(SYS_close_range, first > above ? first : above, last, flags);
+    return 0;
+}
+
+CRANE_EXPORT void closefrom(int first) noexcept {
+    if (!active()) return resolve_real(), real.closefrom(first);
+    close_range(first < 0 ? 0 : static_cast<unsigned>(first), ~0u, 0);
+}
+
+CRANE_EXPORT int dup(int fd) noexcept {
+    if (!active()) return resolve_real(), real.dup(fd);
+    return static_cast<int>(as_libc(duplicate(fd, F_DUPFD, 0)));
+}
+
+CRANE_EXPORT int dup2(int fd, int copy) noexcept {
+    if (!active()) return resolve_real(), real.dup2(fd, copy);
+    return static_cast<int>(as_libc(dup_to(fd, copy, 0, true)));
+}
+
+CRANE_EXPORT int dup3(int fd, int copy, int flags) noexcept {
+    if (!active()) return resolve_real(), real.dup3(fd, copy, flags);
+    return static_cast<int>(as_libc(dup_to(fd, copy, flags, false)));
+}
+
+CRANE_EXPORT int pipe2(int fds[2], int flags) noexcept {
+    if (!active()) return resolve_real(), real.pipe2(fds, flags);
+    Turn turn(Op::kPipe);
+    const long rc = raw(SYS_pipe2, fds, flags);
+    if (rc == 0) set_stream(fds[0], fds[1]);
+    return static_cast<int>(as_libc(rc));
+}
+
+CRANE_EXPORT int pipe(int fds[2]) noexcept {
+    if (!active()) return resolve_real(), real.pipe(fds);
+    return pipe2(fds, 0);
+}
+
+CRANE_EXPORT int eventfd(unsigned value, int flags) noexcept {
+    if (!active()) return resolve_real(), real.eventfd(value, flags);
+    Turn turn(Op::kPipe);
+    const long fd = raw(SYS_eventfd2, value, flags);
+    if (fd >= 0) set_stream(static_cast<int>(fd), -1);
+    return static_cast<int>(as_libc(fd));
+}
+
+CRANE_EXPORT int fcntl(int fd, int command, ...) {
+    va_list list;
+    va_start(list, command);
+    const long argument = va_arg(list, long);
+    va_end(list);
+    if (!active()) return resolve_real(), real.fcntl(fd, command, argument);
+    return static_cast<int>(as_libc(do_fcntl(fd, command, argument)));
+}
+
+CRANE_EXPORT int fcntl64(int fd, int command, ...) {
+    va_list list;
+    va_start(list, command);
+    const long argument = va_arg(list, long);
+    va_end(list);
+    if (!active()) return resolve_real(), real.fcntl(fd, command, argument);
+    return static_cast<int>(as_libc(do_fcntl(fd, command, argument)));
+}
+
+CRANE_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
+    va_list list;
+    va_start(list, request);
+    void* argument = va_arg(list, void*);
+    va_end(list);
+    if (!active()) return resolve_real(), real.ioctl(fd, request, argument);
+    return static_cast<int>(as_libc(do_ioctl(fd, request, argument)));
+}

@@ -1,0 +1,132 @@
+// epoll_create, epoll_ctl, epoll_wait.
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/epolls.hpp"
+#include "interpose/core/signal_masks.hpp"
+#include "interpose/core/threads.hpp"
+
+namespace crane::interpose {
+namespace {
+
+long create(int flags) {
+    if (flags & ~EPOLL_CLOEXEC) return -EINVAL;
+    Turn turn(Op::kEpollCreate);
+    const uint32_t epoll = new_epoll();
+    if (epoll == kNone) return -ENFILE;
+    const long fd = raw(SYS_epoll_create1, flags);
+    if (fd < 0) {
+        release_epoll(epoll);
+        return fd;
+    }
+    set_entry(static_cast<int>(fd), FdKind::kEpoll, epoll);
+    return fd;
+}
+
+long control(int epoll_fd, int operation, int fd, epoll_event* event) {
+    const FdEntry* epoll = entry_of_kind(epoll_fd, FdKind::kEpoll);
+    if (!epoll) return raw(SYS_epoll_ctl, epoll_fd, operation, fd, event);
+    const FdEntry* target = fd_entry(fd);
+    if (!target || fd == epoll_fd) return fd == epoll_fd ? -EINVAL : -EBADF;
+    Turn turn(Op::kEpollControl);
+    switch (target->kind) {
+        case FdKind::kSocket:
+            return epoll_control_socket(epoll->object, operation, fd, target->object, event);
+        case FdKind::kTimer:
+            return epoll_control_timer(epoll->object, operation, fd, target->object, event);
+        case FdKind::kEpoll:
+            if (domain().epolls[target->object].items != kNone) {
+                refuse_call("an epoll inside an epoll, with virtual sockets in it");
+                return -EINVAL;
+            }
+            [[fallthrough]];
+        default:
+            return epoll_control_kernel(epoll->object, epoll_fd, operation, fd, event);
+    }
+}
+
+long wait_for_events(int fd, epoll_event* events, int most, int64_t timeout_ns) {
+    const FdEntry* entry = entry_of_kind(fd, FdKind::kEpoll);
+    if (!entry) return raw(SYS_epoll_wait, fd, events, most, 0);
+    if (most <= 0) return -EINVAL;
+    const uint32_t epoll = entry->object;
+    Turn turn(Op::kEpollWait);
+    const uint64_t deadline =
+        timeout_ns > 0 ? deadline_from_relative_ns(static_cast<uint64_t>(timeout_ns)) : dmt::kNoDeadline;
+    for (;;) {
+        const int count = epoll_collect(epoll, fd, events, most);
+        if (count > 0) return count;
+        if (timeout_ns == 0) {
+            turn.yield();
+            return 0;
+        }
+        const Epoll& e = domain().epolls[epoll];
+        if (e.kernel_items && outside_writers()) {
+            pollfd probe{fd, POLLIN, 0};
+            if (raw(SYS_poll, &probe, 1, 10) > 0) continue;
+        }
+        const uint64_t timer = epoll_deadline(epoll);
+        const bool timer_first =
+            timer != dmt::kNoDeadline && (deadline == dmt::kNoDeadline || timer < deadline);
+        switch (turn.wait(epoll_key(epoll), timer_first ? timer : deadline, true)) {
+            case dmt::WaitResult::kTimedOut:
+                if (!timer_first) return epoll_collect(epoll, fd, events, most);
+                break;
+            case dmt::WaitResult::kInterrupted:
+                return -EINTR;
+            case dmt::WaitResult::kSignaled:
+                break;
+        }
+    }
+}
+
+long wait_masked(int fd, epoll_event* events, int most, int64_t timeout_ns, const sigset_t* mask) {
+    TemporaryMask temporary(mask);
+    return temporary.interrupted() ? -EINTR : wait_for_events(fd, events, most, timeout_ns);
+}
+
+int64_t from_ms(int timeout_ms) {
+    return timeout_ms < 0 ? -1 : int64_t{timeout_ms} * 1'000'000;
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int epoll_create1(int flags) noexcept {
+    if (!active()) return resolve_real(), real.epoll_create1(flags);
+    return static_cast<int>(as_libc(create(flags)));
+}
+
+CRANE_EXPORT int epoll_create(int size) noexcept {
+    if (!active()) return resolve_real(), real.epoll_create(size);
+    return static_cast<int>(as_libc(size > 0 ? create(0) : -EINVAL));
+}
+
+CRANE_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
+    if (!active()) return resolve_real(), real.epoll_ctl(epoll, operation, fd, event);
+    return static_cast<int>(as_libc(control(epoll, operation, fd, event)));
+}
+
+CRANE_EXPORT int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
+    if (!active()) return resolve_real(), real.epoll_wait(epoll, events, most, timeout_ms);
+    const long rc = as_libc(wait_for_events(epoll, events, most, from_ms(timeout_ms)));
+    test_cancel();
+    return static_cast<int>(rc);
+}
+
+CRANE_EXPORT int epoll_pwait(int epoll, epoll_event* events, int most, int timeout_ms, const sigset_t* mask) {
+    if (!active()) return resolve_real(), real.epoll_pwait(epoll, events, most, timeout_ms, mask);
+    const long rc = as_libc(wait_masked(epoll, events, most, from_ms(timeout_ms), mask));
+    test_cancel();
+    return static_cast<int>(rc);
+}
+
+CRANE_EXPORT int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
+                              const sigset_t* mask) {
+    if (!active()) return resolve_real(), real.epoll_pwait2(epoll, events, most, timeout, mask);
+    if (timeout && !valid_timespec(timeout)) return static_cast<int>(as_libc(-EINVAL));
+    const int64_t ns = timeout ? static_cast<int64_t>(to_ns(*timeout)) : -1;
+    const long rc = as_libc(wait_masked(epoll, events, most, ns, mask));
+    test_cancel();
+    return static_cast<int>(rc);
+}

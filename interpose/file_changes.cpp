@@ -1,0 +1,143 @@
+// Changes to files that are not writes. Each moves ctime alone, which would hide a write before it: that is
+// settled first (core/file_times.hpp). Times that the program sets are its own, "now" is the virtual one.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <utime.h>
+
+#include "interpose/core/fds.hpp"
+#include "interpose/core/file_times.hpp"
+#include "interpose/core/shared_turn.hpp"
+
+using namespace crane::interpose;
+
+namespace {
+
+int answer(long rc) {
+    if (rc >= 0) return static_cast<int>(rc);
+    errno = static_cast<int>(-rc);
+    return -1;
+}
+
+template <typename... Args>
+int change(int fd, const char* path, bool follow, long call, Args... args) {
+    if (!active()) return answer(raw(call, args...));
+    SharedTurn turn(Op::kFile);
+    settle_path(fd, path, follow);
+    return answer(raw(call, args...));
+}
+
+/// With AT_SYMLINK_NOFOLLOW only fchmodat2 can do it; libc knows how to.
+int change_mode_at(int fd, const char* path, mode_t mode, int flags) {
+    if (flags != 0) {
+        if (active()) settle_path(fd, path, !(flags & AT_SYMLINK_NOFOLLOW));
+        return real.fchmodat(fd, path, mode, flags);
+    }
+    return change(fd, path, true, SYS_fchmodat, fd, path, mode);
+}
+
+int link_at(int from_fd, const char* from, int to_fd, const char* to, int flags) {
+    return change(from_fd, from, flags & AT_SYMLINK_FOLLOW, SYS_linkat, from_fd, from, to_fd, to, flags);
+}
+
+int rename_at(int from_fd, const char* from, int to_fd, const char* to, unsigned flags) {
+    return change(from_fd, from, false, SYS_renameat2, from_fd, from, to_fd, to, flags);
+}
+
+}  // namespace
+
+CRANE_EXPORT int chmod(const char* path, mode_t mode) noexcept {
+    return change_mode_at(AT_FDCWD, path, mode, 0);
+}
+CRANE_EXPORT int fchmod(int fd, mode_t mode) noexcept {
+    return change(fd, nullptr, true, SYS_fchmod, fd, mode);
+}
+CRANE_EXPORT int fchmodat(int fd, const char* path, mode_t mode, int flags) noexcept {
+    return change_mode_at(fd, path, mode, flags);
+}
+CRANE_EXPORT int chown(const char* path, uid_t user, gid_t group) noexcept {
+    return change(AT_FDCWD, path, true, SYS_fchownat, AT_FDCWD, path, user, group, 0);
+}
+CRANE_EXPORT int lchown(const char* path, uid_t user, gid_t group) noexcept {
+    return change(AT_FDCWD, path, false, SYS_fchownat, AT_FDCWD, path, user, group, AT_SYMLINK_NOFOLLOW);
+}
+CRANE_EXPORT int fchown(int fd, uid_t user, gid_t group) noexcept {
+    return change(fd, nullptr, true, SYS_fchown, fd, user, group);
+}
+CRANE_EXPORT int fchownat(int fd, const char* path, uid_t user, gid_t group, int flags) noexcept {
+    return change(fd, path, !(flags & AT_SYMLINK_NOFOLLOW), SYS_fchownat, fd, path, user, group, flags);
+}
+CRANE_EXPORT int link(const char* from, const char* to) noexcept {
+    return link_at(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+CRANE_EXPORT int linkat(int from_fd, const char* from, int to_fd, const char* to, int flags) noexcept {
+    return link_at(from_fd, from, to_fd, to, flags);
+}
+CRANE_EXPORT int rename(const char* from, const char* to) noexcept {
+    return rename_at(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+CRANE_EXPORT int renameat(int from_fd, const char* from, int to_fd, const char* to) noexcept {
+    return rename_at(from_fd, from, to_fd, to, 0);
+}
+CRANE_EXPORT int renameat2(int from_fd, const char* from, int to_fd, const char* to,
+                           unsigned flags) noexcept {
+    return rename_at(from_fd, from, to_fd, to, flags);
+}
+
+// --- times that the program sets
+// -----------------------------------------------------------------------------
+
+namespace {
+
+/// `times` as utimensat has them; nullptr is both now.
+int set_times(int fd, const char* path, const timespec* times, int flags) {
+    if (!active()) return answer(raw(SYS_utimensat, fd, path, times, flags));
+    SharedTurn turn(Op::kFile);
+    timespec settled[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
+    if (times) settled[0] = times[0], settled[1] = times[1];
+    // The mtime is left: what was written before stays to be stamped.
+    if (settled[1].tv_nsec == UTIME_OMIT) settle_path(fd, path, !(flags & AT_SYMLINK_NOFOLLOW));
+    const timespec now = to_timespec(now_realtime_ns());
+    for (timespec& time : settled) {
+        if (time.tv_nsec == UTIME_NOW) time = now;
+    }
+    return answer(raw(SYS_utimensat, fd, path, settled, flags));
+}
+
+int set_times(int fd, const char* path, const timeval* times, int flags) {
+    if (!times) return set_times(fd, path, static_cast<const timespec*>(nullptr), flags);
+    timespec exact[2];
+    for (int i = 0; i < 2; ++i) {
+        if (times[i].tv_usec < 0 || times[i].tv_usec >= 1'000'000) return answer(-EINVAL);
+        exact[i] = {times[i].tv_sec, times[i].tv_usec * 1000};
+    }
+    return set_times(fd, path, exact, flags);
+}
+
+}  // namespace
+
+CRANE_EXPORT int utimensat(int fd, const char* path, const timespec times[2], int flags) noexcept {
+    // Without a path it would act on the descriptor: libc has it an error.
+    asm("" : "+r"(path));
+    return path ? set_times(fd, path, times, flags) : answer(-EINVAL);
+}
+CRANE_EXPORT int futimens(int fd, const timespec times[2]) noexcept {
+    return fd < 0 ? answer(-EBADF) : set_times(fd, nullptr, times, 0);
+}
+CRANE_EXPORT int utimes(const char* path, const timeval times[2]) noexcept {
+    return set_times(AT_FDCWD, path, times, 0);
+}
+CRANE_EXPORT int lutimes(const char* path, const timeval times[2]) noexcept {
+    return set_times(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
+}
+CRANE_EXPORT int futimes(int fd, const timeval times[2]) noexcept {
+    return fd < 0 ? answer(-EBADF) : set_times(fd, nullptr, times, 0);
+}
+CRANE_EXPORT int futimesat(int fd, const char* path, const timeval times[2]) noexcept {
+    return set_times(fd, path, times, 0);
+}
+CRANE_EXPORT int utime(const char* path, const utimbuf* times) noexcept {
+    if (!times) return set_times(AT_FDCWD, path, static_cast<const timespec*>(nullptr), 0);
+    const timespec exact[2] = {{times->actime, 0}, {times->modtime, 0}};
+    return set_times(AT_FDCWD, path, exact, 0);
+}

@@ -1,0 +1,221 @@
+// Opening files. Most of it is the kernel's; stood in for are the random devices and the files that describe
+// the machine. What is opened for writing gets its time when it is closed (core/file_times.hpp).
+#include <fcntl.h>
+
+#include <cstdarg>
+#include <cstring>
+
+#include "interpose/core/entropy.hpp"
+#include "interpose/core/fds.hpp"
+#include "interpose/core/file_times.hpp"
+#include "interpose/core/machine.hpp"
+#include "interpose/core/shared_turn.hpp"
+
+using namespace crane::interpose;
+
+namespace {
+
+int answer(long rc) {
+    if (rc >= 0) return static_cast<int>(rc);
+    errno = static_cast<int>(-rc);
+    return -1;
+}
+
+bool takes_mode(int flags) {
+    return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+long open_in_turn(int directory, const char* path, int flags, mode_t mode) {
+    const long machine = open_machine_file(path, flags & O_CLOEXEC);
+    const bool described = machine != -1;
+    const long fd = described ? machine : raw(SYS_openat, directory, path, flags, mode);
+    if (fd < 0) return fd;
+    const int number = static_cast<int>(fd);
+    // A number that libc closed by itself may still have its old meaning.
+    drop_entry(number);
+    if (is_random_device(path)) set_entry(number, FdKind::kEntropy, 0);
+    if (flags & (O_CREAT | O_TRUNC)) note_file_write(number);
+    return fd;
+}
+
+int open_file(int directory, const char* path, int flags, mode_t mode) {
+    if (!active()) return real.openat(directory, path, flags, mode);
+    SharedTurn turn(Op::kFile);
+    return answer(open_in_turn(directory, path, flags, mode));
+}
+
+/// The mode argument, if there is one.
+#define CRANE_MODE(flags)                                         \
+    mode_t mode = 0;                                              \
+    if (takes_mode(flags)) {                                      \
+        va_list list;                                             \
+        va_start(list, flags);                                    \
+        mode = static_cast<mode_t>(va_arg(list, int));            \
+        va_end(list);                                             \
+    }
+
+}  // namespace
+
+CRANE_EXPORT int open(const char* path, int flags, ...) {
+    CRANE_MODE(flags)
+    return open_file(AT_FDCWD, path, flags, mode);
+}
+CRANE_EXPORT int open64(const char* path, int flags, ...) {
+    CRANE_MODE(flags)
+    return open_file(AT_FDCWD, path, flags, mode);
+}
+CRANE_EXPORT int openat(int directory, const char* path, int flags, ...) {
+    CRANE_MODE(flags)
+    return open_file(directory, path, flags, mode);
+}
+CRANE_EXPORT int openat64(int directory, const char* path, int flags, ...) {
+    CRANE_MODE(flags)
+    return open_file(directory, path, flags, mode);
+}
+CRANE_EXPORT int __open_2(const char* path, int flags) {
+    return open_file(AT_FDCWD, path, flags, 0);
+}
+CRANE_EXPORT int __open64_2(const char* path, int flags) {
+    return open_file(AT_FDCWD, path, flags, 0);
+}
+CRANE_EXPORT int __openat_2(int directory, const char* path, int flags) {
+    return open_file(directory, path, flags, 0);
+}
+CRANE_EXPORT int __openat64_2(int directory, const char* path, int flags) {
+    return open_file(directory, path, flags, 0);
+}
+CRANE_EXPORT int creat(const char* path, mode_t mode) {
+    return open_file(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+CRANE_EXPORT int creat64(const char* path, mode_t mode) {
+    return open_file(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+
+// --- truncation and allocation: changes without a write
+// ------------------------------------------------------
+
+CRANE_EXPORT int ftruncate(int fd, off_t length) noexcept {
+    if (active()) note_file_write(fd);
+    return answer(raw(SYS_ftruncate, fd, length));
+}
+CRANE_EXPORT int ftruncate64(int fd, off64_t length) noexcept {
+    if (active()) note_file_write(fd);
+    return answer(raw(SYS_ftruncate, fd, length));
+}
+CRANE_EXPORT int fallocate(int fd, int mode, off_t at, off_t bytes) {
+    if (active()) note_file_write(fd);
+    return answer(raw(SYS_fallocate, fd, mode, at, bytes));
+}
+CRANE_EXPORT int fallocate64(int fd, int mode, off64_t at, off64_t bytes) {
+    if (active()) note_file_write(fd);
+    return answer(raw(SYS_fallocate, fd, mode, at, bytes));
+}
+
+// --- stdio
+// ---------------------------------------------------------------------------------------------------
+
+namespace {
+
+bool writes(const char* mode) {
+    return strpbrk(mode, "wa+") != nullptr;
+}
+
+void note_stream(FILE* stream, const char* mode) {
+    const int fd = stream ? fileno(stream) : -1;
+    if (fd < 0) return;
+    drop_entry(fd);
+    if (writes(mode)) note_file_write(fd);
+}
+
+FILE* open_stream(const char* path, const char* mode) {
+    if (!active() || !path || !mode) return real.fopen(path, mode);
+    SharedTurn turn(Op::kFile);
+    if (is_random_device(path)) return open_random_stream();
+    const long machine = open_machine_file(path, strchr(mode, 'e') != nullptr);
+    if (machine >= 0) {
+        drop_entry(static_cast<int>(machine));
+        return real.fdopen(static_cast<int>(machine), "r");
+    }
+    FILE* stream = real.fopen(path, mode);
+    note_stream(stream, mode);
+    return stream;
+}
+
+FILE* reopen_stream(const char* path, const char* mode, FILE* stream) {
+    if (!active()) return real.freopen(path, mode, stream);
+    SharedTurn turn(Op::kFile);
+    const int before = fileno(stream);
+    if (before >= 0) {
+        real.fflush(stream);
+        settle_file_times(before);
+        drop_entry(before);
+    }
+    FILE* opened = real.freopen(path, mode, stream);
+    note_stream(opened, mode);
+    return opened;
+}
+
+// A stream over a descriptor that the schedule serves: its reads and writes must be the wrappers', not those
+// inside libc.
+
+int cookie_fd(void* cookie) {
+    return static_cast<int>(reinterpret_cast<intptr_t>(cookie));
+}
+ssize_t cookie_read(void* cookie, char* place, size_t bytes) {
+    return ::read(cookie_fd(cookie), place, bytes);
+}
+ssize_t cookie_write(void* cookie, const char* from, size_t bytes) {
+    const ssize_t written = ::write(cookie_fd(cookie), from, bytes);
+    return written < 0 ? 0 : written;
+}
+int cookie_close(void* cookie) {
+    return ::close(cookie_fd(cookie));
+}
+
+bool is_served(int fd) {
+    const FdEntry* entry = fd_entry(fd);
+    if (!entry) return false;
+    return entry->kind != FdKind::kPlain && entry->kind != FdKind::kUnknown;
+}
+
+}  // namespace
+
+CRANE_EXPORT FILE* fopen(const char* path, const char* mode) {
+    return open_stream(path, mode);
+}
+CRANE_EXPORT FILE* fopen64(const char* path, const char* mode) {
+    return open_stream(path, mode);
+}
+CRANE_EXPORT FILE* freopen(const char* path, const char* mode, FILE* stream) {
+    return reopen_stream(path, mode, stream);
+}
+CRANE_EXPORT FILE* freopen64(const char* path, const char* mode, FILE* stream) {
+    return reopen_stream(path, mode, stream);
+}
+
+CRANE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
+    if (!active() || !is_served(fd)) return real.fdopen(fd, mode);
+    FILE* stream = fopencookie(reinterpret_cast<void*>(static_cast<intptr_t>(fd)), mode,
+                               {cookie_read, cookie_write, nullptr, cookie_close});
+    if (!stream) return nullptr;
+    // So that fileno() knows it; a cookie's own calls do not use it.
+    stream->_fileno = fd;
+    fd_entry(fd)->flags |= kFdCookie;
+    return stream;
+}
+
+CRANE_EXPORT int fclose(FILE* stream) {
+    if (!active()) return real.fclose(stream);
+    const int fd = fileno(stream);
+    const FdEntry* entry = fd < 0 ? nullptr : fd_entry(fd);
+    // A cookie's close is the wrapper, with a turn of its own.
+    if (!entry || entry->flags & kFdCookie) return real.fclose(stream);
+    Turn turn(Op::kClose);
+    if (entry->flags & kFdWritten) {
+        real.fflush(stream);
+        settle_file_times(fd);
+    }
+    const int rc = real.fclose(stream);
+    drop_entry(fd);
+    return rc;
+}

@@ -1,0 +1,228 @@
+// Mutexes, reader-writer locks, spin locks. The real object keeps its state (owner, recursion, robustness,
+// kind); a call that would block waits in the schedule and tries again.
+#include "interpose/core/object_waits.hpp"
+#include "interpose/core/runtime.hpp"
+
+namespace crane::interpose {
+namespace {
+
+constexpr int kSharedBit = 128;  // PTHREAD_MUTEX_PSHARED_BIT of glibc's __kind
+constexpr int kTypeMask = 3;
+
+bool is_shared(const pthread_mutex_t* m) {
+    return m->__data.__kind & kSharedBit;
+}
+bool is_shared(const pthread_rwlock_t* l) {
+    return l->__data.__shared != 0;
+}
+
+bool checks_owner(const pthread_mutex_t* m) {
+    return (m->__data.__kind & kTypeMask) == PTHREAD_MUTEX_ERRORCHECK_NP &&
+           m->__data.__owner == static_cast<int>(scheduler().slot(self.slot).tid);
+}
+
+/// Repeats a try-call until it stops saying EBUSY, or the deadline passes.
+template <typename Try>
+int lock_with(Op op, const void* object, bool shared, uint64_t deadline_ns, Try try_it) {
+    Turn turn(op);
+    const uint64_t key = object_key(object, shared);
+    for (;;) {
+        const int rc = try_it();
+        if (rc != EBUSY) return rc;
+        if (turn.wait(key, deadline_ns) == dmt::WaitResult::kTimedOut) {
+            const int last = try_it();
+            return last == EBUSY ? ETIMEDOUT : last;
+        }
+    }
+}
+
+int mutex_lock(pthread_mutex_t* m, uint64_t deadline_ns) {
+    if (checks_owner(m)) {
+        Turn turn(Op::kMutexLock);
+        return EDEADLK;
+    }
+    return lock_with(Op::kMutexLock, m, is_shared(m), deadline_ns,
+                     [m] { return real.pthread_mutex_trylock(m); });
+}
+
+int mutex_try(pthread_mutex_t* m) {
+    Turn turn(Op::kMutexLock);
+    const int rc = real.pthread_mutex_trylock(m);
+    if (rc == EBUSY) turn.yield();
+    return rc;
+}
+
+}  // namespace
+
+int unlock_mutex_in_turn(pthread_mutex_t* m) {
+    const bool shared = is_shared(m);
+    const int rc = real.pthread_mutex_unlock(m);
+    if (rc == 0) wake_waiters(m, shared, 1);
+    return rc;
+}
+
+int lock_mutex_in_turn(Turn& turn, pthread_mutex_t* m) {
+    const uint64_t key = object_key(m, is_shared(m));
+    for (;;) {
+        const int rc = real.pthread_mutex_trylock(m);
+        if (rc != EBUSY) return rc;
+        turn.wait(key);
+    }
+}
+
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int pthread_mutex_lock(pthread_mutex_t* m) noexcept {
+    if (!active()) return resolve_real(), real.pthread_mutex_lock(m);
+    return mutex_lock(m, crane::dmt::kNoDeadline);
+}
+
+CRANE_EXPORT int pthread_mutex_trylock(pthread_mutex_t* m) noexcept {
+    if (!active()) return resolve_real(), real.pthread_mutex_trylock(m);
+    return mutex_try(m);
+}
+
+CRANE_EXPORT int pthread_mutex_timedlock(pthread_mutex_t* m, const timespec* until) noexcept {
+    if (!active()) return resolve_real(), real.pthread_mutex_timedlock(m, until);
+    const int rc = mutex_try(m);
+    if (rc != EBUSY) return rc;
+    if (until->tv_nsec < 0 || until->tv_nsec >= 1'000'000'000) return EINVAL;
+    const uint64_t deadline = deadline_from_absolute(CLOCK_REALTIME, *until);
+    return mutex_lock(m, deadline);
+}
+
+CRANE_EXPORT int pthread_mutex_clocklock(pthread_mutex_t* m, clockid_t clock,
+                                         const timespec* until) noexcept {
+    if (!active()) return resolve_real(), real.pthread_mutex_clocklock(m, clock, until);
+    if (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC) return EINVAL;
+    const int rc = mutex_try(m);
+    if (rc != EBUSY) return rc;
+    if (until->tv_nsec < 0 || until->tv_nsec >= 1'000'000'000) return EINVAL;
+    const uint64_t deadline = deadline_from_absolute(clock, *until);
+    return mutex_lock(m, deadline);
+}
+
+CRANE_EXPORT int pthread_mutex_unlock(pthread_mutex_t* m) noexcept {
+    if (!active()) return resolve_real(), real.pthread_mutex_unlock(m);
+    Turn turn(Op::kMutexUnlock);
+    return unlock_mutex_in_turn(m);
+}
+
+// --- reader-writer locks
+// ------------------------------------------------------------------------------------
+
+namespace {
+
+int read_lock(pthread_rwlock_t* l, uint64_t deadline) {
+    return lock_with(Op::kRwLock, l, is_shared(l), deadline,
+                     [l] { return real.pthread_rwlock_tryrdlock(l); });
+}
+
+int write_lock(pthread_rwlock_t* l, uint64_t deadline) {
+    if (l->__data.__cur_writer == static_cast<int>(scheduler().slot(self.slot).tid) &&
+        l->__data.__cur_writer != 0) {
+        Turn turn(Op::kRwLock);
+        return EDEADLK;
+    }
+    return lock_with(Op::kRwLock, l, is_shared(l), deadline,
+                     [l] { return real.pthread_rwlock_trywrlock(l); });
+}
+
+uint64_t checked_deadline(clockid_t clock, const timespec* until, int& error) {
+    error = until->tv_nsec < 0 || until->tv_nsec >= 1'000'000'000 ? EINVAL : 0;
+    return error ? 0 : deadline_from_absolute(clock, *until);
+}
+
+}  // namespace
+
+CRANE_EXPORT int pthread_rwlock_rdlock(pthread_rwlock_t* l) noexcept {
+    if (!active()) return resolve_real(), real.pthread_rwlock_rdlock(l);
+    return read_lock(l, crane::dmt::kNoDeadline);
+}
+
+CRANE_EXPORT int pthread_rwlock_wrlock(pthread_rwlock_t* l) noexcept {
+    if (!active()) return resolve_real(), real.pthread_rwlock_wrlock(l);
+    return write_lock(l, crane::dmt::kNoDeadline);
+}
+
+CRANE_EXPORT int pthread_rwlock_tryrdlock(pthread_rwlock_t* l) noexcept {
+    if (!active()) return resolve_real(), real.pthread_rwlock_tryrdlock(l);
+    Turn turn(Op::kRwLock);
+    const int rc = real.pthread_rwlock_tryrdlock(l);
+    if (rc == EBUSY) turn.yield();
+    return rc;
+}
+
+CRANE_EXPORT int pthread_rwlock_trywrlock(pthread_rwlock_t* l) noexcept {
+    if (!active()) return resolve_real(), real.pthread_rwlock_trywrlock(l);
+    Turn turn(Op::kRwLock);
+    const int rc = real.pthread_rwlock_trywrlock(l);
+    if (rc == EBUSY) turn.yield();
+    return rc;
+}
+
+CRANE_EXPORT int pthread_rwlock_timedrdlock(pthread_rwlock_t* l, const timespec* until) noexcept {
+    if (!active()) return resolve_real(), real.pthread_rwlock_timedrdlock(l, until);
+    int error;
+    const uint64_t deadline = checked_deadline(CLOCK_REALTIME, until, error);
+    return error ? error : read_lock(l, deadline);
+}
+
+CRANE_EXPORT int pthread_rwlock_timedwrlock(pthread_rwlock_t* l, const timespec* until) noexcept {
+    if (!active()) return resolve_real(), real.pthread_rwlock_timedwrlock(l, until);
+    int error;
+    const uint64_t deadline = checked_deadline(CLOCK_REALTIME, until, error);
+    return error ? error : write_lock(l, deadline);
+}
+
+CRANE_EXPORT int pthread_rwlock_clockrdlock(pthread_rwlock_t* l, clockid_t clock,
+                                            const timespec* until) noexcept {
+    if (!active()) return resolve_real(), real.pthread_rwlock_clockrdlock(l, clock, until);
+    int error;
+    const uint64_t deadline = checked_deadline(clock, until, error);
+    return error ? error : read_lock(l, deadline);
+}
+
+CRANE_EXPORT int pthread_rwlock_clockwrlock(pthread_rwlock_t* l, clockid_t clock,
+                                            const timespec* until) noexcept {
+    if (!active()) return resolve_real(), real.pthread_rwlock_clockwrlock(l, clock, until);
+    int error;
+    const uint64_t deadline = checked_deadline(clock, until, error);
+    return error ? error : write_lock(l, deadline);
+}
+
+CRANE_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t* l) noexcept {
+    if (!active()) return resolve_real(), real.pthread_rwlock_unlock(l);
+    Turn turn(Op::kRwUnlock);
+    const int rc = real.pthread_rwlock_unlock(l);
+    if (rc == 0) wake_waiters(l, is_shared(l), ~uint32_t{0});
+    return rc;
+}
+
+// --- spin locks
+// ---------------------------------------------------------------------------------------------
+
+CRANE_EXPORT int pthread_spin_lock(pthread_spinlock_t* l) noexcept {
+    if (!active()) return resolve_real(), real.pthread_spin_lock(l);
+    // Whether it is shared between processes is not recorded in it: its place in the page serves for both.
+    return lock_with(Op::kSpin, const_cast<const int*>(l), true, crane::dmt::kNoDeadline,
+                     [l] { return real.pthread_spin_trylock(l); });
+}
+
+CRANE_EXPORT int pthread_spin_trylock(pthread_spinlock_t* l) noexcept {
+    if (!active()) return resolve_real(), real.pthread_spin_trylock(l);
+    Turn turn(Op::kSpin);
+    const int rc = real.pthread_spin_trylock(l);
+    if (rc == EBUSY) turn.yield();
+    return rc;
+}
+
+CRANE_EXPORT int pthread_spin_unlock(pthread_spinlock_t* l) noexcept {
+    if (!active()) return resolve_real(), real.pthread_spin_unlock(l);
+    Turn turn(Op::kSpin);
+    const int rc = real.pthread_spin_unlock(l);
+    wake_waiters(const_cast<const int*>(l), true, 1);
+    return rc;
+}

@@ -1,0 +1,172 @@
+// What the program asks libc about the machine. The files that say the same are in core/machine.cpp.
+//
+// Placing threads on processors is the schedule's business: requests are granted and have no effect.
+#include <ifaddrs.h>
+#include <sched.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+
+#include "interpose/core/machine.hpp"
+
+using namespace crane::interpose;
+
+namespace {
+
+int fail(int error) {
+    errno = error;
+    return -1;
+}
+
+int fill_affinity(size_t bytes, cpu_set_t* set) {
+    if (bytes * 8 < virtual_cpus()) return EINVAL;
+    std::memset(set, 0, bytes);
+    for (uint32_t cpu = 0; cpu < virtual_cpus(); ++cpu) CPU_SET_S(cpu, bytes, set);
+    return 0;
+}
+
+int check_affinity(size_t bytes, const cpu_set_t* set) {
+    for (uint32_t cpu = 0; cpu < virtual_cpus(); ++cpu) {
+        if (CPU_ISSET_S(cpu, bytes, set)) return 0;
+    }
+    return EINVAL;
+}
+
+}  // namespace
+
+CRANE_EXPORT long sysconf(int name) noexcept {
+    if (!active()) return real.sysconf(name);
+    switch (name) {
+        case _SC_NPROCESSORS_ONLN:
+        case _SC_NPROCESSORS_CONF:
+            return virtual_cpus();
+        case _SC_PHYS_PAGES:
+            return static_cast<long>(virtual_memory_bytes() / kPageBytes);
+        case _SC_AVPHYS_PAGES:
+            return static_cast<long>(virtual_free_bytes() / kPageBytes);
+        case _SC_LEVEL1_ICACHE_SIZE:
+        case _SC_LEVEL1_DCACHE_SIZE:
+            return 32 * 1024;
+        case _SC_LEVEL2_CACHE_SIZE:
+            return 1024 * 1024;
+        case _SC_LEVEL3_CACHE_SIZE:
+            return 16 * 1024 * 1024;
+        case _SC_LEVEL1_ICACHE_LINESIZE:
+        case _SC_LEVEL1_DCACHE_LINESIZE:
+        case _SC_LEVEL2_CACHE_LINESIZE:
+        case _SC_LEVEL3_CACHE_LINESIZE:
+            return 64;
+        case _SC_LEVEL1_ICACHE_ASSOC:
+        case _SC_LEVEL1_DCACHE_ASSOC:
+        case _SC_LEVEL2_CACHE_ASSOC:
+        case _SC_LEVEL3_CACHE_ASSOC:
+            return 8;
+        case _SC_LEVEL4_CACHE_SIZE:
+        case _SC_LEVEL4_CACHE_ASSOC:
+        case _SC_LEVEL4_CACHE_LINESIZE:
+            return 0;
+        default:
+            return real.sysconf(name);
+    }
+}
+
+CRANE_EXPORT int get_nprocs() noexcept {
+    return active() ? static_cast<int>(virtual_cpus()) : real.get_nprocs();
+}
+CRANE_EXPORT int get_nprocs_conf() noexcept {
+    return active() ? static_cast<int>(virtual_cpus()) : real.get_nprocs_conf();
+}
+CRANE_EXPORT long get_phys_pages() noexcept {
+    return active() ? static_cast<long>(virtual_memory_bytes() / kPageBytes) : real.get_phys_pages();
+}
+CRANE_EXPORT long get_avphys_pages() noexcept {
+    return active() ? static_cast<long>(virtual_free_bytes() / kPageBytes) : real.get_avphys_pages();
+}
+
+CRANE_EXPORT int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t* set) noexcept {
+    if (!active()) return real.sched_getaffinity(pid, bytes, set);
+    const int error = fill_affinity(bytes, set);
+    return error ? fail(error) : 0;
+}
+CRANE_EXPORT int sched_setaffinity(pid_t pid, size_t bytes, const cpu_set_t* set) noexcept {
+    if (!active()) return real.sched_setaffinity(pid, bytes, set);
+    const int error = check_affinity(bytes, set);
+    return error ? fail(error) : 0;
+}
+CRANE_EXPORT int pthread_getaffinity_np(pthread_t thread, size_t bytes, cpu_set_t* set) noexcept {
+    return active() ? fill_affinity(bytes, set) : real.pthread_getaffinity_np(thread, bytes, set);
+}
+CRANE_EXPORT int pthread_setaffinity_np(pthread_t thread, size_t bytes, const cpu_set_t* set) noexcept {
+    return active() ? check_affinity(bytes, set) : real.pthread_setaffinity_np(thread, bytes, set);
+}
+
+CRANE_EXPORT int sched_getcpu() noexcept {
+    return active() ? 0 : real.sched_getcpu();
+}
+CRANE_EXPORT int getcpu(unsigned int* cpu, unsigned int* node) noexcept {
+    if (!active()) return real.getcpu(cpu, node);
+    if (cpu) *cpu = 0;
+    if (node) *node = 0;
+    return 0;
+}
+
+CRANE_EXPORT int sched_setscheduler(pid_t pid, int policy, const sched_param* parameter) noexcept {
+    return active() ? 0 : real.sched_setscheduler(pid, policy, parameter);
+}
+CRANE_EXPORT int sched_setparam(pid_t pid, const sched_param* parameter) noexcept {
+    return active() ? 0 : real.sched_setparam(pid, parameter);
+}
+CRANE_EXPORT int pthread_setschedparam(pthread_t thread, int policy, const sched_param* parameter) noexcept {
+    return active() ? 0 : real.pthread_setschedparam(thread, policy, parameter);
+}
+CRANE_EXPORT int pthread_setschedprio(pthread_t thread, int priority) noexcept {
+    return active() ? 0 : real.pthread_setschedprio(thread, priority);
+}
+
+CRANE_EXPORT int sysinfo(struct sysinfo* out) noexcept {
+    if (!active()) return real.sysinfo(out);
+    std::memset(out, 0, sizeof(*out));
+    out->uptime = static_cast<long>(now_monotonic_ns() / kNsPerSecond);
+    out->totalram = virtual_memory_bytes();
+    out->freeram = virtual_free_bytes();
+    out->procs = 1;
+    out->mem_unit = 1;
+    return 0;
+}
+
+CRANE_EXPORT int getloadavg(double* averages, int count) noexcept {
+    if (!active()) return real.getloadavg(averages, count);
+    const int given = std::clamp(count, 0, 3);
+    for (int i = 0; i < given; ++i) averages[i] = 0;
+    return given;
+}
+
+CRANE_EXPORT int uname(utsname* out) noexcept {
+    const int rc = real.uname(out);
+    if (rc != 0 || !active()) return rc;
+    std::memset(out->nodename, 0, sizeof(out->nodename));
+    strncpy(out->nodename, virtual_hostname(), sizeof(out->nodename) - 1);
+    return 0;
+}
+
+CRANE_EXPORT int gethostname(char* place, size_t room) noexcept {
+    if (!active()) return real.gethostname(place, room);
+    const size_t bytes = strlen(virtual_hostname()) + 1;
+    std::memcpy(place, virtual_hostname(), std::min(bytes, room));
+    return bytes <= room ? 0 : fail(ENAMETOOLONG);
+}
+
+CRANE_EXPORT int __gethostname_chk(char* place, size_t room, size_t) {
+    return ::gethostname(place, room);
+}
+
+CRANE_EXPORT int getdomainname(char* place, size_t room) noexcept {
+    if (!active()) return real.getdomainname(place, room);
+    constexpr char kNone[] = "(none)";
+    std::memcpy(place, kNone, std::min(sizeof(kNone), room));
+    return sizeof(kNone) <= room ? 0 : fail(EINVAL);
+}
+
+CRANE_EXPORT long gethostid() {
+    constexpr long kLoopbackId = 0x007f0101;  // what glibc makes of 127.0.1.1
+    return active() ? kLoopbackId : real.gethostid();
+}

@@ -1,0 +1,238 @@
+// poll, ppoll, select, pselect over any mixture of virtual and kernel descriptors.
+#include <cstring>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/epolls.hpp"
+#include "interpose/core/signal_masks.hpp"
+#include "interpose/core/sockets.hpp"
+#include "interpose/core/threads.hpp"
+#include "interpose/core/timers.hpp"
+
+namespace crane::interpose {
+namespace {
+
+constexpr nfds_t kMaxPollFds = 65536;
+
+/// Readiness of what is ours; false for descriptors that the kernel has to be asked about.
+bool virtual_events(int fd, const FdEntry& entry, uint32_t& events) {
+    switch (entry.kind) {
+        case FdKind::kSocket:
+            events = socket_events(entry.object);
+            return true;
+        case FdKind::kTimer:
+            events = timer_due(entry.object) ? uint32_t{EPOLLIN} : 0;
+            return true;
+        case FdKind::kEpoll:
+            events = epoll_ready(entry.object, fd) ? uint32_t{EPOLLIN} : 0;
+            return true;
+        default:
+            return false;
+    }
+}
+
+/// One look at all of them, without blocking. Returns how many have something to say.
+int look(pollfd* fds, nfds_t count) {
+    int ready = 0;
+    constexpr size_t kPieces = 64;
+    pollfd kernel[kPieces];
+    nfds_t places[kPieces];
+    size_t waiting = 0;
+    const auto ask_kernel = [&] {
+        if (waiting == 0) return;
+        raw(SYS_poll, kernel, waiting, 0);
+        for (size_t i = 0; i < waiting; ++i) {
+            fds[places[i]].revents = kernel[i].revents;
+            if (kernel[i].revents) ++ready;
+        }
+        waiting = 0;
+    };
+    for (nfds_t i = 0; i < count; ++i) {
+        fds[i].revents = 0;
+        if (fds[i].fd < 0) continue;
+        const FdEntry* entry = fd_entry(fds[i].fd);
+        uint32_t events = 0;
+        if (entry && virtual_events(fds[i].fd, *entry, events)) {
+            fds[i].revents =
+                static_cast<short>(events & (static_cast<unsigned short>(fds[i].events) | POLLERR | POLLHUP));
+            if (fds[i].revents) ++ready;
+            continue;
+        }
+        kernel[waiting] = {fds[i].fd, fds[i].events, 0};
+        places[waiting++] = i;
+        if (waiting == kPieces) ask_kernel();
+    }
+    ask_kernel();
+    return ready;
+}
+
+struct WaitSet {
+    uint64_t mask = 0;
+    uint64_t deadline;
+    bool kernel = false;
+};
+
+WaitSet wait_set(const pollfd* fds, nfds_t count, uint64_t deadline) {
+    WaitSet set{0, deadline};
+    const auto earlier = [&](uint64_t ns) {
+        if (ns != dmt::kNoDeadline && (set.deadline == dmt::kNoDeadline || ns < set.deadline))
+            set.deadline = ns;
+    };
+    for (nfds_t i = 0; i < count; ++i) {
+        const FdEntry* entry = fds[i].fd < 0 ? nullptr : fd_entry(fds[i].fd);
+        if (!entry) continue;
+        if (entry->kind == FdKind::kSocket) set.mask |= set_bit(KeyKind::kSocket, entry->object);
+        if (entry->kind == FdKind::kTimer) earlier(timer_deadline(entry->object));
+        if (entry->kind == FdKind::kEpoll) {
+            set.mask |= set_bit(KeyKind::kEpoll, entry->object);
+            earlier(epoll_deadline(entry->object));
+        }
+        if (entry->kind == FdKind::kStream) {
+            set.kernel = true;
+            set.mask |= stream_bit(*entry) | (entry->object == 0 ? ~uint64_t{0} : 0);
+        }
+    }
+    return set;
+}
+
+/// `deadline` kNoDeadline: for ever; `just_look`: timeout 0.
+long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadline) {
+    if (count > kMaxPollFds) return -EINVAL;
+    Turn turn(Op::kPoll);
+    for (;;) {
+        const int ready = look(fds, count);
+        if (ready > 0) return ready;
+        if (just_look) {
+            turn.yield();
+            return 0;
+        }
+        const WaitSet set = wait_set(fds, count, deadline);
+        if (set.kernel && outside_writers()) {
+            // Something outside the schedule may be what is waited for: let it come first, for real, but
+            // briefly.
+            raw(SYS_poll, fds, count, 10);
+            if (look(fds, count) > 0) continue;
+        }
+        const uint64_t key = make_key(KeyKind::kSleep, self.slot);
+        switch (turn.wait(key, set.deadline, true, set.mask)) {
+            case dmt::WaitResult::kTimedOut:
+                if (set.deadline == deadline) return look(fds, count);
+                break;
+            case dmt::WaitResult::kInterrupted:
+                return -EINTR;  // never restarted, whatever the handler's flags
+            case dmt::WaitResult::kSignaled:
+                break;
+        }
+    }
+}
+
+long poll_timespec(pollfd* fds, nfds_t count, const timespec* timeout) {
+    if (timeout && !valid_timespec(timeout)) return -EINVAL;
+    const bool just_look = timeout && to_ns(*timeout) == 0;
+    const uint64_t deadline =
+        timeout && !just_look ? deadline_from_relative_ns(to_ns(*timeout)) : dmt::kNoDeadline;
+    return poll_in_schedule(fds, count, just_look, deadline);
+}
+
+// --- select
+// -------------------------------------------------------------------------------------------------
+
+constexpr short kReadEvents = POLLIN | POLLHUP | POLLERR | POLLRDNORM;
+constexpr short kWriteEvents = POLLOUT | POLLERR | POLLWRNORM;
+
+bool member(const fd_set* set, int fd) {
+    return set && FD_ISSET(fd, set);
+}
+
+int note_ready(int fd, bool ready, fd_set* set) {
+    if (!set) return 0;
+    if (!ready) {
+        FD_CLR(fd, set);
+        return 0;
+    }
+    return FD_ISSET(fd, set) ? 1 : 0;
+}
+
+long select_in_schedule(int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* timeout) {
+    if (count < 0) return -EINVAL;
+    if (count > FD_SETSIZE) count = FD_SETSIZE;
+    pollfd fds[FD_SETSIZE];
+    nfds_t used = 0;
+    for (int fd = 0; fd < count; ++fd) {
+        short events = 0;
+        if (member(reads, fd)) events |= POLLIN | POLLRDNORM;
+        if (member(writes, fd)) events |= POLLOUT | POLLWRNORM;
+        if (member(others, fd)) events |= POLLPRI;
+        if (events) fds[used++] = {fd, events, 0};
+    }
+    const long rc = poll_timespec(fds, used, timeout);
+    if (rc < 0) return rc;
+    int bits = 0;
+    for (nfds_t i = 0; i < used; ++i) {
+        if (fds[i].revents & POLLNVAL) return -EBADF;
+        bits += note_ready(fds[i].fd, fds[i].revents & kReadEvents, reads);
+        bits += note_ready(fds[i].fd, fds[i].revents & kWriteEvents, writes);
+        bits += note_ready(fds[i].fd, fds[i].revents & POLLPRI, others);
+    }
+    return bits;
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int poll(pollfd* fds, nfds_t count, int timeout_ms) {
+    if (!active()) return resolve_real(), real.poll(fds, count, timeout_ms);
+    const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+    const long rc = as_libc(poll_timespec(fds, count, timeout_ms < 0 ? nullptr : &timeout));
+    test_cancel();
+    return static_cast<int>(rc);
+}
+
+CRANE_EXPORT int __poll_chk(pollfd* fds, nfds_t count, int timeout_ms, size_t room) {
+    CRANE_CHECK(count <= room / sizeof(*fds));
+    return poll(fds, count, timeout_ms);
+}
+
+CRANE_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+    if (!active()) return resolve_real(), real.ppoll(fds, count, timeout, mask);
+    TemporaryMask temporary(mask);
+    const long rc = as_libc(temporary.interrupted() ? -EINTR : poll_timespec(fds, count, timeout));
+    test_cancel();
+    return static_cast<int>(rc);
+}
+
+CRANE_EXPORT int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask,
+                             size_t room) {
+    CRANE_CHECK(count <= room / sizeof(*fds));
+    return ppoll(fds, count, timeout, mask);
+}
+
+CRANE_EXPORT int select(int count, fd_set* reads, fd_set* writes, fd_set* others, timeval* timeout) {
+    if (!active()) return resolve_real(), real.select(count, reads, writes, others, timeout);
+    timespec limit{};
+    if (timeout) {
+        if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return static_cast<int>(as_libc(-EINVAL));
+        limit = {timeout->tv_sec + timeout->tv_usec / 1'000'000, timeout->tv_usec % 1'000'000 * 1000};
+    }
+    const uint64_t start = now_realtime_ns();
+    const long rc = as_libc(select_in_schedule(count, reads, writes, others, timeout ? &limit : nullptr));
+    if (timeout) {
+        // Linux leaves the time that was not slept.
+        const uint64_t spent = now_realtime_ns() - start, given = to_ns(limit);
+        const timespec left = to_timespec(spent < given ? given - spent : 0);
+        *timeout = {left.tv_sec, left.tv_nsec / 1000};
+    }
+    test_cancel();
+    return static_cast<int>(rc);
+}
+
+CRANE_EXPORT int pselect(int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* timeout,
+                         const sigset_t* mask) {
+    if (!active()) return resolve_real(), real.pselect(count, reads, writes, others, timeout, mask);
+    TemporaryMask temporary(mask);
+    const long rc =
+        as_libc(temporary.interrupted() ? -EINTR : select_in_schedule(count, reads, writes, others, timeout));
+    test_cancel();
+    return static_cast<int>(rc);
+}

@@ -1,0 +1,372 @@
+// fork, exec, exit and wait. A child is in the schedule from the moment of its birth; a program that cannot
+// be scheduled runs to its end inside its parent's wait.
+#include <alloca.h>
+
+#include <cstdarg>
+#include <cstdlib>
+#include <cstring>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/environment.hpp"
+#include "interpose/core/processes.hpp"
+#include "interpose/core/signals.hpp"
+#include "interpose/core/threads.hpp"
+
+namespace crane::interpose {
+namespace {
+
+// --- fork
+// ---------------------------------------------------------------------------------------------------
+
+struct ForkHandlers {
+    void (*prepare)();
+    void (*parent)();
+    void (*child)();
+};
+constexpr size_t kMaxForkHandlers = 256;
+ForkHandlers fork_handlers[kMaxForkHandlers];
+size_t fork_handler_count = 0;
+
+void reap_children_nobody_waits_for() {
+    const SignalAction& action = runtime.process->actions[SIGCHLD];
+    const bool ignored =
+        action.handler == reinterpret_cast<uint64_t>(SIG_IGN) || (action.flags & SA_NOCLDWAIT);
+    if (!ignored) return;
+    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+        Process& p = domain().processes[i];
+        if (p.state != ProcessState::kExited || p.parent != runtime.process_index) continue;
+        raw(SYS_wait4, p.pid, nullptr, 0, nullptr);
+        p.state = ProcessState::kFree;
+    }
+}
+
+long do_fork() {
+    // The program's handlers run in the schedule: before the fork, and after it on both sides.
+    const size_t handlers = fork_handler_count;
+    for (size_t i = handlers; i > 0; --i) {
+        if (fork_handlers[i - 1].prepare) fork_handlers[i - 1].prepare();
+    }
+    long pid;
+    {
+        Turn turn(Op::kFork);
+        reap_children_nobody_waits_for();
+        const uint32_t child = make_child();
+        if (child == kNone) return -EAGAIN;
+        pid = real.fork();
+        if (pid == 0) {
+            become_child(child);
+            keep_only_this_thread();
+        } else if (pid < 0) {
+            const int error = errno;
+            forget_child(child);
+            return -error;
+        } else {
+            domain().processes[child].pid = static_cast<int32_t>(pid);
+        }
+    }
+    for (size_t i = 0; i < handlers; ++i) {
+        void (*after)() = pid == 0 ? fork_handlers[i].child : fork_handlers[i].parent;
+        if (after) after();
+    }
+    return pid;
+}
+
+// --- exec
+// ---------------------------------------------------------------------------------------------------
+
+size_t count_entries(char* const* list) {
+    size_t count = 0;
+    while (list && list[count]) ++count;
+    return count;
+}
+
+/// The process leaves the schedule for a program that cannot be in it. Its parent waits for it in one piece.
+void become_opaque() {
+    runtime.process->state = ProcessState::kOpaque;
+    ++domain().opaque_children;
+    report(
+        "a program that cannot be scheduled (static, setuid or foreign) was started: it runs inside its "
+        "parent's wait");
+    const dmt::SlotId slot = self.slot;
+    self.active = false;
+    scheduler().finish(slot);
+}
+
+long do_exec(const char* path, char* const* argv, char* const* environment) {
+    if (!path) return -EFAULT;
+    const auto** complete =
+        static_cast<const char**>(alloca((count_entries(environment) + kAddedVariables + 1) * sizeof(char*)));
+    complete_environment(environment, complete);
+    scheduler().get_turn(self.slot);
+    if (!can_be_scheduled(path)) {
+        const long usable = raw(SYS_faccessat, AT_FDCWD, path, X_OK);
+        if (usable == 0 && runtime.process->parent != kNone) become_opaque();
+        const long rc = raw(SYS_execve, path, argv, environment);
+        if (self.active) return rc;
+        raw(SYS_exit_group, 127);
+    }
+    // The turn is kept over the exec: the new program's shim finds itself holding it.
+    const uint32_t before = runtime.process->main_slot;
+    runtime.process->main_slot = self.slot;
+    const long rc = raw(SYS_execve, path, argv, complete);
+    runtime.process->main_slot = before;
+    return rc;
+}
+
+long exec_by_search(const char* file, char* const* argv, char* const* environment) {
+    if (strchr(file, '/')) return do_exec(file, argv, environment);
+    const char* path = getenv("PATH");
+    if (!path) path = "/bin:/usr/bin";
+    long rc = -ENOENT;
+    bool denied = false;
+    char candidate[4096];
+    for (;;) {
+        const char* end = strchrnul(path, ':');
+        const size_t n = static_cast<size_t>(end - path);
+        if (n + strlen(file) + 2 <= sizeof(candidate)) {
+            std::memcpy(candidate, path, n);
+            candidate[n] = '/';
+            strcpy(candidate + n + (n ? 1 : 0), file);
+            rc = do_exec(candidate, argv, environment);
+            if (rc == -EACCES) denied = true;
+            if (rc == -ENOEXEC) {
+                const size_t count = count_entries(argv);
+                const auto** shell = static_cast<const char**>(alloca((count + 3) * sizeof(char*)));
+                shell[0] = "/bin/sh";
+                shell[1] = candidate;
+                for (size_t i = 1; i <= count; ++i) shell[i + 1] = argv[i];
+                if (count == 0) shell[2] = nullptr;
+                return do_exec("/bin/sh", const_cast<char* const*>(shell), environment);
+            }
+            if (rc != -ENOENT && rc != -ENOTDIR && rc != -EACCES) return rc;
+        }
+        if (*end == 0) break;
+        path = end + 1;
+    }
+    return denied ? -EACCES : rc;
+}
+
+// --- wait
+// ---------------------------------------------------------------------------------------------------
+
+bool matches(const Process& p, int pid) {
+    if (pid > 0) return p.pid == pid;
+    if (pid == -1) return true;
+    const long group = raw(SYS_getpgid, p.pid);
+    return group == (pid == 0 ? raw(SYS_getpgid, 0) : -pid);
+}
+
+/// The child really is gone, or about to be: the kernel's wait does not last.
+long collect(Process& p, int* status, bool keep) {
+    const long pid = p.pid;
+    if (p.state == ProcessState::kOpaque) {
+        int code = 0;
+        while (raw(SYS_wait4, pid, &code, 0, nullptr) == -EINTR) {
+        }
+        --domain().opaque_children;
+        runtime.view.control->status.processes.fetch_sub(1, std::memory_order_relaxed);
+        p.status = code;
+        p.state = ProcessState::kFree;
+        all_streams_event();
+        if (status) *status = code;
+        return pid;
+    }
+    if (status) *status = p.status;
+    if (keep) return pid;
+    while (raw(SYS_wait4, pid, nullptr, 0, nullptr) == -EINTR) {
+    }
+    p.state = ProcessState::kFree;
+    return pid;
+}
+
+long wait_child(int pid, int* status, int options) {
+    Turn turn(Op::kWaitChild);
+    for (;;) {
+        bool any = false;
+        Process* opaque = nullptr;
+        for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+            Process& p = domain().processes[i];
+            if (p.state == ProcessState::kFree || p.parent != runtime.process_index || !matches(p, pid))
+                continue;
+            any = true;
+            if (p.state == ProcessState::kExited) return collect(p, status, options & WNOWAIT);
+            if (p.state == ProcessState::kOpaque && !opaque) opaque = &p;
+        }
+        if (opaque) return collect(*opaque, status, false);
+        if (!any) return -ECHILD;
+        if (options & WNOHANG) {
+            turn.yield();
+            return 0;
+        }
+        if (turn.wait(make_key(KeyKind::kChild, runtime.process_index), dmt::kNoDeadline, true) ==
+                dmt::WaitResult::kInterrupted &&
+            !restart_after_signals()) {
+            return -EINTR;
+        }
+    }
+}
+
+long wait_by_id(idtype_t type, id_t id, siginfo_t* info, int options) {
+    int pid = -1;
+    if (type == P_PID) pid = static_cast<int>(id);
+    if (type == P_PGID) pid = -static_cast<int>(id ? id : static_cast<id_t>(raw(SYS_getpgid, 0)));
+    if (type != P_PID && type != P_PGID && type != P_ALL) return -EINVAL;
+    int status = 0;
+    const long rc = wait_child(pid, &status, options);
+    if (rc < 0) return rc;
+    if (info) {
+        *info = {};
+        if (rc > 0) {
+            info->si_signo = SIGCHLD;
+            info->si_pid = static_cast<pid_t>(rc);
+            info->si_code = WIFEXITED(status) ? CLD_EXITED : CLD_KILLED;
+            info->si_status = WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status);
+        }
+    }
+    return 0;
+}
+
+[[noreturn]] void leave(int code) {
+    leave_domain(exited_status(code));
+    raw(SYS_exit_group, code & 0xff);
+    __builtin_unreachable();
+}
+
+/// Collects the variadic arguments of execl and its kin; returns how many, the first included.
+size_t gather(const char* first, va_list list, const char** argv, size_t room) {
+    size_t count = 0;
+    argv[count++] = first;
+    while (first && count < room) {
+        const char* next = va_arg(list, const char*);
+        argv[count++] = next;
+        if (!next) break;
+    }
+    return count;
+}
+
+constexpr size_t kMaxListedArguments = 4096;
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void* owner) {
+    (void)owner;
+    if (fork_handler_count == kMaxForkHandlers) return ENOMEM;
+    fork_handlers[fork_handler_count++] = {prepare, parent, child};
+    return 0;
+}
+
+CRANE_EXPORT pid_t fork() noexcept {
+    if (active()) return static_cast<pid_t>(as_libc(do_fork()));
+    resolve_real();
+    for (size_t i = fork_handler_count; i > 0; --i) {
+        if (fork_handlers[i - 1].prepare) fork_handlers[i - 1].prepare();
+    }
+    const pid_t pid = real.fork();
+    for (size_t i = 0; i < fork_handler_count; ++i) {
+        void (*after)() = pid == 0 ? fork_handlers[i].child : fork_handlers[i].parent;
+        if (after) after();
+    }
+    return pid;
+}
+
+CRANE_EXPORT pid_t _Fork() noexcept {
+    return fork();
+}
+
+// A vfork child may only exec or exit; a forked one may do that too.
+CRANE_EXPORT pid_t vfork() noexcept {
+    return fork();
+}
+
+CRANE_EXPORT int execve(const char* path, char* const argv[], char* const environment[]) noexcept {
+    if (!active()) return resolve_real(), real.execve(path, argv, environment);
+    return static_cast<int>(as_libc(do_exec(path, argv, environment)));
+}
+
+CRANE_EXPORT int execv(const char* path, char* const argv[]) noexcept {
+    return execve(path, argv, environ);
+}
+
+CRANE_EXPORT int execvpe(const char* file, char* const argv[], char* const environment[]) noexcept {
+    if (!active()) return resolve_real(), real.execvpe(file, argv, environment);
+    return static_cast<int>(as_libc(exec_by_search(file, argv, environment)));
+}
+
+CRANE_EXPORT int execvp(const char* file, char* const argv[]) noexcept {
+    return execvpe(file, argv, environ);
+}
+
+CRANE_EXPORT int execl(const char* path, const char* first, ...) noexcept {
+    const char* argv[kMaxListedArguments];
+    va_list list;
+    va_start(list, first);
+    gather(first, list, argv, kMaxListedArguments);
+    va_end(list);
+    return execve(path, const_cast<char* const*>(argv), environ);
+}
+
+CRANE_EXPORT int execlp(const char* file, const char* first, ...) noexcept {
+    const char* argv[kMaxListedArguments];
+    va_list list;
+    va_start(list, first);
+    gather(first, list, argv, kMaxListedArguments);
+    va_end(list);
+    return execvpe(file, const_cast<char* const*>(argv), environ);
+}
+
+CRANE_EXPORT int execle(const char* path, const char* first, ...) noexcept {
+    const char* argv[kMaxListedArguments];
+    va_list list;
+    va_start(list, first);
+    gather(first, list, argv, kMaxListedArguments);
+    char* const* environment = va_arg(list, char* const*);
+    va_end(list);
+    return execve(path, const_cast<char* const*>(argv), environment);
+}
+
+CRANE_EXPORT int fexecve(int fd, char* const argv[], char* const environment[]) noexcept {
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return execve(path, argv, environment);
+}
+
+CRANE_EXPORT void _exit(int code) {
+    if (!active()) {
+        raw(SYS_exit_group, code);
+        __builtin_unreachable();
+    }
+    leave(code);
+}
+
+CRANE_EXPORT void _Exit(int code) noexcept {
+    _exit(code);
+}
+
+CRANE_EXPORT pid_t waitpid(pid_t pid, int* status, int options) {
+    if (!active()) return resolve_real(), real.waitpid(pid, status, options);
+    const long rc = as_libc(wait_child(pid, status, options));
+    test_cancel();
+    return static_cast<pid_t>(rc);
+}
+
+CRANE_EXPORT pid_t wait(int* status) {
+    return waitpid(-1, status, 0);
+}
+
+CRANE_EXPORT pid_t wait4(pid_t pid, int* status, int options, struct rusage* usage) noexcept {
+    if (!active()) return static_cast<pid_t>(as_libc(raw(SYS_wait4, pid, status, options, usage)));
+    if (usage) *usage = {};
+    return static_cast<pid_t>(as_libc(wait_child(pid, status, options)));
+}
+
+CRANE_EXPORT pid_t wait3(int* status, int options, struct rusage* usage) noexcept {
+    return wait4(-1, status, options, usage);
+}
+
+CRANE_EXPORT int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
+    if (!active()) return resolve_real(), real.waitid(type, id, info, options);
+    return static_cast<int>(as_libc(wait_by_id(type, id, info, options)));
+}

@@ -1,0 +1,288 @@
+// Signals: actions, masks, sending, waiting. See core/signals.hpp for the rules.
+#include <csignal>
+#include <cstring>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/processes.hpp"
+#include "interpose/core/signal_masks.hpp"
+#include "interpose/core/threads.hpp"
+
+namespace crane::interpose {
+
+uint64_t mask_from(const sigset_t* set) {
+    uint64_t mask;
+    std::memcpy(&mask, set, sizeof(mask));
+    return mask & ~(signal_bit(SIGKILL) | signal_bit(SIGSTOP));
+}
+
+void mask_to(uint64_t mask, sigset_t* set) {
+    sigemptyset(set);
+    std::memcpy(set, &mask, sizeof(mask));
+}
+
+namespace {
+
+ThreadExtra& own() {
+    return domain().threads[self.slot];
+}
+
+long change_action(int signal, const struct sigaction* action, struct sigaction* old) {
+    if (signal < 1 || signal >= kSignals) return -EINVAL;
+    if (action && (signal == SIGKILL || signal == SIGSTOP)) return -EINVAL;
+    Turn turn(Op::kSignal);
+    SignalAction& mine = runtime.process->actions[signal];
+    if (old) {
+        *old = {};
+        old->sa_handler = reinterpret_cast<void (*)(int)>(mine.handler);
+        old->sa_flags = static_cast<int>(mine.flags);
+        mask_to(mine.mask, &old->sa_mask);
+    }
+    if (!action) return 0;
+    mine.handler = reinterpret_cast<uint64_t>(action->sa_handler);
+    mine.flags = static_cast<uint64_t>(static_cast<unsigned>(action->sa_flags));
+    mine.mask = mask_from(&action->sa_mask);
+    // What an instruction raises comes as a real signal.
+    if (is_synchronous(signal)) {
+        if (action->sa_handler == SIG_DFL) {
+            install_fault_handlers();
+            return 0;
+        }
+        return real.sigaction(signal, action, nullptr) == 0 ? 0 : -errno;
+    }
+    return 0;
+}
+
+long change_mask(int how, const sigset_t* set, sigset_t* old) {
+    if (set && how != SIG_BLOCK && how != SIG_UNBLOCK && how != SIG_SETMASK) return -EINVAL;
+    const uint64_t before = own().mask;
+    if (set) {
+        const uint64_t given = mask_from(set);
+        if (how == SIG_BLOCK) own().mask |= given;
+        if (how == SIG_UNBLOCK) own().mask &= ~given;
+        if (how == SIG_SETMASK) own().mask = given;
+    }
+    if (old) mask_to(before, old);
+    // What was waiting behind the mask comes through now.
+    if (set && handler_due()) Turn turn(Op::kSignal);
+    return 0;
+}
+
+uint32_t process_of(int pid) {
+    return pid == runtime.process->pid ? runtime.process_index : find_process(pid);
+}
+
+/// kill() to one process, to a group (0, -group) or to all (-1) of the domain.
+long send_signal(int pid, int signal) {
+    if (signal < 0 || signal >= kSignals) return -EINVAL;
+    Turn turn(Op::kSignal);
+    if (pid > 0) {
+        const uint32_t process = process_of(pid);
+        if (process == kNone) return raw(SYS_kill, pid, signal);
+        if (domain().processes[process].state == ProcessState::kOpaque) return raw(SYS_kill, pid, signal);
+        return -post_signal(process, signal, dmt::kNoSlot);
+    }
+    const int group = pid == 0 ? static_cast<int>(raw(SYS_getpgid, 0)) : -pid;
+    long rc = -ESRCH;
+    bool self_too = false;
+    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+        const Process& p = domain().processes[i];
+        if (p.state != ProcessState::kLive) continue;
+        if (pid != -1 && raw(SYS_getpgid, p.pid) != group) continue;
+        rc = 0;
+        if (i == runtime.process_index) {
+            self_too = pid != -1;
+            continue;
+        }
+        post_signal(i, signal, dmt::kNoSlot);
+    }
+    if (self_too) post_signal(runtime.process_index, signal, dmt::kNoSlot);
+    return rc;
+}
+
+/// Waits for one of `set` and takes it. Negative: -EAGAIN at the deadline, -EINTR for another signal's
+/// handler.
+long await_signal(uint64_t set, uint64_t deadline, bool just_look) {
+    Turn turn(Op::kSigwait);
+    for (;;) {
+        const int signal = take_pending(set);
+        if (signal) return signal;
+        if (just_look) return -EAGAIN;
+        own().waiting_signals = set;
+        const dmt::WaitResult result = turn.wait(make_key(KeyKind::kSignal, self.slot), deadline, true);
+        own().waiting_signals = 0;
+        if (result == dmt::WaitResult::kTimedOut) return -EAGAIN;
+        if (handler_due() && !((own().pending | runtime.process->pending) & set)) return -EINTR;
+        if (own().cancelled) return -EINTR;
+    }
+}
+
+void fill_info(siginfo_t* info, int signal) {
+    if (!info) return;
+    *info = {};
+    info->si_signo = signal;
+    info->si_code = SI_USER;
+}
+
+long suspend(uint64_t mask) {
+    const uint64_t before = own().mask;
+    own().mask = mask;
+    {
+        Turn turn(Op::kSigwait);
+        while (!handler_due() && !own().cancelled) turn.wait(make_key(KeyKind::kSignal, self.slot), 0, true);
+    }
+    own().mask = before;
+    test_cancel();
+    return -EINTR;
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
+    if (!active()) return resolve_real(), real.sigaction(signal, action, old);
+    return static_cast<int>(as_libc(change_action(signal, action, old)));
+}
+
+CRANE_EXPORT sighandler_t signal(int number, sighandler_t handler) noexcept {
+    if (!active()) return resolve_real(), real.signal(number, handler);
+    struct sigaction action {
+    }, old{};
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    return sigaction(number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
+}
+
+CRANE_EXPORT sighandler_t __sysv_signal(int number, sighandler_t handler) noexcept {
+    struct sigaction action {
+    }, old{};
+    action.sa_handler = handler;
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+    return sigaction(number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
+}
+
+CRANE_EXPORT sighandler_t bsd_signal(int number, sighandler_t handler) noexcept {
+    return signal(number, handler);
+}
+
+CRANE_EXPORT int siginterrupt(int number, int flag) noexcept {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0) return -1;
+    action.sa_flags = flag ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
+    return sigaction(number, &action, nullptr);
+}
+
+CRANE_EXPORT int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
+    if (!active()) return resolve_real(), real.pthread_sigmask(how, set, old);
+    return static_cast<int>(-change_mask(how, set, old));
+}
+
+CRANE_EXPORT int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
+    if (!active()) return resolve_real(), real.sigprocmask(how, set, old);
+    return static_cast<int>(as_libc(change_mask(how, set, old)));
+}
+
+CRANE_EXPORT int sigpending(sigset_t* set) noexcept {
+    if (!active()) return resolve_real(), real.sigpending(set);
+    mask_to((own().pending | runtime.process->pending) & own().mask, set);
+    return 0;
+}
+
+CRANE_EXPORT int kill(pid_t pid, int signal) noexcept {
+    if (!active()) return resolve_real(), real.kill(pid, signal);
+    return static_cast<int>(as_libc(send_signal(pid, signal)));
+}
+
+CRANE_EXPORT int killpg(pid_t group, int signal) noexcept {
+    return kill(group > 0 ? -group : 0, signal);
+}
+
+CRANE_EXPORT int sigqueue(pid_t pid, int signal, const union sigval value) noexcept {
+    if (!active()) return resolve_real(), real.sigqueue(pid, signal, value);
+    return static_cast<int>(as_libc(send_signal(pid, signal)));
+}
+
+CRANE_EXPORT int raise(int signal) noexcept {
+    if (!active()) return resolve_real(), real.raise(signal);
+    if (signal < 0 || signal >= kSignals) return static_cast<int>(as_libc(-EINVAL));
+    // The program's real handler for a fault is what it expects to run.
+    const uint64_t handler = runtime.process->actions[signal].handler;
+    if (is_synchronous(signal) && handler > reinterpret_cast<uint64_t>(SIG_IGN)) {
+        return static_cast<int>(as_libc(raw(SYS_tgkill, raw(SYS_getpid), raw(SYS_gettid), signal)));
+    }
+    Turn turn(Op::kSignal);
+    return static_cast<int>(as_libc(-post_signal(runtime.process_index, signal, self.slot)));
+}
+
+CRANE_EXPORT void abort() noexcept {
+    if (active()) {
+        struct sigaction action {};
+        sigaction(SIGABRT, nullptr, &action);
+        if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) raise(SIGABRT);
+        if (active()) die_by_signal(SIGABRT);
+    }
+    raw(SYS_tgkill, raw(SYS_getpid), raw(SYS_gettid), SIGABRT);
+    raw(SYS_exit_group, 134);
+    __builtin_unreachable();
+}
+
+CRANE_EXPORT int pthread_kill(pthread_t thread, int signal) noexcept {
+    if (!active()) return resolve_real(), real.pthread_kill(thread, signal);
+    if (signal < 0 || signal >= kSignals) return EINVAL;
+    Turn turn(Op::kSignal);
+    const crane::dmt::SlotId slot = slot_of_thread(thread);
+    if (slot == crane::dmt::kNoSlot) return ESRCH;
+    return post_signal(runtime.process_index, signal, slot);
+}
+
+CRANE_EXPORT int pthread_sigqueue(pthread_t thread, int signal, const union sigval value) noexcept {
+    if (!active()) return resolve_real(), real.pthread_sigqueue(thread, signal, value);
+    return pthread_kill(thread, signal);
+}
+
+CRANE_EXPORT int tgkill(pid_t group, pid_t tid, int signal) noexcept {
+    if (active() && group == runtime.process->pid && tid == static_cast<pid_t>(raw(SYS_gettid)))
+        return raise(signal);
+    return static_cast<int>(as_libc(raw(SYS_tgkill, group, tid, signal)));
+}
+
+CRANE_EXPORT int sigwait(const sigset_t* set, int* signal) {
+    if (!active()) return resolve_real(), real.sigwait(set, signal);
+    for (;;) {
+        const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false);
+        test_cancel();
+        if (got == -EINTR) continue;
+        if (got < 0) return static_cast<int>(-got);
+        *signal = static_cast<int>(got);
+        return 0;
+    }
+}
+
+CRANE_EXPORT int sigwaitinfo(const sigset_t* set, siginfo_t* info) {
+    if (!active()) return resolve_real(), real.sigwaitinfo(set, info);
+    const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false);
+    if (got > 0) fill_info(info, static_cast<int>(got));
+    return static_cast<int>(as_libc(got));
+}
+
+CRANE_EXPORT int sigtimedwait(const sigset_t* set, siginfo_t* info, const timespec* timeout) {
+    if (!active()) return resolve_real(), real.sigtimedwait(set, info, timeout);
+    if (timeout && !valid_timespec(timeout)) return static_cast<int>(as_libc(-EINVAL));
+    const bool just_look = timeout && to_ns(*timeout) == 0;
+    const uint64_t deadline =
+        timeout && !just_look ? deadline_from_relative_ns(to_ns(*timeout)) : crane::dmt::kNoDeadline;
+    const long got = await_signal(mask_from(set), deadline, just_look);
+    if (got > 0) fill_info(info, static_cast<int>(got));
+    return static_cast<int>(as_libc(got));
+}
+
+CRANE_EXPORT int sigsuspend(const sigset_t* mask) {
+    if (!active()) return resolve_real(), real.sigsuspend(mask);
+    return static_cast<int>(as_libc(suspend(mask_from(mask))));
+}
+
+CRANE_EXPORT int pause() {
+    if (!active()) return resolve_real(), real.pause();
+    return static_cast<int>(as_libc(suspend(own().mask)));
+}

@@ -1,0 +1,92 @@
+// Sleeping: a wait for nothing but virtual time, cut short by a signal as the kernel's is.
+#include "interpose/core/runtime.hpp"
+#include "interpose/core/signals.hpp"
+
+using namespace crane::interpose;
+
+namespace {
+
+/// Sleeps in a turn of its own. Returns 0 or EINTR, and what was left at the interruption.
+int sleep_in_turn(bool absolute, clockid_t clock, const timespec& when, uint64_t& left_ns) {
+    Turn turn(Op::kSleep);
+    const uint64_t deadline =
+        absolute ? deadline_from_absolute(clock, when) : deadline_from_relative_ns(to_ns(when));
+    const bool interrupted = handler_due() || turn.wait(make_key(KeyKind::kSleep, self.slot), deadline,
+                                                        true) == crane::dmt::WaitResult::kInterrupted;
+    if (!interrupted) return 0;
+    const uint64_t now = now_realtime_ns();
+    if (deadline == crane::dmt::kNoDeadline) {
+        left_ns = to_ns(when);
+    } else {
+        left_ns = deadline > now ? deadline - now : 0;
+    }
+    return EINTR;
+}
+
+int sleep_as_asked(bool absolute, clockid_t clock, const timespec* when, timespec* left) {
+    if (!valid_timespec(when)) return EINVAL;
+    uint64_t left_ns = 0;
+    // Outside the turn: a cancelled thread unwinds from here.
+    ::pthread_testcancel();
+    const int result = sleep_in_turn(absolute, clock, *when, left_ns);
+    if (result == EINTR && !absolute && left) *left = to_timespec(left_ns);
+    ::pthread_testcancel();
+    return result;
+}
+
+int sleep_ns(uint64_t ns, timespec* left) {
+    const timespec when = to_timespec(ns);
+    return sleep_as_asked(false, CLOCK_REALTIME, &when, left);
+}
+
+}  // namespace
+
+CRANE_EXPORT int nanosleep(const timespec* time, timespec* left) {
+    if (!active()) return real.nanosleep(time, left);
+    const int error = sleep_as_asked(false, CLOCK_REALTIME, time, left);
+    if (error == 0) return 0;
+    errno = error;
+    return -1;
+}
+
+CRANE_EXPORT int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* left) {
+    if (!active()) return real.clock_nanosleep(clock, flags, time, left);
+    switch (clock) {
+        case CLOCK_TAI:
+        case CLOCK_REALTIME_ALARM:
+            clock = CLOCK_REALTIME;
+            break;
+        case CLOCK_REALTIME:
+        case CLOCK_MONOTONIC:
+        case CLOCK_BOOTTIME:
+        case CLOCK_BOOTTIME_ALARM:
+            break;
+        case CLOCK_PROCESS_CPUTIME_ID:
+            // Its stand-in runs with virtual time, so a span of it is a span of that.
+            if (flags & TIMER_ABSTIME) return ENOTSUP;
+            break;
+        case CLOCK_REALTIME_COARSE:
+        case CLOCK_MONOTONIC_COARSE:
+        case CLOCK_MONOTONIC_RAW:
+            return ENOTSUP;
+        default:
+            return EINVAL;
+    }
+    return sleep_as_asked(flags & TIMER_ABSTIME, clock, time, left);
+}
+
+CRANE_EXPORT int usleep(useconds_t us) {
+    if (!active()) return real.usleep(us);
+    if (sleep_ns(uint64_t{us} * 1000, nullptr) == 0) return 0;
+    errno = EINTR;
+    return -1;
+}
+
+CRANE_EXPORT unsigned int sleep(unsigned int seconds) {
+    if (!active()) return real.sleep(seconds);
+    timespec left{};
+    const int saved = errno;
+    if (sleep_ns(seconds * kNsPerSecond, &left) == 0) return 0;
+    errno = saved;
+    return static_cast<unsigned int>(left.tv_sec);
+}

@@ -1,0 +1,276 @@
+// Making, naming and ending sockets. TCP is virtual from socket() on; every other family is the kernel's,
+// inside the domain's own network namespace, and waiting on it is scheduled.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <cstring>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/native_ports.hpp"
+#include "interpose/core/sockets.hpp"
+#include "interpose/core/threads.hpp"
+
+namespace crane::interpose {
+namespace {
+
+VirtualSocket& at(const FdEntry& entry) {
+    return domain().sockets[entry.object];
+}
+
+FdEntry* virtual_socket(int fd) {
+    return entry_of_kind(fd, FdKind::kSocket);
+}
+
+bool is_tcp(int family, int type, int protocol) {
+    return (family == AF_INET || family == AF_INET6) && (type & 0xf) == SOCK_STREAM &&
+           (protocol == 0 || protocol == IPPROTO_TCP);
+}
+
+/// Puts a descriptor in front of a virtual socket; on failure the socket is given back.
+long install(uint32_t socket, bool close_on_exec) {
+    const int fd = new_placeholder(close_on_exec);
+    if (fd < 0) {
+        release_socket(socket, -1);
+        return -errno;
+    }
+    set_entry(fd, FdKind::kSocket, socket);
+    return fd;
+}
+
+long make_tcp(int family, int type) {
+    Turn turn(Op::kSocket);
+    const uint32_t socket = new_socket(family, type & SOCK_NONBLOCK);
+    return socket == kNone ? -ENFILE : install(socket, type & SOCK_CLOEXEC);
+}
+
+long accept_virtual(const FdEntry& entry, sockaddr* address, socklen_t* length, int flags) {
+    if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) return -EINVAL;
+    Turn turn(Op::kAccept);
+    const uint32_t listener = entry.object;
+    const uint64_t timeout = at(entry).receive_timeout_ns;
+    const uint64_t deadline = timeout ? deadline_from_relative_ns(timeout) : dmt::kNoDeadline;
+    for (;;) {
+        if (at(entry).state != SocketState::kListening) return -EINVAL;
+        const uint32_t socket = socket_accept(listener);
+        if (socket != kNone) {
+            VirtualSocket& s = domain().sockets[socket];
+            s.nonblocking = (flags & SOCK_NONBLOCK) != 0;
+            if (address && length) address_to_sockaddr(s.peer, address, length);
+            return install(socket, flags & SOCK_CLOEXEC);
+        }
+        if (at(entry).nonblocking) {
+            turn.yield();
+            return -EAGAIN;
+        }
+        switch (turn.wait(socket_key(listener), deadline, true)) {
+            case dmt::WaitResult::kTimedOut:
+                return -EAGAIN;
+            case dmt::WaitResult::kInterrupted:
+                if (!restart_after_signals()) return -EINTR;
+                break;
+            case dmt::WaitResult::kSignaled:
+                break;
+        }
+    }
+}
+
+/// accept and connect on the kernel's sockets (unix): waits in the schedule, then makes the call.
+template <typename Call>
+long on_kernel_socket(Op op, int fd, short events, Call call) {
+    const FdEntry* entry = fd_entry(fd);
+    Turn turn(op);
+    if (entry && entry->kind == FdKind::kStream && events) {
+        if (const long error = wait_for_stream(turn, fd, *entry, events, dmt::kNoDeadline)) return error;
+    }
+    const long rc = call();
+    all_streams_event();
+    return rc;
+}
+
+uint64_t timeval_ns(const void* value) {
+    timeval t;
+    std::memcpy(&t, value, sizeof(t));
+    return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_usec) * 1000;
+}
+
+long set_option(VirtualSocket& s, int level, int name, const void* value, socklen_t length) {
+    int number = 0;
+    if (!value) return -EFAULT;
+    if (length >= sizeof(number)) std::memcpy(&number, value, sizeof(number));
+    if (level == SOL_SOCKET) {
+        if (name == SO_RCVTIMEO || name == SO_SNDTIMEO) {
+            if (length < sizeof(timeval)) return -EINVAL;
+            (name == SO_RCVTIMEO ? s.receive_timeout_ns : s.send_timeout_ns) = timeval_ns(value);
+            return 0;
+        }
+        if (name == SO_LINGER && length >= sizeof(linger)) {
+            linger wanted;
+            std::memcpy(&wanted, value, sizeof(wanted));
+            s.linger_reset = wanted.l_onoff && wanted.l_linger == 0;
+            return 0;
+        }
+        if (name == SO_REUSEPORT) s.reuse_port = number != 0;
+        if (name == SO_KEEPALIVE) s.keepalive = number != 0;
+        return length < sizeof(int) && name != SO_BINDTODEVICE ? -EINVAL : 0;
+    }
+    if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) s.v6_only = number != 0;
+    if (level == IPPROTO_TCP && name == TCP_NODELAY) s.nodelay = number != 0;
+    if (level == IPPROTO_TCP || level == IPPROTO_IP || level == IPPROTO_IPV6) return 0;
+    return -ENOPROTOOPT;
+}
+
+long get_option(const VirtualSocket& s, int fd, int level, int name, void* value, socklen_t* length) {
+    int number;
+    if (level == SOL_SOCKET && name == SO_ERROR) {
+        number = s.reset && !s.rst_reported ? ECONNRESET : 0;
+    } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
+        number = s.state == SocketState::kListening;
+    } else if (level == SOL_SOCKET && name == SO_REUSEPORT) {
+        number = s.reuse_port;
+    } else if (level == SOL_SOCKET && name == SO_KEEPALIVE) {
+        number = s.keepalive;
+    } else if (level == SOL_SOCKET && name == SO_DOMAIN) {
+        number = s.local.family;
+    } else if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) {
+        number = s.v6_only;
+    } else if (level == IPPROTO_TCP && name == TCP_NODELAY) {
+        number = s.nodelay;
+    } else if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO)) {
+        const uint64_t ns = name == SO_RCVTIMEO ? s.receive_timeout_ns : s.send_timeout_ns;
+        const timeval t{static_cast<time_t>(ns / 1'000'000'000),
+                        static_cast<suseconds_t>(ns % 1'000'000'000 / 1000)};
+        if (*length < sizeof(t)) return -EINVAL;
+        std::memcpy(value, &t, sizeof(t));
+        *length = sizeof(t);
+        return 0;
+    } else {
+        // The idle socket behind the descriptor has the defaults of any TCP socket.
+        return raw(SYS_getsockopt, fd, level, name, value, length);
+    }
+    const socklen_t n = *length < sizeof(number) ? *length : static_cast<socklen_t>(sizeof(number));
+    std::memcpy(value, &number, n);
+    *length = n;
+    return 0;
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int socket(int family, int type, int protocol) noexcept {
+    if (!active()) return resolve_real(), real.socket(family, type, protocol);
+    if (is_tcp(family, type, protocol)) return static_cast<int>(as_libc(make_tcp(family, type)));
+    Turn turn(Op::kSocket);
+    const long fd = raw(SYS_socket, family, type, protocol);
+    if (fd >= 0) set_entry(static_cast<int>(fd), FdKind::kStream, 0);
+    return static_cast<int>(as_libc(fd));
+}
+
+CRANE_EXPORT int socketpair(int family, int type, int protocol, int fds[2]) noexcept {
+    if (!active()) return resolve_real(), real.socketpair(family, type, protocol, fds);
+    Turn turn(Op::kPipe);
+    const long rc = raw(SYS_socketpair, family, type, protocol, fds);
+    if (rc == 0) set_stream(fds[0], fds[1]);
+    return static_cast<int>(as_libc(rc));
+}
+
+CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
+    if (!active()) return resolve_real(), bind_native(fd, address, length);
+    if (const FdEntry* entry = virtual_socket(fd)) {
+        Turn turn(Op::kBind);
+        return static_cast<int>(as_libc(address ? socket_bind(entry->object, address, length) : -EFAULT));
+    }
+    Turn turn(Op::kBind);
+    return static_cast<int>(as_libc(raw(SYS_bind, fd, address, length)));
+}
+
+CRANE_EXPORT int listen(int fd, int backlog) noexcept {
+    if (!active()) return resolve_real(), listen_native(fd, backlog);
+    Turn turn(Op::kListen);
+    if (const FdEntry* entry = virtual_socket(fd)) {
+        return static_cast<int>(as_libc(socket_listen(entry->object, backlog)));
+    }
+    return static_cast<int>(as_libc(raw(SYS_listen, fd, backlog)));
+}
+
+CRANE_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+    if (!active()) return resolve_real(), real.accept4(fd, address, length, flags);
+    long rc;
+    if (const FdEntry* entry = virtual_socket(fd)) {
+        rc = accept_virtual(*entry, address, length, flags);
+    } else {
+        rc = on_kernel_socket(Op::kAccept, fd, POLLIN, [&] {
+            const long got = raw(SYS_accept4, fd, address, length, flags);
+            if (got >= 0) set_entry(static_cast<int>(got), FdKind::kStream, 0);
+            return got;
+        });
+    }
+    const int result = static_cast<int>(as_libc(rc));
+    test_cancel();
+    return result;
+}
+
+CRANE_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
+    if (!active()) return resolve_real(), real.accept(fd, address, length);
+    return accept4(fd, address, length, 0);
+}
+
+CRANE_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
+    if (!active()) return resolve_real(), real.connect(fd, address, length);
+    if (const FdEntry* entry = virtual_socket(fd)) {
+        Turn turn(Op::kConnect);
+        return static_cast<int>(as_libc(address ? socket_connect(entry->object, address, length) : -EFAULT));
+    }
+    return static_cast<int>(as_libc(
+        on_kernel_socket(Op::kConnect, fd, 0, [&] { return raw(SYS_connect, fd, address, length); })));
+}
+
+CRANE_EXPORT int shutdown(int fd, int how) noexcept {
+    if (!active()) return resolve_real(), real.shutdown(fd, how);
+    if (how < SHUT_RD || how > SHUT_RDWR) return static_cast<int>(as_libc(-EINVAL));
+    Turn turn(Op::kShutdown);
+    if (const FdEntry* entry = virtual_socket(fd))
+        return static_cast<int>(as_libc(socket_shutdown(entry->object, how)));
+    const long rc = raw(SYS_shutdown, fd, how);
+    all_streams_event();
+    return static_cast<int>(as_libc(rc));
+}
+
+CRANE_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) noexcept {
+    if (!active()) return resolve_real(), getsockname_native(fd, address, length);
+    if (const FdEntry* entry = virtual_socket(fd)) {
+        address_to_sockaddr(at(*entry).local, address, length);
+        return 0;
+    }
+    return static_cast<int>(as_libc(raw(SYS_getsockname, fd, address, length)));
+}
+
+CRANE_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) noexcept {
+    if (!active()) return resolve_real(), real.getpeername(fd, address, length);
+    if (const FdEntry* entry = virtual_socket(fd)) {
+        if (at(*entry).state != SocketState::kConnected || at(*entry).reset)
+            return static_cast<int>(as_libc(-ENOTCONN));
+        address_to_sockaddr(at(*entry).peer, address, length);
+        return 0;
+    }
+    return static_cast<int>(as_libc(raw(SYS_getpeername, fd, address, length)));
+}
+
+CRANE_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) noexcept {
+    if (!active()) return resolve_real(), real.setsockopt(fd, level, name, value, length);
+    if (FdEntry* entry = virtual_socket(fd)) {
+        Turn turn(Op::kSocketOption);
+        return static_cast<int>(as_libc(set_option(at(*entry), level, name, value, length)));
+    }
+    return static_cast<int>(as_libc(raw(SYS_setsockopt, fd, level, name, value, length)));
+}
+
+CRANE_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* length) noexcept {
+    if (!active()) return resolve_real(), real.getsockopt(fd, level, name, value, length);
+    if (const FdEntry* entry = virtual_socket(fd)) {
+        Turn turn(Op::kSocketOption);
+        return static_cast<int>(as_libc(get_option(at(*entry), fd, level, name, value, length)));
+    }
+    return static_cast<int>(as_libc(raw(SYS_getsockopt, fd, level, name, value, length)));
+}

@@ -1,0 +1,276 @@
+// posix_spawn, system, popen, daemon: libc's own fork and wait inside the library, where no wrapper sees
+// them. Written here on top of the wrapped calls.
+#include <paths.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "interpose/core/runtime.hpp"
+
+namespace crane::interpose {
+namespace {
+
+/// glibc's record of one file action (sysdeps, spawn_int.h); the public type only points to it.
+struct FileAction {
+    enum Tag { kClose, kDup2, kOpen, kChdir, kFchdir, kCloseFrom, kSetTerminal } tag;
+    union {
+        struct {
+            int fd;
+        } close;
+        struct {
+            int fd, copy;
+        } dup2;
+        struct {
+            int fd;
+            char* path;
+            int flags;
+            mode_t mode;
+        } open;
+        struct {
+            char* path;
+        } chdir;
+    };
+};
+
+int act(const FileAction& action) {
+    switch (action.tag) {
+        case FileAction::kClose:
+            close(action.close.fd);
+            return 0;
+        case FileAction::kDup2:
+            if (action.dup2.fd == action.dup2.copy) return fcntl(action.dup2.fd, F_SETFD, 0) == 0 ? 0 : errno;
+            return dup2(action.dup2.fd, action.dup2.copy) >= 0 ? 0 : errno;
+        case FileAction::kOpen: {
+            const int fd = open(action.open.path, action.open.flags, action.open.mode);
+            if (fd < 0) return errno;
+            if (fd == action.open.fd) return 0;
+            const bool moved = dup2(fd, action.open.fd) >= 0;
+            const int error = errno;
+            close(fd);
+            return moved ? 0 : error;
+        }
+        case FileAction::kChdir:
+            return chdir(action.chdir.path) == 0 ? 0 : errno;
+        case FileAction::kFchdir:
+            return fchdir(action.close.fd) == 0 ? 0 : errno;
+        case FileAction::kCloseFrom:
+            closefrom(action.close.fd);
+            return 0;
+        case FileAction::kSetTerminal:
+            return tcsetpgrp(action.close.fd, getpgrp()) == 0 ? 0 : errno;
+    }
+    return EINVAL;
+}
+
+int apply_attributes(const posix_spawnattr_t* attributes) {
+    if (!attributes) return 0;
+    short flags = 0;
+    posix_spawnattr_getflags(attributes, &flags);
+    sigset_t set;
+    if (flags & POSIX_SPAWN_SETSIGDEF) {
+        posix_spawnattr_getsigdefault(attributes, &set);
+        for (int number = 1; number < kSignals; ++number) {
+            if (sigismember(&set, number) == 1) signal(number, SIG_DFL);
+        }
+    }
+    if (flags & POSIX_SPAWN_SETSIGMASK) {
+        posix_spawnattr_getsigmask(attributes, &set);
+        sigprocmask(SIG_SETMASK, &set, nullptr);
+    }
+    if ((flags & POSIX_SPAWN_SETSID) && setsid() < 0) return errno;
+    if (flags & POSIX_SPAWN_SETPGROUP) {
+        pid_t group = 0;
+        posix_spawnattr_getpgroup(attributes, &group);
+        if (setpgid(0, group) != 0) return errno;
+    }
+    if ((flags & POSIX_SPAWN_RESETIDS) && (setgid(getgid()) != 0 || setuid(getuid()) != 0)) return errno;
+    return 0;
+}
+
+[[noreturn]] void run_child(int error_pipe, const char* path, const posix_spawn_file_actions_t* actions,
+                            const posix_spawnattr_t* attributes, char* const* argv, char* const* environment,
+                            bool search) {
+    int error = apply_attributes(attributes);
+    const auto* list = actions ? reinterpret_cast<const FileAction*>(actions->__actions) : nullptr;
+    for (int i = 0; error == 0 && list && i < actions->__used; ++i) error = act(list[i]);
+    if (error == 0) {
+        if (search) {
+            execvpe(path, argv, environment);
+        } else {
+            execve(path, argv, environment);
+        }
+        error = errno;
+    }
+    (void)!write(error_pipe, &error, sizeof(error));
+    _exit(127);
+}
+
+int spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+          const posix_spawnattr_t* attributes, char* const* argv, char* const* environment, bool search) {
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) != 0) return errno;
+    // Out of the way of the numbers that file actions name.
+    const int error_pipe = fcntl(fds[1], F_DUPFD_CLOEXEC, 256);
+    close(fds[1]);
+    const pid_t child = fork();
+    if (child == 0) run_child(error_pipe, path, actions, attributes, argv, environment, search);
+    const int fork_error = errno;
+    close(error_pipe);
+    int error = child < 0 ? fork_error : 0;
+    // Ends when the exec closes the other end, or brings the reason why there was none.
+    if (child > 0 && read(fds[0], &error, sizeof(error)) != sizeof(error)) error = 0;
+    close(fds[0]);
+    if (child > 0 && error != 0) waitpid(child, nullptr, 0);
+    if (error == 0 && pid) *pid = child;
+    return error;
+}
+
+// --- popen
+// --------------------------------------------------------------------------------------------------
+
+struct Popened {
+    FILE* stream;
+    pid_t pid;
+};
+/// stdio reads past every wrapper and would block with the turn in hand. So the child's output is taken in
+/// first, in the schedule, and the stream is over a memory file. Returns that file, or -1.
+int take_output(int fd) {
+    const int file = static_cast<int>(raw(SYS_memfd_create, "popen", MFD_CLOEXEC));
+    if (file < 0) return -1;
+    char buffer[8192];
+    for (ssize_t got; (got = read(fd, buffer, sizeof(buffer))) != 0;) {
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 || raw(SYS_write, file, buffer, got) != got) break;
+    }
+    raw(SYS_lseek, file, 0, SEEK_SET);
+    return file;
+}
+
+constexpr size_t kMaxPopened = 64;
+Popened popened[kMaxPopened];
+
+Popened* popened_slot(FILE* stream) {
+    for (Popened& p : popened) {
+        if (p.stream == stream) return &p;
+    }
+    return nullptr;
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                             const posix_spawnattr_t* attributes, char* const argv[],
+                             char* const environment[]) {
+    if (!active()) return resolve_real(), real.posix_spawn(pid, path, actions, attributes, argv, environment);
+    return spawn(pid, path, actions, attributes, argv, environment, false);
+}
+
+CRANE_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
+                              const posix_spawnattr_t* attributes, char* const argv[],
+                              char* const environment[]) {
+    if (!active())
+        return resolve_real(), real.posix_spawnp(pid, file, actions, attributes, argv, environment);
+    return spawn(pid, file, actions, attributes, argv, environment, true);
+}
+
+CRANE_EXPORT int system(const char* command) {
+    if (!active()) return resolve_real(), real.system(command);
+    if (!command) return 1;
+    struct sigaction ignore {
+    }, old_int{}, old_quit{};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGINT, &ignore, &old_int);
+    sigaction(SIGQUIT, &ignore, &old_quit);
+    sigset_t block, before;
+    sigemptyset(&block);
+    sigaddset(&block, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &block, &before);
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        sigaction(SIGINT, &old_int, nullptr);
+        sigaction(SIGQUIT, &old_quit, nullptr);
+        sigprocmask(SIG_SETMASK, &before, nullptr);
+        execl(_PATH_BSHELL, "sh", "-c", command, static_cast<char*>(nullptr));
+        _exit(127);
+    }
+    while (child > 0 && waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) {
+            status = -1;
+            break;
+        }
+    }
+    sigaction(SIGINT, &old_int, nullptr);
+    sigaction(SIGQUIT, &old_quit, nullptr);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    return status;
+}
+
+CRANE_EXPORT FILE* popen(const char* command, const char* mode) {
+    if (!active()) return resolve_real(), real.popen(command, mode);
+    const bool reads = mode[0] == 'r';
+    Popened* slot = popened_slot(nullptr);
+    if ((!reads && mode[0] != 'w') || !slot) {
+        errno = slot ? EINVAL : EMFILE;
+        return nullptr;
+    }
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) != 0) return nullptr;
+    const int mine = reads ? fds[0] : fds[1], theirs = reads ? fds[1] : fds[0];
+    const pid_t child = fork();
+    if (child == 0) {
+        if (dup2(theirs, reads ? 1 : 0) < 0) _exit(127);
+        execl(_PATH_BSHELL, "sh", "-c", command, static_cast<char*>(nullptr));
+        _exit(127);
+    }
+    close(theirs);
+    int end = mine;
+    if (reads && child > 0) {
+        end = take_output(mine);
+        close(mine);
+    }
+    FILE* stream = child > 0 && end >= 0 ? fdopen(end, reads ? "r" : "w") : nullptr;
+    if (!stream) {
+        if (end >= 0) close(end);
+        return nullptr;
+    }
+    if (!strchr(mode, 'e')) fcntl(end, F_SETFD, 0);
+    *slot = {stream, child};
+    return stream;
+}
+
+CRANE_EXPORT int pclose(FILE* stream) {
+    Popened* slot = popened_slot(stream);
+    if (!active() || !slot) return resolve_real(), real.pclose(stream);
+    const pid_t child = slot->pid;
+    *slot = {};
+    const int fd = fileno(stream);
+    const int keep = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    fclose(stream);
+    close(fd);
+    close(keep);
+    int status = -1;
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) return -1;
+    }
+    return status;
+}
+
+CRANE_EXPORT int daemon(int no_chdir, int no_close) noexcept {
+    if (!active()) return resolve_real(), real.daemon(no_chdir, no_close);
+    const pid_t child = fork();
+    if (child < 0) return -1;
+    if (child > 0) _exit(0);
+    if (setsid() < 0) return -1;
+    if (!no_chdir && chdir("/") != 0) return -1;
+    if (!no_close) {
+        const int null = open("/dev/null", O_RDWR);
+        if (null < 0) return -1;
+        for (int fd = 0; fd < 3; ++fd) dup2(null, fd);
+        if (null > 2) close(null);
+    }
+    return 0;
+}

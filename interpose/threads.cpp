@@ -1,0 +1,334 @@
+// Threads: creation, end, join, detach, cancellation; C11 threads on top of them.
+#include "interpose/core/threads.hpp"
+
+#include <threads.h>
+
+#include <cstring>
+
+#include "interpose/core/processes.hpp"
+
+namespace crane::interpose {
+namespace {
+
+enum class RecordState : uint32_t { kFree = 0, kRunning, kEnded };
+
+/// One pthread_t of this process, from creation until it is joined. Outlives the scheduler slot.
+struct Record {
+    RecordState state;
+    dmt::SlotId slot;
+    pthread_t thread;
+    void* (*routine)(void*);
+    void* argument;
+    bool detached;
+};
+
+Record records[dmt::kMaxThreads];
+uint32_t records_high = 0;
+thread_local Record* own_record __attribute__((tls_model("initial-exec"))) = nullptr;
+pthread_key_t end_key;
+bool end_key_made = false;
+
+Record* find_record(pthread_t thread) {
+    for (uint32_t i = 0; i < records_high; ++i) {
+        if (records[i].state != RecordState::kFree && records[i].thread == thread) return &records[i];
+    }
+    return nullptr;
+}
+
+Record* new_record() {
+    for (uint32_t i = 0; i < dmt::kMaxThreads; ++i) {
+        if (records[i].state != RecordState::kFree) continue;
+        if (i >= records_high) records_high = i + 1;
+        return &records[i];
+    }
+    return nullptr;
+}
+
+uint64_t join_key(const Record* record) {
+    return make_key(KeyKind::kThread, static_cast<uint64_t>(runtime.process_index) << 16 |
+                                          static_cast<uint64_t>(record - records));
+}
+
+void release(Record* record) {
+    *record = {};
+}
+
+/// Detached threads that have ended: joined here, at a place in the schedule.
+void reap_detached() {
+    for (uint32_t i = 0; i < records_high; ++i) {
+        Record& record = records[i];
+        if (record.state != RecordState::kEnded || !record.detached) continue;
+        real.pthread_join(record.thread, nullptr);
+        release(&record);
+    }
+}
+
+void end_thread() {
+    scheduler().get_turn(self.slot);
+    Record* record = own_record;
+    record->state = RecordState::kEnded;
+    scheduler().signal(join_key(record), ~uint32_t{0});
+    domain().threads[self.slot] = {};
+    const dmt::SlotId slot = self.slot;
+    self.active = false;
+    scheduler().finish(slot);
+}
+
+/// Runs in each of the four rounds of key destructors; the last is the thread's end for the schedule, so that
+/// the destructors of the program's own keys, and C++ thread_locals before them, are still scheduled.
+void on_thread_end(void* value) {
+    if (!self.active) return;
+    const auto round = reinterpret_cast<uintptr_t>(value);
+    if (round < PTHREAD_DESTRUCTOR_ITERATIONS) {
+        pthread_setspecific(end_key, reinterpret_cast<void*>(round + 1));
+        return;
+    }
+    // The process's last thread ends the process; libc would do the same a little later.
+    if (count_threads() == 1) exit(0);
+    end_thread();
+}
+
+void* run_thread(void* argument) {
+    own_record = static_cast<Record*>(argument);
+    self.slot = own_record->slot;
+    self.generation = scheduler().slot(self.slot).generation;
+    scheduler().start(self.slot);
+    self.active = true;
+    scheduler().slot(self.slot).tid = static_cast<uint32_t>(raw(SYS_gettid));
+    pthread_setspecific(end_key, reinterpret_cast<void*>(uintptr_t{1}));
+    return own_record->routine(own_record->argument);
+}
+
+int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
+                  void* argument) {
+    Turn turn(Op::kThreadCreate);
+    reap_detached();
+    Record* record = new_record();
+    const dmt::SlotId slot = record ? scheduler().create(runtime.process_index, false) : dmt::kNoSlot;
+    if (slot == dmt::kNoSlot) return EAGAIN;
+    domain().threads[slot] = {};
+    domain().threads[slot].mask = domain().threads[self.slot].mask;
+    *record = {RecordState::kRunning, slot, {}, routine, argument, false};
+    pthread_attr_t joinable;
+    if (attributes) {
+        int state = PTHREAD_CREATE_JOINABLE;
+        pthread_attr_getdetachstate(attributes, &state);
+        record->detached = state == PTHREAD_CREATE_DETACHED;
+        // A copy of the bytes is enough for the call; what it points to stays the program's.
+        std::memcpy(&joinable, attributes, sizeof(joinable));
+        pthread_attr_setdetachstate(&joinable, PTHREAD_CREATE_JOINABLE);
+        attributes = &joinable;
+    }
+    const int rc = real.pthread_create(&record->thread, attributes, run_thread, record);
+    if (rc != 0) {
+        scheduler().discard(slot);
+        release(record);
+        return rc;
+    }
+    if (thread) *thread = record->thread;
+    return 0;
+}
+
+int join_thread(pthread_t thread, void** result, uint64_t deadline, bool try_only) {
+    Record* record = find_record(thread);
+    if (!record) return real.pthread_join(thread, result);
+    {
+        Turn turn(Op::kThreadJoin);
+        if (record == own_record) return EDEADLK;
+        if (record->detached) return EINVAL;
+        while (record->state == RecordState::kRunning) {
+            if (try_only) {
+                turn.yield();
+                return EBUSY;
+            }
+            if (turn.wait(join_key(record), deadline) == dmt::WaitResult::kTimedOut) return ETIMEDOUT;
+            if (record->state == RecordState::kFree) return ESRCH;
+        }
+        const int rc = real.pthread_join(thread, result);
+        release(record);
+        if (rc != 0) return rc;
+    }
+    test_cancel();
+    return 0;
+}
+
+}  // namespace
+
+uint32_t count_threads() {
+    uint32_t count = 0;
+    const dmt::State& s = domain().scheduler;
+    for (dmt::SlotId slot = 0; slot < s.high_water; ++slot) {
+        if (s.slots[slot].process == runtime.process_index && s.slots[slot].state != dmt::SlotState::kFree)
+            ++count;
+    }
+    return count;
+}
+
+void register_main_thread() {
+    if (!end_key_made) {
+        if (pthread_key_create(&end_key, on_thread_end) != 0) refuse_domain("cannot make a thread key");
+        end_key_made = true;
+    }
+    Record* record = new_record();
+    *record = {RecordState::kRunning, self.slot, pthread_self(), nullptr, nullptr, false};
+    own_record = record;
+    pthread_setspecific(end_key, reinterpret_cast<void*>(uintptr_t{1}));
+}
+
+void keep_only_this_thread() {
+    Record mine{RecordState::kRunning, self.slot, pthread_self(), nullptr, nullptr, false};
+    for (uint32_t i = 0; i < records_high; ++i) {
+        if (&records[i] != own_record) release(&records[i]);
+    }
+    *own_record = mine;
+}
+
+void test_cancel() {
+    if (__builtin_expect(domain().threads[self.slot].cancelled != 0, 0)) pthread_testcancel();
+}
+
+dmt::SlotId slot_of_thread(pthread_t thread) {
+    const Record* record = find_record(thread);
+    return record && record->state == RecordState::kRunning ? record->slot : dmt::kNoSlot;
+}
+
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
+                                void* argument) noexcept {
+    if (!active()) return resolve_real(), real.pthread_create(thread, attributes, routine, argument);
+    return create_thread(thread, attributes, routine, argument);
+}
+
+CRANE_EXPORT int pthread_join(pthread_t thread, void** result) {
+    if (!active()) return resolve_real(), real.pthread_join(thread, result);
+    return join_thread(thread, result, crane::dmt::kNoDeadline, false);
+}
+
+CRANE_EXPORT int pthread_tryjoin_np(pthread_t thread, void** result) noexcept {
+    if (!active()) return resolve_real(), real.pthread_tryjoin_np(thread, result);
+    return join_thread(thread, result, crane::dmt::kNoDeadline, true);
+}
+
+CRANE_EXPORT int pthread_timedjoin_np(pthread_t thread, void** result, const timespec* until) {
+    if (!active()) return resolve_real(), real.pthread_timedjoin_np(thread, result, until);
+    return join_thread(thread, result, deadline_from_absolute(CLOCK_REALTIME, *until), false);
+}
+
+CRANE_EXPORT int pthread_clockjoin_np(pthread_t thread, void** result, clockid_t clock,
+                                      const timespec* until) {
+    if (!active()) return resolve_real(), real.pthread_clockjoin_np(thread, result, clock, until);
+    return join_thread(thread, result, deadline_from_absolute(clock, *until), false);
+}
+
+CRANE_EXPORT int pthread_detach(pthread_t thread) noexcept {
+    if (!active()) return resolve_real(), real.pthread_detach(thread);
+    Turn turn(Op::kThreadJoin);
+    Record* record = find_record(thread);
+    if (!record) return ESRCH;
+    if (record->detached) return EINVAL;
+    record->detached = true;
+    return 0;
+}
+
+CRANE_EXPORT int pthread_cancel(pthread_t thread) noexcept {
+    if (!active()) return resolve_real(), real.pthread_cancel(thread);
+    Turn turn(Op::kSignal);
+    const crane::dmt::SlotId slot = slot_of_thread(thread);
+    if (slot == crane::dmt::kNoSlot) return 0;
+    const int rc = real.pthread_cancel(thread);
+    domain().threads[slot].cancelled = 1;
+    scheduler().interrupt(slot);
+    return rc;
+}
+
+CRANE_EXPORT int pthread_yield_wrapper() asm("pthread_yield");
+CRANE_EXPORT int pthread_yield_wrapper() {
+    return sched_yield();
+}
+
+CRANE_EXPORT int sched_yield() noexcept {
+    if (!active()) return resolve_real(), real.sched_yield();
+    Turn turn(Op::kYield);
+    turn.yield();
+    return 0;
+}
+
+// --- C11 threads: glibc's own call its internal functions, past any wrapper
+// -----------------------------------
+
+namespace {
+
+int c11_result(int rc) {
+    switch (rc) {
+        case 0:
+            return thrd_success;
+        case ENOMEM:
+            return thrd_nomem;
+        case ETIMEDOUT:
+            return thrd_timedout;
+        case EBUSY:
+            return thrd_busy;
+        default:
+            return thrd_error;
+    }
+}
+
+pthread_mutex_t* as_mutex(mtx_t* m) {
+    return reinterpret_cast<pthread_mutex_t*>(m);
+}
+pthread_cond_t* as_condition(cnd_t* c) {
+    return reinterpret_cast<pthread_cond_t*>(c);
+}
+
+}  // namespace
+
+CRANE_EXPORT int thrd_create(thrd_t* thread, thrd_start_t routine, void* argument) {
+    // The int result travels in the pointer, as glibc's own trampoline has it.
+    using Routine = void* (*)(void*);
+    return c11_result(pthread_create(thread, nullptr,
+                                     reinterpret_cast<Routine>(reinterpret_cast<void*>(routine)), argument));
+}
+
+CRANE_EXPORT int thrd_join(thrd_t thread, int* result) {
+    void* value = nullptr;
+    const int rc = pthread_join(thread, &value);
+    if (rc == 0 && result) *result = static_cast<int>(reinterpret_cast<intptr_t>(value));
+    return c11_result(rc);
+}
+
+CRANE_EXPORT int thrd_detach(thrd_t thread) {
+    return c11_result(pthread_detach(thread));
+}
+CRANE_EXPORT void thrd_yield() {
+    sched_yield();
+}
+CRANE_EXPORT int mtx_lock(mtx_t* m) {
+    return c11_result(pthread_mutex_lock(as_mutex(m)));
+}
+CRANE_EXPORT int mtx_trylock(mtx_t* m) {
+    return c11_result(pthread_mutex_trylock(as_mutex(m)));
+}
+CRANE_EXPORT int mtx_timedlock(mtx_t* m, const timespec* until) {
+    return c11_result(pthread_mutex_timedlock(as_mutex(m), until));
+}
+CRANE_EXPORT int mtx_unlock(mtx_t* m) {
+    return c11_result(pthread_mutex_unlock(as_mutex(m)));
+}
+CRANE_EXPORT int cnd_wait(cnd_t* c, mtx_t* m) {
+    return c11_result(pthread_cond_wait(as_condition(c), as_mutex(m)));
+}
+CRANE_EXPORT int cnd_timedwait(cnd_t* c, mtx_t* m, const timespec* until) {
+    return c11_result(pthread_cond_timedwait(as_condition(c), as_mutex(m), until));
+}
+CRANE_EXPORT int cnd_signal(cnd_t* c) {
+    return c11_result(pthread_cond_signal(as_condition(c)));
+}
+CRANE_EXPORT int cnd_broadcast(cnd_t* c) {
+    return c11_result(pthread_cond_broadcast(as_condition(c)));
+}
+CRANE_EXPORT void call_once(once_flag* flag, void (*routine)(void)) {
+    pthread_once(reinterpret_cast<pthread_once_t*>(flag), routine);
+}

@@ -1,0 +1,434 @@
+// recv, send and their kin, read and write, scatter and gather, sendfile: one path for virtual sockets, one
+// for descriptors of the kernel.
+#include <climits>
+#include <cstring>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/entropy.hpp"
+#include "interpose/core/file_times.hpp"
+#include "interpose/core/sockets.hpp"
+#include "interpose/core/threads.hpp"
+#include "interpose/core/timers.hpp"
+
+namespace crane::interpose {
+namespace {
+
+size_t total_bytes(const iovec* vector, int count) {
+    size_t total = 0;
+    for (int i = 0; i < count; ++i) total += vector[i].iov_len;
+    return total;
+}
+
+uint64_t timeout_deadline(uint64_t timeout_ns) {
+    return timeout_ns ? deadline_from_relative_ns(timeout_ns) : dmt::kNoDeadline;
+}
+
+/// 0 after a wake, or the error the call ends with.
+long wait_on_socket(Turn& turn, uint64_t key, uint64_t deadline) {
+    switch (turn.wait(key, deadline, true)) {
+        case dmt::WaitResult::kTimedOut:
+            return -EAGAIN;
+        case dmt::WaitResult::kInterrupted:
+            return restart_after_signals() ? 0 : -EINTR;
+        case dmt::WaitResult::kSignaled:
+            break;
+    }
+    return 0;
+}
+
+long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags) {
+    if (flags & MSG_OOB) return -EINVAL;
+    Turn turn(Op::kReceive);
+    VirtualSocket& s = domain().sockets[socket];
+    const bool peek = flags & MSG_PEEK;
+    const bool nonblocking = s.nonblocking || (flags & MSG_DONTWAIT);
+    const size_t wanted = flags & MSG_WAITALL ? total_bytes(vector, count) : 1;
+    const uint64_t deadline = timeout_deadline(s.receive_timeout_ns);
+    long done = 0;
+    for (;;) {
+        // WAITALL without peeking collects piece by piece into what is left of a single buffer.
+        iovec rest = count > 0 ? vector[0] : iovec{nullptr, 0};
+        const iovec* into = vector;
+        int pieces = count;
+        if (done > 0) {
+            rest.iov_base = static_cast<char*>(rest.iov_base) + done;
+            rest.iov_len -= static_cast<size_t>(done);
+            into = &rest;
+            pieces = 1;
+        }
+        const bool whole = peek && (flags & MSG_WAITALL) && s.unread < wanted && !s.fin_received && !s.reset;
+        const long n = whole ? -EAGAIN : socket_receive(socket, into, pieces, peek);
+        if (n > 0 && !peek) done += n;
+        const bool more =
+            n > 0 && !peek && (flags & MSG_WAITALL) && count == 1 && static_cast<size_t>(done) < wanted;
+        if (n != -EAGAIN && !more) return done > 0 ? done : n;
+        if (n == -EAGAIN && nonblocking) {
+            turn.yield();
+            return done > 0 ? done : -EAGAIN;
+        }
+        if (more) continue;
+        if (const long error = wait_on_socket(turn, socket_key(socket), deadline))
+            return done > 0 ? done : error;
+    }
+}
+
+/// Runs `send_it` (core result) until it does not say -EAGAIN, or the socket is not to block.
+template <typename Send>
+long send_virtual(uint32_t socket, int flags, Send send_it) {
+    Turn turn(Op::kSend);
+    const VirtualSocket& s = domain().sockets[socket];
+    const uint64_t deadline = timeout_deadline(s.send_timeout_ns);
+    for (;;) {
+        const long n = send_it();
+        if (n == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
+        if (n != -EAGAIN) return n;
+        if (s.nonblocking || (flags & MSG_DONTWAIT)) {
+            turn.yield();
+            return n;
+        }
+        if (const long error = wait_on_socket(turn, socket_write_key(socket), deadline)) return error;
+    }
+}
+
+long send_vector(uint32_t socket, const iovec* vector, int count, int flags) {
+    return send_virtual(socket, flags, [&] { return socket_send(socket, vector, count); });
+}
+
+/// A call on a kernel stream that may block: waits in the schedule first, then makes it, then tells the other
+/// end.
+template <typename Call>
+long on_stream(Op op, int fd, const FdEntry& entry, short events, bool dont_wait, Call call) {
+    Turn turn(op);
+    if (!dont_wait) {
+        if (const long error = wait_for_stream(turn, fd, entry, events, dmt::kNoDeadline)) return error;
+    }
+    const long rc = call();
+    if (rc == -EAGAIN) turn.yield();
+    if (rc >= 0) stream_event(entry);
+    // The kernel's own SIGPIPE is ignored; the program's comes in the schedule.
+    if (rc == -EPIPE && op != Op::kSend) raise_sigpipe();
+    return rc;
+}
+
+/// Blocking writes to pipes go in pieces that a ready pipe always takes whole.
+template <typename Write>
+long write_stream(int fd, const FdEntry& entry, size_t bytes, Write write_piece) {
+    constexpr size_t kPieceBytes = PIPE_BUF;
+    size_t done = 0;
+    do {
+        const size_t piece = bytes - done < kPieceBytes ? bytes - done : kPieceBytes;
+        const bool last_try = done > 0 && kernel_nonblocking(fd);
+        const long rc =
+            on_stream(Op::kWrite, fd, entry, POLLOUT, last_try, [&] { return write_piece(done, piece); });
+        if (rc < 0) return done > 0 ? static_cast<long>(done) : rc;
+        done += static_cast<size_t>(rc);
+        if (static_cast<size_t>(rc) < piece) break;
+    } while (done < bytes);
+    return static_cast<long>(done);
+}
+
+long read_timer(uint32_t index, void* out, size_t bytes) {
+    if (bytes < sizeof(uint64_t)) return -EINVAL;
+    Turn turn(Op::kTimer);
+    for (;;) {
+        const uint64_t times = timer_take(index);
+        if (times) {
+            std::memcpy(out, &times, sizeof(times));
+            return sizeof(times);
+        }
+        if (domain().timers[index].nonblocking) {
+            turn.yield();
+            return -EAGAIN;
+        }
+        if (turn.wait(make_key(KeyKind::kSleep, self.slot), timer_deadline(index), true, ~uint64_t{0}) ==
+            dmt::WaitResult::kInterrupted) {
+            if (!restart_after_signals()) return -EINTR;
+        }
+    }
+}
+
+/// Regular files need no turn of their own in `serial`; in `parallel` their order is part of the schedule.
+template <typename Call>
+long on_file(Call call) {
+    if (serial()) return call();
+    Turn turn(Op::kFile);
+    return call();
+}
+
+long do_read(int fd, void* buffer, size_t bytes) {
+    const FdEntry* entry = fd_entry(fd);
+    const iovec one{buffer, bytes};
+    switch (entry ? entry->kind : FdKind::kUnknown) {
+        case FdKind::kSocket:
+            return receive_virtual(entry->object, &one, 1, 0);
+        case FdKind::kStream:
+            return on_stream(Op::kRead, fd, *entry, POLLIN, false,
+                             [&] { return raw(SYS_read, fd, buffer, bytes); });
+        case FdKind::kEntropy: {
+            Turn turn(Op::kEntropy);
+            fill_random(buffer, bytes);
+            return static_cast<long>(bytes);
+        }
+        case FdKind::kTimer:
+            return read_timer(entry->object, buffer, bytes);
+        default:
+            return on_file([&] { return raw(SYS_read, fd, buffer, bytes); });
+    }
+}
+
+long do_readv(int fd, const iovec* vector, int count) {
+    if (count < 0 || count > IOV_MAX) return -EINVAL;
+    const FdEntry* entry = fd_entry(fd);
+    switch (entry ? entry->kind : FdKind::kUnknown) {
+        case FdKind::kSocket:
+            return receive_virtual(entry->object, vector, count, 0);
+        case FdKind::kStream:
+            return on_stream(Op::kRead, fd, *entry, POLLIN, false,
+                             [&] { return raw(SYS_readv, fd, vector, count); });
+        case FdKind::kEntropy:
+        case FdKind::kTimer:
+            return count ? do_read(fd, vector[0].iov_base, vector[0].iov_len) : 0;
+        default:
+            return on_file([&] { return raw(SYS_readv, fd, vector, count); });
+    }
+}
+
+long do_write(int fd, const void* buffer, size_t bytes) {
+    const FdEntry* entry = fd_entry(fd);
+    const iovec one{const_cast<void*>(buffer), bytes};
+    switch (entry ? entry->kind : FdKind::kUnknown) {
+        case FdKind::kSocket:
+            return send_vector(entry->object, &one, 1, 0);
+        case FdKind::kStream:
+            return write_stream(fd, *entry, bytes, [&](size_t at, size_t piece) {
+                return raw(SYS_write, fd, static_cast<const char*>(buffer) + at, piece);
+            });
+        case FdKind::kPlain:
+            note_file_write(fd);
+            [[fallthrough]];
+        default:
+            return on_file([&] { return raw(SYS_write, fd, buffer, bytes); });
+    }
+}
+
+long do_writev(int fd, const iovec* vector, int count) {
+    if (count < 0 || count > IOV_MAX) return -EINVAL;
+    const FdEntry* entry = fd_entry(fd);
+    switch (entry ? entry->kind : FdKind::kUnknown) {
+        case FdKind::kSocket:
+            return send_vector(entry->object, vector, count, 0);
+        case FdKind::kStream:
+            return on_stream(Op::kWrite, fd, *entry, POLLOUT, false,
+                             [&] { return raw(SYS_writev, fd, vector, count); });
+        case FdKind::kPlain:
+            note_file_write(fd);
+            [[fallthrough]];
+        default:
+            return on_file([&] { return raw(SYS_writev, fd, vector, count); });
+    }
+}
+
+long do_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* address, socklen_t* length) {
+    const FdEntry* entry = fd_entry(fd);
+    if (entry && entry->kind == FdKind::kSocket) {
+        const iovec one{buffer, bytes};
+        if (address && length) *length = 0;  // TCP gives no address here
+        return receive_virtual(entry->object, &one, 1, flags);
+    }
+    const auto call = [&] { return raw(SYS_recvfrom, fd, buffer, bytes, flags, address, length); };
+    if (!entry || entry->kind != FdKind::kStream) return call();
+    return on_stream(Op::kReceive, fd, *entry, POLLIN, flags & MSG_DONTWAIT, call);
+}
+
+long do_recvmsg(int fd, msghdr* message, int flags) {
+    const FdEntry* entry = fd_entry(fd);
+    if (entry && entry->kind == FdKind::kSocket) {
+        message->msg_namelen = 0;
+        message->msg_controllen = 0;
+        message->msg_flags = 0;
+        return receive_virtual(entry->object, message->msg_iov, static_cast<int>(message->msg_iovlen), flags);
+    }
+    const auto call = [&] { return raw(SYS_recvmsg, fd, message, flags); };
+    if (!entry || entry->kind != FdKind::kStream) return call();
+    const long rc = on_stream(Op::kReceive, fd, *entry, POLLIN, flags & MSG_DONTWAIT, call);
+    if (rc >= 0) note_received_descriptors(message);
+    return rc;
+}
+
+long do_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockaddr* address,
+               socklen_t length) {
+    const FdEntry* entry = fd_entry(fd);
+    if (entry && entry->kind == FdKind::kSocket) {
+        const iovec one{const_cast<void*>(buffer), bytes};
+        return send_vector(entry->object, &one, 1, flags);
+    }
+    const auto call = [&] { return raw(SYS_sendto, fd, buffer, bytes, flags, address, length); };
+    if (!entry || entry->kind != FdKind::kStream) return call();
+    return on_stream(Op::kSend, fd, *entry, POLLOUT, flags & MSG_DONTWAIT, call);
+}
+
+long do_sendmsg(int fd, const msghdr* message, int flags) {
+    const FdEntry* entry = fd_entry(fd);
+    if (entry && entry->kind == FdKind::kSocket) {
+        return send_vector(entry->object, message->msg_iov, static_cast<int>(message->msg_iovlen), flags);
+    }
+    const auto call = [&] { return raw(SYS_sendmsg, fd, message, flags); };
+    if (!entry || entry->kind != FdKind::kStream) return call();
+    note_sent_descriptors(message);
+    return on_stream(Op::kSend, fd, *entry, POLLOUT, flags & MSG_DONTWAIT, call);
+}
+
+long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
+    const FdEntry* entry = fd_entry(out);
+    if (entry && entry->kind == FdKind::kSocket) {
+        return send_virtual(entry->object, 0,
+                            [&] { return socket_send_file(entry->object, in, offset, bytes); });
+    }
+    const auto call = [&] { return raw(SYS_sendfile, out, in, offset, bytes); };
+    if (!entry || entry->kind != FdKind::kStream) return call();
+    return on_stream(Op::kWrite, out, *entry, POLLOUT, false, call);
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+// --- read and write
+// -----------------------------------------------------------------------------------------
+
+#define CRANE_TRANSFER(result)             \
+    const long crane_rc = as_libc(result); \
+    test_cancel();                         \
+    return crane_rc
+
+CRANE_EXPORT ssize_t read(int fd, void* buffer, size_t bytes) {
+    if (!active()) return resolve_real(), real.read(fd, buffer, bytes);
+    CRANE_TRANSFER(do_read(fd, buffer, bytes));
+}
+CRANE_EXPORT ssize_t __read_chk(int fd, void* buffer, size_t bytes, size_t room) {
+    CRANE_CHECK(bytes <= room);
+    return read(fd, buffer, bytes);
+}
+CRANE_EXPORT ssize_t readv(int fd, const iovec* vector, int count) {
+    if (!active()) return resolve_real(), real.readv(fd, vector, count);
+    CRANE_TRANSFER(do_readv(fd, vector, count));
+}
+CRANE_EXPORT ssize_t write(int fd, const void* buffer, size_t bytes) {
+    if (!active()) return resolve_real(), real.write(fd, buffer, bytes);
+    CRANE_TRANSFER(do_write(fd, buffer, bytes));
+}
+CRANE_EXPORT ssize_t writev(int fd, const iovec* vector, int count) {
+    if (!active()) return resolve_real(), real.writev(fd, vector, count);
+    CRANE_TRANSFER(do_writev(fd, vector, count));
+}
+CRANE_EXPORT ssize_t pwrite(int fd, const void* buffer, size_t bytes, off_t at) {
+    if (!active()) return resolve_real(), real.pwrite(fd, buffer, bytes, at);
+    if (!fd_entry(fd)) return as_libc(-EBADF);
+    if (fd_entry(fd)->kind == FdKind::kPlain) note_file_write(fd);
+    return as_libc(on_file([&] { return raw(SYS_pwrite64, fd, buffer, bytes, at); }));
+}
+CRANE_EXPORT ssize_t pwrite64(int fd, const void* buffer, size_t bytes, off64_t at) {
+    return pwrite(fd, buffer, bytes, at);
+}
+CRANE_EXPORT ssize_t pwritev(int fd, const iovec* vector, int count, off_t at) {
+    if (!active()) return resolve_real(), real.pwritev(fd, vector, count, at);
+    if (fd_entry(fd) && fd_entry(fd)->kind == FdKind::kPlain) note_file_write(fd);
+    return as_libc(on_file([&] { return raw(SYS_pwritev, fd, vector, count, at, 0); }));
+}
+CRANE_EXPORT ssize_t pwritev64(int fd, const iovec* vector, int count, off64_t at) {
+    return pwritev(fd, vector, count, at);
+}
+
+// --- recv and send
+// ------------------------------------------------------------------------------------------
+
+CRANE_EXPORT ssize_t recv(int fd, void* buffer, size_t bytes, int flags) {
+    if (!active()) return resolve_real(), real.recv(fd, buffer, bytes, flags);
+    CRANE_TRANSFER(do_recvfrom(fd, buffer, bytes, flags, nullptr, nullptr));
+}
+CRANE_EXPORT ssize_t __recv_chk(int fd, void* buffer, size_t bytes, size_t room, int flags) {
+    CRANE_CHECK(bytes <= room);
+    return recv(fd, buffer, bytes, flags);
+}
+CRANE_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* address,
+                              socklen_t* length) {
+    if (!active()) return resolve_real(), real.recvfrom(fd, buffer, bytes, flags, address, length);
+    CRANE_TRANSFER(do_recvfrom(fd, buffer, bytes, flags, address, length));
+}
+CRANE_EXPORT ssize_t __recvfrom_chk(int fd, void* buffer, size_t bytes, size_t room, int flags,
+                                    sockaddr* address, socklen_t* length) {
+    CRANE_CHECK(bytes <= room);
+    return recvfrom(fd, buffer, bytes, flags, address, length);
+}
+CRANE_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
+    if (!active()) return resolve_real(), real.recvmsg(fd, message, flags);
+    CRANE_TRANSFER(do_recvmsg(fd, message, flags));
+}
+CRANE_EXPORT ssize_t send(int fd, const void* buffer, size_t bytes, int flags) {
+    if (!active()) return resolve_real(), real.send(fd, buffer, bytes, flags);
+    CRANE_TRANSFER(do_sendto(fd, buffer, bytes, flags, nullptr, 0));
+}
+CRANE_EXPORT ssize_t sendto(int fd, const void* buffer, size_t bytes, int flags, const sockaddr* address,
+                            socklen_t length) {
+    if (!active()) return resolve_real(), real.sendto(fd, buffer, bytes, flags, address, length);
+    CRANE_TRANSFER(do_sendto(fd, buffer, bytes, flags, address, length));
+}
+CRANE_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+    if (!active()) return resolve_real(), real.sendmsg(fd, message, flags);
+    CRANE_TRANSFER(do_sendmsg(fd, message, flags));
+}
+CRANE_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+    if (!active()) return resolve_real(), real.recvmmsg(fd, messages, count, flags, timeout);
+    unsigned done = 0;
+    for (; done < count; ++done) {
+        const int now = done == 0 && !(flags & MSG_DONTWAIT) ? flags & ~MSG_WAITFORONE : flags | MSG_DONTWAIT;
+        const ssize_t n = recvmsg(fd, &messages[done].msg_hdr, now & ~MSG_WAITFORONE);
+        if (n < 0) break;
+        messages[done].msg_len = static_cast<unsigned>(n);
+    }
+    return done > 0 ? static_cast<int>(done) : -1;
+}
+CRANE_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+    if (!active()) return resolve_real(), real.sendmmsg(fd, messages, count, flags);
+    unsigned done = 0;
+    for (; done < count; ++done) {
+        const ssize_t n = sendmsg(fd, &messages[done].msg_hdr, flags);
+        if (n < 0) break;
+        messages[done].msg_len = static_cast<unsigned>(n);
+    }
+    return done > 0 ? static_cast<int>(done) : -1;
+}
+
+// --- from file to socket
+// ------------------------------------------------------------------------------------
+
+CRANE_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t bytes) noexcept {
+    if (!active()) return resolve_real(), real.sendfile(out, in, offset, bytes);
+    return as_libc(do_sendfile(out, in, offset, bytes));
+}
+CRANE_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t bytes) noexcept {
+    return sendfile(out, in, offset, bytes);
+}
+CRANE_EXPORT ssize_t splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t bytes, unsigned flags) {
+    if (!active()) return resolve_real(), real.splice(in, in_at, out, out_at, bytes, flags);
+    const FdEntry* from = fd_entry(in);
+    const FdEntry* to = fd_entry(out);
+    char buffer[16384];
+    const size_t piece = bytes < sizeof(buffer) ? bytes : sizeof(buffer);
+    if (to && to->kind == FdKind::kSocket && from && from->kind != FdKind::kSocket) {
+        const ssize_t got = in_at ? pread(in, buffer, piece, *in_at) : read(in, buffer, piece);
+        if (got <= 0) return got;
+        if (in_at) *in_at += got;
+        return write(out, buffer, static_cast<size_t>(got));
+    }
+    if (from && from->kind == FdKind::kSocket) {
+        const ssize_t got = read(in, buffer, piece);
+        return got <= 0 ? got : write(out, buffer, static_cast<size_t>(got));
+    }
+    Turn turn(Op::kWrite);
+    const long rc = raw(SYS_splice, in, in_at, out, out_at, bytes, flags | SPLICE_F_NONBLOCK);
+    if (rc > 0) all_streams_event();
+    if (rc == -EAGAIN) turn.yield();
+    return as_libc(rc);
+}

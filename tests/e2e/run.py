@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Runs the end-to-end tests (and, with --unit, the unit tests of the C++ parts and of the scripts first).
+
+usage: run.py [--quick] [--native] [--unit BINARY] [--seed N] [--list] [NAME …]
+
+A NAME selects every test whose name (file.Class.method) contains it. Progress is printed per test; the last line
+is `N passed, N failed, N skipped`. The exit status is 0 only if something passed and nothing failed.
+"""
+
+import argparse
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from support.paths import Settings  # noqa: E402
+
+
+class Tally:
+    def __init__(self):
+        self.passed, self.failed, self.skipped = 0, 0, 0
+        self.names_failed = []
+
+    def line(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+class TestTimeout(BaseException):
+    """Not an Exception: a test that waits in `except Exception` must still end."""
+
+
+def flatten(suite):
+    for item in suite:
+        if isinstance(item, unittest.TestSuite):
+            yield from flatten(item)
+        else:
+            yield item
+
+
+def discover(folder):
+    # A loader of its own per folder: one loader remembers the first folder as the top of everything.
+    return flatten(unittest.TestLoader().discover(str(folder), "test_*.py", str(folder))) if folder.is_dir() else []
+
+
+def short_name(test):
+    return test.id().removeprefix("test_")
+
+
+class Progress(unittest.TestResult):
+    """Counts one test and keeps what to print about it."""
+
+    outcome, detail = "ok", ""
+
+    def _end(self, outcome, detail):
+        if self.outcome != "FAILED":
+            self.outcome, self.detail = outcome, detail
+
+    def addSkip(self, test, reason):
+        self._end("skipped", reason)
+
+    def addError(self, test, error):
+        self._end("FAILED", "".join(traceback.format_exception(*error)))
+
+    addFailure = addError
+
+    def addSubTest(self, test, subtest, error):
+        if error:
+            self._end("FAILED", f"{subtest}\n" + "".join(traceback.format_exception(*error)))
+
+    def addExpectedFailure(self, test, error):
+        self._end("FAILED", "expected failures are not used here")
+
+    def addUnexpectedSuccess(self, test):
+        self._end("FAILED", "expected failures are not used here")
+
+
+def run_one(test, place, total, tally):
+    print(f"[{place}/{total}] {short_name(test)} …", flush=True)
+    limit_s = getattr(getattr(test, test._testMethodName, None), "timeout_s", getattr(test, "timeout_s", 180))
+
+    def expired(_number, _frame):
+        signal.alarm(60)  # for cleaning up
+        raise TestTimeout(f"still running after {limit_s} s")
+
+    signal.signal(signal.SIGALRM, expired)
+    begin, result = time.monotonic(), Progress()
+    signal.alarm(limit_s)
+    try:
+        test(result)
+    except TestTimeout as timeout:
+        result.outcome, result.detail = "FAILED", "".join(traceback.format_exception(timeout))
+    finally:
+        signal.alarm(0)
+    print(f"[{place}/{total}] {short_name(test)} {result.outcome} ({time.monotonic() - begin:.1f} s)", flush=True)
+    if result.detail:
+        print("      " + result.detail.rstrip().replace("\n", "\n      "), flush=True)
+    if result.outcome == "ok":
+        tally.passed += 1
+    elif result.outcome == "skipped":
+        tally.skipped += 1
+    else:
+        tally.failed += 1
+        tally.names_failed.append(short_name(test))
+
+
+def run_unit(binary, tally):
+    """Runs the Catch2 binary, which prints a line per test case, and counts its cases."""
+    print(f"unit tests: {binary}", flush=True)
+    done = subprocess.run([binary, "-d", "yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=1200, check=False)
+    text = done.stdout.decode(errors="replace")
+    print(text, flush=True)
+    passed = re.findall(r"assertions? in (\d+) test cases?\)", text)
+    cases = re.findall(r"test cases:\s*\d+\s*\|(.*)", text)
+    if passed:
+        tally.passed += int(passed[-1])
+    if cases:
+        counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed)", cases[-1])}
+        tally.passed += counts.get("passed", 0)
+        tally.failed += counts.get("failed", 0)
+    if done.returncode != 0:
+        tally.names_failed.append("unit")
+        if not cases:  # it crashed before it could count
+            tally.failed += 1
+            print(f"unit tests: {binary} ended with {done.returncode}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Crane's end-to-end tests")
+    parser.add_argument("names", nargs="*", help="run only tests whose name contains one of these")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller loads")
+    parser.add_argument("--native", action="store_true", help="run the servers bare, to try the tests themselves")
+    parser.add_argument("--unit", metavar="BINARY", help="run these unit tests first")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="keep the work directories")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    Settings.quick, Settings.native = options.quick, options.native
+    Settings.seed, Settings.keep = options.seed, options.keep
+
+    here = pathlib.Path(__file__).resolve().parent
+    folders = [here.parent / "unit_py", here] if options.unit else [here]
+    tests = [test for folder in folders for test in discover(folder)
+             if not options.names or any(name in test.id() for name in options.names)]
+    if options.list:
+        print("\n".join(short_name(test) for test in tests))
+        return 0
+    tally = Tally()
+    if options.unit:
+        run_unit(options.unit, tally)
+    for place, test in enumerate(tests, 1):
+        run_one(test, place, len(tests), tally)
+    if tally.names_failed:
+        print("failed: " + " ".join(tally.names_failed))
+    print(tally.line(), flush=True)
+    return 0 if tally.failed == 0 and tally.passed > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""kill -9 under load: service goes on within 3 s, nothing acknowledged is lost, the remaining logs agree."""
+
+import threading
+import time
+
+from support.case import CraneTest
+from support.paths import Settings
+from support.procs import wait_until
+from support.redisclient import Redis as RedisClient
+from support.servers import Apache, Redis
+from support.webclient import Connection
+
+LIMIT_S = 3.0
+CLIENTS = 8
+
+
+class Writer(threading.Thread):
+    """A client that writes numbered values, reconnects when cut off, and remembers what was acknowledged."""
+
+    def __init__(self, addresses, number, stop):
+        super().__init__(daemon=True)
+        self.addresses, self.number, self.stop = addresses, number, stop
+        self.acknowledged = 0
+        self.times = []
+        self.cut = 0
+        self.error = None
+
+    def run(self):
+        try:
+            turn = self.number
+            while not self.stop.is_set():
+                try:
+                    self.session(self.addresses[turn % len(self.addresses)])
+                except OSError:
+                    self.cut += 1
+                    turn += 1
+                    time.sleep(0.01)
+        except Exception as error:  # pylint: disable=broad-except
+            self.error = error  # shown by the test
+
+    def acknowledge(self, number):
+        self.acknowledged = number
+        self.times.append(time.monotonic())
+
+    def session(self, address):
+        raise NotImplementedError
+
+    def longest_gap_s(self, end):
+        times = [*self.times, end]
+        return max((b - a for a, b in zip(times, times[1:])), default=end)
+
+
+class RedisWriter(Writer):
+    def session(self, address):
+        with RedisClient(address, timeout_s=5) as redis:
+            while not self.stop.is_set():
+                number = self.acknowledged + 1
+                redis("SET", f"w{self.number}:{number}", number)
+                self.acknowledge(number)
+
+    def lost(self, address):
+        with RedisClient(address) as redis:
+            return [n for n in range(1, self.acknowledged + 1) if redis("GET", f"w{self.number}:{n}") != b"%d" % n]
+
+
+class ApacheWriter(Writer):
+    def session(self, address):
+        with Connection(address, timeout_s=5) as connection:
+            number = self.acknowledged + 1
+            reply = connection.request("PUT", f"/dav/w{self.number}-{number}", b"%d" % number)
+            if reply.status.split()[1] not in ("201", "204"):
+                raise AssertionError(f"PUT answered {reply.status}")
+            self.acknowledge(number)
+
+    def lost(self, address):
+        missing = []
+        for number in range(1, self.acknowledged + 1):
+            with Connection(address) as connection:
+                reply = connection.request("GET", f"/dav/w{self.number}-{number}")
+                if reply.body != b"%d" % number:
+                    missing.append(number)
+        return missing
+
+
+class Failover(CraneTest):
+    timeout_s = 240
+
+    def check(self, server, writer, kill, options=("--no-restart",)):
+        self.needs_replicas()
+        warm_s, after_s = (1.5, 4.0) if Settings.quick else (3.0, 6.0)
+        with self.crane(server, options=options) as cluster:
+            addresses = [cluster.address(n) for n in range(1, cluster.replicas + 1)]
+            stop = threading.Event()
+            writers = [writer(addresses, number, stop) for number in range(CLIENTS)]
+            for one in writers:
+                one.start()
+            time.sleep(warm_s)
+            old = cluster.primary()
+            survivors = [n for n in range(1, cluster.replicas + 1) if n != old]
+            killed_at = time.monotonic()
+            kill(cluster, old)
+            led_again_s = self.until_led(cluster, old, killed_at)
+            time.sleep(after_s)
+            stop.set()
+            for one in writers:
+                one.join(10)
+            end = time.monotonic()
+            self.assertEqual([str(one.error) for one in writers if one.error], [])
+            gap_s = max(one.longest_gap_s(end) for one in writers)
+            total = sum(one.acknowledged for one in writers)
+            self.note(f"longest gap of any client {gap_s:.2f} s; another replica led after {led_again_s:.2f} s; "
+                      f"{total} acknowledged, {sum(one.cut for one in writers)} connections cut")
+            self.assertTrue(all(one.times and one.times[-1] > killed_at for one in writers), "a client never went on")
+            self.assertLess(gap_s, LIMIT_S)
+            address = cluster.address(survivors[0])
+            self.assertEqual({one.number: lost for one in writers if (lost := one.lost(address))}, {})
+            cluster.assert_identical()
+
+    def until_led(self, cluster, old, since):
+        def led():
+            rows = cluster.status()
+            return any(n != old and str(row.get("role")).lower() in ("primary", "leader") for n, row in rows.items())
+
+        wait_until(led, 15, "another replica leads")
+        return time.monotonic() - since
+
+    def test_craned_of_primary_redis(self):
+        self.check(Redis, RedisWriter, lambda cluster, old: cluster.kill_craned(old))
+
+    def test_craned_of_primary_apache(self):
+        self.check(Apache, ApacheWriter, lambda cluster, old: cluster.kill_craned(old))
+
+    def test_craned_that_is_started_again(self):
+        self.check(Redis, RedisWriter, lambda cluster, old: cluster.kill_craned(old), options=())
+
+    def test_server_of_primary_redis(self):
+        self.check(Redis, RedisWriter, lambda cluster, old: cluster.kill_server(old))
+
+    def test_server_of_primary_apache(self):
+        self.check(Apache, ApacheWriter, lambda cluster, old: cluster.kill_server(old))
+
+    def test_backup_dies_unnoticed(self):
+        self.needs_replicas()
+        with self.crane(Redis) as cluster:
+            leader = cluster.primary()
+            backup = next(n for n in range(1, cluster.replicas + 1) if n != leader)
+            with RedisClient(cluster.address(leader)) as redis:
+                redis("SET", "before", 1)
+                cluster.kill_craned(backup)
+                for number in range(200):
+                    self.assertEqual(redis("INCR", "counter"), number + 1)  # the same connection goes on
+            self.assertEqual(cluster.primary(), leader)
+            cluster.assert_identical()

@@ -1,0 +1,105 @@
+"""Small servers that exercise one family of calls each: equal on all replicas, and correct as the native run is.
+
+Lines that start with "~" (or carry "~" within) may differ natively; the replicas must agree on them too, which
+crane diff checks.
+"""
+
+import socket
+import time
+
+from support.case import CraneTest, together
+from support.paths import Settings
+from support.servers import Program
+
+
+def ask(address, line="run", then=(), half_close=False, timeout_s=30):
+    """Sends a line, then pieces of data with pauses; the answer, whole."""
+    with socket.create_connection(address, timeout_s) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(line.encode() + b"\n")
+        for piece in then:
+            time.sleep(0.02)
+            connection.sendall(piece)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while data := connection.recv(65536):
+            answer += data
+        return answer.decode(errors="replace")
+
+
+def fixed(text):
+    return [line for line in text.splitlines() if not line.startswith("~")]
+
+
+PARTS = {
+    "receiving": {"then": [b"0123456789", b"abcdef"]},
+    "options": {},
+    "duplicates": {"then": [b"abcd", b"efgh"]},
+    "sending": {},
+    "level": {"then": [b"x" * 10, b"y" * 3000, b"z"], "half_close": True},
+    "edge": {"then": [b"x" * 10, b"y" * 3000, b"z"], "half_close": True},
+    "oneshot": {"then": [b"x" * 10, b"y" * 3000, b"z"], "half_close": True},
+    "selecting": {"then": [b"x" * 10, b"y" * 3000, b"z"], "half_close": True},
+    "shutting": {},
+}
+
+
+class Programs(CraneTest):
+    def check(self, name, rounds=3):
+        self.built_program(name)
+        with self.native(Program, name) as native:
+            expected = fixed(ask(native.address()))
+        with self.crane(Program, name) as cluster:
+            for _ in range(rounds):
+                self.assertEqual(fixed(ask(cluster.address())), expected)
+            together(*[lambda: self.assertEqual(fixed(ask(cluster.address())), expected)] * 4)
+            cluster.assert_identical()
+
+    def test_locks(self):
+        self.check("locks")
+
+    def test_sync_kinds(self):
+        self.check("sync_kinds")
+
+    def test_polling(self):
+        self.check("polling")
+
+    def test_processes(self):
+        self.check("processes")
+
+    def test_clocks(self):
+        self.check("clocks")
+
+    def test_racy_under_serial(self):
+        self.check("racy")
+
+    def test_client_sockets(self):
+        self.built_program("client_sockets")
+        with self.native(Program, "client_sockets") as native:
+            expected = {part: fixed(ask(native.address(), part, **how)) for part, how in PARTS.items()}
+        with self.crane(Program, "client_sockets") as cluster:
+            for part, how in PARTS.items():
+                with self.subTest(part=part):
+                    self.assertEqual(fixed(ask(cluster.address(), part, **how)), expected[part])
+            cluster.assert_identical()
+
+    def test_prefork(self):
+        self.built_program("prefork")
+        clients, rounds = 8, 20 if Settings.quick else 100
+        with self.crane(Program, "prefork") as cluster:
+
+            def client():
+                numbers = []
+                for _ in range(rounds // 10):
+                    with socket.create_connection(cluster.address(), 30) as connection:
+                        stream = connection.makefile("rb")
+                        for _ in range(10):
+                            connection.sendall(b"next\n")
+                            numbers.append(int(stream.readline().split()[0]))
+                        stream.close()
+                return numbers
+
+            numbers = sum(together(*[client] * clients), [])
+            self.assertEqual(sorted(numbers), list(range(1, clients * rounds + 1)))
+            cluster.assert_identical()

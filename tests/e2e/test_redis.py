@@ -1,0 +1,126 @@
+"""Redis under Crane: pipelines from 50 clients, expiry by virtual time, hash seeds, equal digests."""
+
+import os
+import random
+
+from support.case import CraneTest, together
+from support.paths import Settings
+from support.procs import wait_until
+from support.redisclient import Redis, RedisError, encode
+from support.servers import Redis as RedisServer
+
+
+def scripted_commands(address):
+    """Commands whose answers depend neither on time nor on random numbers."""
+    rng = random.Random(5)
+    with Redis(address) as redis:
+        seen = [redis("PING"), redis("SET", "a", "1"), redis("INCR", "a"), redis("GET", "a"), redis("GET", "none")]
+        for size in (0, 1, 100, 16_383, 16_385, 1_000_003):
+            value = rng.randbytes(size)
+            seen += [redis("SET", f"big{size}", value), redis("STRLEN", f"big{size}")]
+            seen.append(redis("GET", f"big{size}") == value)
+        for number in range(300):
+            seen.append(redis("RPUSH", "list", rng.randbytes(20)))
+            seen.append(redis("ZADD", "scores", rng.random(), f"member{number}"))
+            seen.append(redis("HSET", "hash", f"field{number}", number))
+        seen += [redis("LRANGE", "list", 0, -1), redis("ZRANGE", "scores", 0, -1), redis("HGETALL", "hash")]
+        seen += [redis("EVAL", "return redis.call('incr', KEYS[1]) * 7", 1, "a"), redis("DBSIZE")]
+        seen += [redis("MULTI"), redis("INCR", "a"), redis("EXEC"), redis("DEBUG", "DIGEST")]
+        for wrong in (("NOSUCH",), ("LPUSH", "a", "x"), ("GET",)):
+            try:
+                seen.append(redis(*wrong))
+            except RedisError as error:
+                seen.append(str(error))
+    return seen
+
+
+def pipelined(address, seed, commands=2000):
+    """A pipeline in pieces of random sizes; returns the replies."""
+    rng = random.Random(seed)
+    data = b"".join(encode(("INCR", "shared")) if n % 3 else encode(("LPUSH", f"l{seed % 7}", n))
+                    for n in range(commands))
+    with Redis(address) as redis:
+        at, replies = 0, 0
+        while replies < commands:
+            if at < len(data):
+                size = rng.randrange(1, 20_000)
+                redis.socket.sendall(data[at : at + size])
+                at += size
+                continue
+            redis.reply()
+            replies += 1
+    return replies
+
+
+class RedisTest(CraneTest):
+    def test_answers_equal_native(self):
+        with self.native(RedisServer) as native:
+            expected = scripted_commands(native.address())
+        with self.crane(RedisServer) as cluster:
+            self.assertEqual(scripted_commands(cluster.address()), expected)
+            cluster.assert_identical()
+
+    def test_benchmark_with_pipelines_and_50_clients(self):
+        count = 5_000 if Settings.quick else 50_000
+        with self.crane(RedisServer) as cluster:
+            host, port = cluster.address()
+            for extra in (["-P", 16], []):
+                requests = count if extra else count // 5
+                text = self.tool("redis-benchmark", "-h", host, "-p", port, "-c", 50, "-n", requests, "-r", 10_000,
+                                 "-q", "-t", "set,get,incr,lpush,rpop,sadd,hset,zadd,mset", *extra, timeout_s=150)
+                self.assertNotIn("ERR", text)
+                lines = [line.strip() for line in text.replace("\r", "\n").splitlines() if "requests per second" in line]
+                self.note(f"pipeline {extra[1] if extra else 1}: {lines[0] if lines else text[-200:]}")
+            with Redis((host, port)) as redis:
+                digest = redis("DEBUG", "DIGEST")  # its reply is in every replica's output log
+                self.assertNotEqual(digest, "0" * 40)
+            cluster.assert_identical()
+
+    def test_digest_is_equal_on_every_replica(self):
+        """Asks one replica, ends it, asks the next that leads: what a backup holds is what the primary held."""
+        self.needs_replicas()
+        with self.crane(RedisServer, options=["--no-restart"]) as cluster:
+            together(*(lambda n=n: pipelined(cluster.address(), n) for n in range(20)))
+            old = cluster.primary()
+            before = self.state(cluster.address(old))
+            cluster.kill_craned(old)
+            new = wait_until(lambda: (now := cluster.primary()) != old and now, 10, "another replica leads")
+            self.assertEqual(self.state(cluster.address(new)), before)
+            cluster.assert_identical()
+
+    def state(self, address):
+        with Redis(address) as redis:
+            return redis("DEBUG", "DIGEST"), redis("GET", "shared"), redis("DBSIZE")
+
+    def test_random_and_hash_order_are_equal(self):
+        with self.crane(RedisServer) as cluster:
+            with Redis(cluster.address()) as redis:
+                for number in range(500):
+                    redis("SADD", "set", os.urandom(8).hex())
+                    redis("SET", f"key{number}", number)
+                for _ in range(20):
+                    redis("SRANDMEMBER", "set", 5)
+                    redis("RANDOMKEY")
+                redis("KEYS", "*")
+                redis("SPOP", "set", 50)
+                self.assertIn(b"run_id", redis("INFO", "server"))
+                redis("TIME")
+            cluster.assert_identical()
+
+    def test_keys_expire_by_virtual_time(self):
+        with self.crane(RedisServer) as cluster:
+            with Redis(cluster.address()) as redis:
+                redis("SET", "short", "x", "PX", 300)
+                redis("SET", "long", "x", "PX", 100_000)
+                self.assertEqual(redis("BLPOP", "nothing", 1), None)  # blocks for a second of virtual time
+                self.assertEqual((redis("GET", "short"), redis("GET", "long")), (None, b"x"))
+            cluster.assert_identical()
+
+    def test_many_clients_at_once(self):
+        clients = 10 if Settings.quick else 50
+        with self.crane(RedisServer) as cluster:
+            replies = together(*(lambda n=n: pipelined(cluster.address(), n, 300) for n in range(clients)))
+            self.assertEqual(replies, [300] * clients)
+            with Redis(cluster.address()) as redis:
+                self.assertEqual(int(redis("GET", "shared")), clients * 200)
+            cluster.assert_identical()

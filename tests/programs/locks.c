@@ -1,0 +1,146 @@
+// Mutexes, condition variables and their timed and try forms.
+#include "serve.h"
+
+#include <pthread.h>
+
+enum { kThreads = 6, kRounds = 40 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int counter, turns[kThreads * kRounds], taken;
+
+static void* count(void* argument) {
+    for (int round = 0; round < kRounds; round++) {
+        pthread_mutex_lock(&lock);
+        turns[taken++] = (int)(long)argument;
+        int before = counter;
+        for (volatile int spin = 0; spin < 300; spin++) {
+        }
+        counter = before + 1;
+        pthread_mutex_unlock(&lock);
+    }
+    return argument;
+}
+
+static void contention(void) {
+    pthread_t threads[kThreads];
+    counter = taken = 0;
+    for (long n = 0; n < kThreads; n++) CHECK(pthread_create(&threads[n], NULL, count, (void*)n) == 0);
+    for (long n = 0; n < kThreads; n++) {
+        void* result;
+        CHECK(pthread_join(threads[n], &result) == 0);
+        say("thread %ld returned %ld", n, (long)result);
+    }
+    say("counter %d", counter);
+    char sequence[kThreads * kRounds + 1];
+    for (int n = 0; n < taken; n++) sequence[n] = (char)('a' + turns[n]);
+    sequence[taken] = 0;
+    order("order %s", sequence);
+}
+
+static pthread_mutex_t typed(int type) {
+    pthread_mutexattr_t attributes;
+    pthread_mutex_t mutex;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, type);
+    pthread_mutex_init(&mutex, &attributes);
+    return mutex;
+}
+
+static void* hold(void* argument) {
+    pthread_mutex_lock(argument);
+    pthread_mutex_lock(&lock);
+    counter = 1;
+    pthread_cond_broadcast(&changed);
+    while (counter != 2) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(argument);
+    return NULL;
+}
+
+static void errors(void) {
+    pthread_mutex_t checked = typed(PTHREAD_MUTEX_ERRORCHECK), recursive = typed(PTHREAD_MUTEX_RECURSIVE);
+    say("unlock unowned %s", code(pthread_mutex_unlock(&checked)));
+    say("lock %s", code(pthread_mutex_lock(&checked)));
+    say("lock twice %s", code(pthread_mutex_lock(&checked)));
+    say("trylock own %s", code(pthread_mutex_trylock(&checked)));
+    say("unlock %s", code(pthread_mutex_unlock(&checked)));
+    say("recursive %s", code(pthread_mutex_lock(&recursive)));
+    say("recursive again %s", code(pthread_mutex_lock(&recursive)));
+    say("recursive try %s", code(pthread_mutex_trylock(&recursive)));
+    for (int n = 0; n < 4; n++) say("recursive unlock %s", code(pthread_mutex_unlock(&recursive)));
+}
+
+static void timed(void) {
+    pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t holder;
+    pthread_mutex_lock(&lock);
+    counter = 0;
+    CHECK(pthread_create(&holder, NULL, hold, &held) == 0);
+    while (counter != 1) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    say("trylock held %s", code(pthread_mutex_trylock(&held)));
+    struct timespec begin = now_plus_ms(CLOCK_MONOTONIC, 0), limit = now_plus_ms(CLOCK_REALTIME, 50);
+    say("timedlock %s", code(pthread_mutex_timedlock(&held, &limit)));
+    say("timedlock waited %d", ms_since(begin, CLOCK_MONOTONIC) >= 49);
+    begin = limit = now_plus_ms(CLOCK_MONOTONIC, 0);
+    limit = now_plus_ms(CLOCK_MONOTONIC, 50);
+    say("clocklock %s", code(pthread_mutex_clocklock(&held, CLOCK_MONOTONIC, &limit)));
+    pthread_mutex_lock(&lock);
+    limit = now_plus_ms(CLOCK_REALTIME, 30);
+    say("cond_timedwait %s", code(pthread_cond_timedwait(&changed, &lock, &limit)));
+    limit = now_plus_ms(CLOCK_MONOTONIC, 30);
+    say("cond_clockwait %s", code(pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &limit)));
+    say("past deadline %s", code(pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &begin)));
+    counter = 2;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    pthread_join(holder, NULL);
+    limit = now_plus_ms(CLOCK_REALTIME, 50);
+    say("timedlock free %s", code(pthread_mutex_timedlock(&held, &limit)));
+    say("invalid time %s", code(pthread_mutex_timedlock(&held, &(struct timespec){0, -1})));
+}
+
+static int queue, consumed[3], produced_all;
+
+static void* consume(void* argument) {
+    long me = (long)argument;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        while (queue == 0 && !produced_all) pthread_cond_wait(&changed, &lock);
+        if (queue == 0) break;
+        queue--;
+        consumed[me]++;
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static void queueing(void) {
+    pthread_t consumers[3];
+    queue = produced_all = 0;
+    memset(consumed, 0, sizeof consumed);
+    for (long n = 0; n < 3; n++) CHECK(pthread_create(&consumers[n], NULL, consume, (void*)n) == 0);
+    for (int n = 0; n < 300; n++) {
+        pthread_mutex_lock(&lock);
+        queue++;
+        pthread_cond_signal(&changed);
+        pthread_mutex_unlock(&lock);
+    }
+    pthread_mutex_lock(&lock);
+    produced_all = 1;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    for (int n = 0; n < 3; n++) pthread_join(consumers[n], NULL);
+    say("consumed %d", consumed[0] + consumed[1] + consumed[2]);
+    order("by consumer %d %d %d", consumed[0], consumed[1], consumed[2]);
+}
+
+static void scenario(void) {
+    contention();
+    errors();
+    timed();
+    queueing();
+}
+
+int main(int argc, char** argv) { return serve(argc, argv, scenario); }

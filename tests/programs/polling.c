@@ -1,0 +1,165 @@
+// poll, ppoll, select, epoll (level, edge, one-shot), eventfd, pipes and socket pairs inside the domain.
+#include "serve.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+
+static int events_of(int epoll, int timeout_ms) {
+    struct epoll_event event[8];
+    int count = epoll_wait(epoll, event, 8, timeout_ms);
+    for (int n = 0; n < count; n++) say("  event %x data %d", event[n].events, event[n].data.fd);
+    return count;
+}
+
+static void add(int epoll, int fd, unsigned events, int label, int operation) {
+    struct epoll_event event = {.events = events, .data.fd = label};
+    CHECK(epoll_ctl(epoll, operation, fd, &event) == 0);
+}
+
+static void epolls(void) {
+    int ends[2], epoll = epoll_create1(EPOLL_CLOEXEC);
+    char buffer[64];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    add(epoll, ends[0], EPOLLIN, 1, EPOLL_CTL_ADD);
+    say("add twice %s", outcome(epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &(struct epoll_event){0})));
+    say("nothing %d", events_of(epoll, 0));
+    say("timeout %d", events_of(epoll, 20));
+    write_all(ends[1], "abc", 3);
+    say("level %d", events_of(epoll, -1));
+    say("level again %d", events_of(epoll, -1));
+    add(epoll, ends[0], EPOLLIN | EPOLLET, 2, EPOLL_CTL_MOD);
+    say("edge %d", events_of(epoll, 0));
+    say("edge again %d", events_of(epoll, 0));
+    write_all(ends[1], "d", 1);
+    say("edge after more %d", events_of(epoll, 0));
+    say("read %s", outcome(read(ends[0], buffer, sizeof buffer)));
+    add(epoll, ends[0], EPOLLIN | EPOLLONESHOT, 3, EPOLL_CTL_MOD);
+    write_all(ends[1], "e", 1);
+    say("oneshot %d", events_of(epoll, 0));
+    write_all(ends[1], "f", 1);
+    say("oneshot again %d", events_of(epoll, 0));
+    add(epoll, ends[0], EPOLLIN | EPOLLOUT | EPOLLONESHOT, 4, EPOLL_CTL_MOD);
+    say("rearmed %d", events_of(epoll, 0));
+    add(epoll, ends[0], EPOLLIN | EPOLLRDHUP, 5, EPOLL_CTL_MOD);
+    shutdown(ends[1], SHUT_WR);
+    say("half closed %d", events_of(epoll, 0));
+    close(ends[1]);
+    say("closed %d", events_of(epoll, 0));
+    say("delete %s", outcome(epoll_ctl(epoll, EPOLL_CTL_DEL, ends[0], NULL)));
+    say("delete twice %s", outcome(epoll_ctl(epoll, EPOLL_CTL_DEL, ends[0], NULL)));
+    close(ends[0]);
+    close(epoll);
+}
+
+static void* write_later(void* fd) {
+    usleep(20000);
+    write_all((int)(long)fd, "x", 1);
+    return NULL;
+}
+
+static void polls(void) {
+    int ends[2];
+    char buffer[8];
+    pthread_t thread;
+    CHECK(pipe2(ends, O_NONBLOCK) == 0);
+    say("read empty %s", outcome(read(ends[0], buffer, 8)));
+    struct pollfd fds[2] = {{.fd = ends[0], .events = POLLIN}, {.fd = ends[1], .events = POLLOUT}};
+    say("poll %s", outcome(poll(fds, 2, 0)));
+    say("revents %x %x", fds[0].revents, fds[1].revents);
+    say("poll timeout %s", outcome(poll(fds, 1, 20)));
+    CHECK(pthread_create(&thread, NULL, write_later, (void*)(long)ends[1]) == 0);
+    say("poll woken %s", outcome(poll(fds, 1, 5000)));
+    pthread_join(thread, NULL);
+    say("read %s", outcome(read(ends[0], buffer, 8)));
+    say("ppoll %s", outcome(ppoll(fds, 1, &(struct timespec){0, 10000000}, NULL)));
+    fd_set readable;
+    FD_ZERO(&readable);
+    FD_SET(ends[0], &readable);
+    struct timeval limit = {0, 20000};
+    say("select %s set %d", outcome(select(ends[0] + 1, &readable, NULL, NULL, &limit)), FD_ISSET(ends[0], &readable));
+    write_all(ends[1], "yz", 2);
+    FD_SET(ends[0], &readable);
+    say("pselect %s", outcome(pselect(ends[0] + 1, &readable, NULL, NULL, NULL, NULL)));
+    int waiting = 0;
+    say("FIONREAD %s", outcome(ioctl(ends[0], FIONREAD, &waiting)));
+    say("waiting %d", waiting);
+    close(ends[1]);
+    say("read rest %s", outcome(read(ends[0], buffer, 8)));
+    say("end of file %s", outcome(read(ends[0], buffer, 8)));
+    fds[0].revents = 0;
+    poll(fds, 1, 0);
+    say("revents at end %x", fds[0].revents);
+    close(ends[0]);
+    say("poll bad fd %s", outcome(poll(fds, 1, 0)));
+    say("revents bad fd %x", fds[0].revents);
+}
+
+static void fill_pipe(void) {
+    int ends[2];
+    char block[4096] = {0};
+    CHECK(pipe2(ends, O_NONBLOCK) == 0);
+    long total = 0;
+    ssize_t written;
+    while ((written = write(ends[1], block, sizeof block)) > 0) total += written;
+    say("full after %ld %s", total, outcome(written));
+    close(ends[0]);
+    say("write to closed %s", outcome(write(ends[1], block, 1)));
+    close(ends[1]);
+}
+
+static void eventfds(void) {
+    uint64_t value = 5;
+    int counter = eventfd(3, EFD_NONBLOCK), semaphore = eventfd(2, EFD_NONBLOCK | EFD_SEMAPHORE);
+    say("eventfd write %s", outcome(write(counter, &value, 8)));
+    say("eventfd read %s", outcome(read(counter, &value, 8)));
+    say("value %lu", (unsigned long)value);
+    say("eventfd empty %s", outcome(read(counter, &value, 8)));
+    for (int n = 0; n < 3; n++) say("semaphore %s", outcome(read(semaphore, &value, 8)));
+    say("short read %s", outcome(read(semaphore, &value, 4)));
+    close(counter);
+    close(semaphore);
+}
+
+static void timers(void) {
+    uint64_t expirations = 0;
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    struct itimerspec every = {.it_interval = {0, 10000000}, .it_value = {0, 10000000}};
+    say("timerfd early %s", outcome(read(timer, &expirations, 8)));
+    CHECK(timerfd_settime(timer, 0, &every, NULL) == 0);
+    struct pollfd wait = {.fd = timer, .events = POLLIN};
+    say("timerfd poll %s", outcome(poll(&wait, 1, 1000)));
+    say("timerfd read %s", outcome(read(timer, &expirations, 8)));
+    say("expired %d", expirations >= 1);
+    order("expirations %lu", (unsigned long)expirations);
+    close(timer);
+}
+
+static void vectors(void) {
+    int ends[2];
+    char a[4] = {0}, b[6] = {0};
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    struct iovec out[3] = {{"one", 3}, {"", 0}, {"three", 5}}, in[2] = {{a, 3}, {b, 5}};
+    say("writev %s", outcome(writev(ends[0], out, 3)));
+    say("readv %s", outcome(readv(ends[1], in, 2)));
+    say("got %s %s", a, b);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void scenario(void) {
+    epolls();
+    polls();
+    fill_pipe();
+    eventfds();
+    timers();
+    vectors();
+}
+
+int main(int argc, char** argv) { return serve(argc, argv, scenario); }

@@ -1,0 +1,215 @@
+// fork, wait, exec, signals, process-shared locks, shared memory, and descriptors passed between processes.
+#include "serve.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+struct Shared {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int counter, ready, sequence[64], taken;
+};
+
+static volatile sig_atomic_t usr1_seen, child_seen;
+static void on_usr1(int number) { usr1_seen += number == SIGUSR1; }
+static void on_child(int number) { child_seen += number == SIGCHLD; }
+
+static struct Shared* make_shared(void) {
+    struct Shared* shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pthread_mutexattr_t mutex;
+    pthread_condattr_t cond;
+    CHECK(shared != MAP_FAILED);
+    pthread_mutexattr_init(&mutex);
+    pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&shared->lock, &mutex);
+    pthread_condattr_init(&cond);
+    pthread_condattr_setpshared(&cond, PTHREAD_PROCESS_SHARED);
+    pthread_cond_init(&shared->changed, &cond);
+    return shared;
+}
+
+static void exits(void) {
+    int status;
+    say("wait without child %s", outcome(wait(&status)));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) _exit(7);
+    say("waited for it %d", waitpid(child, &status, 0) == child);
+    say("exited %d with %d", WIFEXITED(status), WEXITSTATUS(status));
+    child = fork();
+    if (child == 0) {
+        pause();
+        _exit(1);
+    }
+    say("WNOHANG %s", outcome(waitpid(child, &status, WNOHANG)));
+    kill(child, SIGTERM);
+    waitpid(child, &status, 0);
+    say("signaled %d by %d", WIFSIGNALED(status), WTERMSIG(status));
+    say("kill gone %s", outcome(kill(child, 0)));
+    siginfo_t information = {0};
+    child = fork();
+    if (child == 0) _exit(3);
+    say("waitid %s", outcome(waitid(P_PID, child, &information, WEXITED)));
+    say("code %d status %d", information.si_code == CLD_EXITED, information.si_status);
+    order("pids %d %d", getpid(), child);
+}
+
+static void shared_counting(void) {
+    struct Shared* shared = make_shared();
+    pid_t children[4];
+    for (int n = 0; n < 4; n++) {
+        CHECK((children[n] = fork()) >= 0);
+        if (children[n] != 0) continue;
+        for (int round = 0; round < 10; round++) {
+            pthread_mutex_lock(&shared->lock);
+            shared->sequence[shared->taken++] = n;
+            shared->counter++;
+            pthread_cond_broadcast(&shared->changed);
+            pthread_mutex_unlock(&shared->lock);
+        }
+        _exit(0);
+    }
+    pthread_mutex_lock(&shared->lock);
+    while (shared->counter < 40) pthread_cond_wait(&shared->changed, &shared->lock);
+    pthread_mutex_unlock(&shared->lock);
+    for (int n = 0; n < 4; n++) CHECK(waitpid(children[n], NULL, 0) == children[n]);
+    say("counted %d", shared->counter);
+    char sequence[41] = {0};
+    for (int n = 0; n < 40; n++) sequence[n] = (char)('a' + shared->sequence[n]);
+    order("order %s", sequence);
+    munmap(shared, sizeof *shared);
+}
+
+static void signals(void) {
+    struct sigaction action = {.sa_handler = on_usr1}, child_action = {.sa_handler = on_child};
+    sigset_t blocked, old;
+    usr1_seen = child_seen = 0;
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGCHLD, &child_action, NULL);
+    raise(SIGUSR1);
+    say("raised %d", usr1_seen);
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &blocked, &old);
+    kill(getpid(), SIGUSR1);
+    say("blocked %d", usr1_seen);
+    sigset_t pending;
+    sigpending(&pending);
+    say("pending %d", sigismember(&pending, SIGUSR1));
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    say("delivered %d", usr1_seen);
+    pid_t parent = getpid(), child = fork();
+    if (child == 0) {
+        kill(parent, SIGUSR1);
+        _exit(0);
+    }
+    int status;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    for (int n = 0; n < 200 && (usr1_seen < 3 || child_seen < 1); n++) usleep(5000);
+    say("from the child %d", usr1_seen);
+    say("SIGCHLD %d", child_seen >= 1);
+    signal(SIGCHLD, SIG_DFL);
+    child = fork();
+    if (child == 0) {
+        usleep(20000);
+        kill(parent, SIGUSR1);
+        _exit(0);
+    }
+    say("sleep is interrupted %s", outcome(usleep(900000)));
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    signal(SIGUSR1, SIG_DFL);
+}
+
+static void executes(void) {
+    int ends[2], status;
+    char text[128] = {0};
+    CHECK(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], 1);
+        execl("/bin/sh", "sh", "-c", "echo from the shell; exit 5", (char*)NULL);
+        _exit(127);
+    }
+    close(ends[1]);
+    ssize_t got, at = 0;
+    while ((got = read(ends[0], text + at, sizeof text - 1 - at)) > 0) at += got;
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    say("exec said %s", strtok(text, "\n"));
+    say("exec exited %d", WEXITSTATUS(status));
+    child = fork();
+    if (child == 0) {
+        execl("/no/such/program", "x", (char*)NULL);
+        _exit(errno == ENOENT ? 11 : 12);
+    }
+    waitpid(child, &status, 0);
+    say("exec of nothing %d", WEXITSTATUS(status));
+    FILE* pipe = popen("echo piped", "r");
+    CHECK(pipe && fgets(text, sizeof text, pipe));
+    say("popen %s", strtok(text, "\n"));
+    say("pclose %d", pclose(pipe));
+    say("system %d", WEXITSTATUS(system("exit 4")));
+}
+
+static void send_fd(int over, int fd) {
+    char data = 'd', control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec vector = {&data, 1};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    CHECK(sendmsg(over, &message, 0) == 1);
+}
+
+static int receive_fd(int over) {
+    char data, control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec vector = {&data, 1};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    int fd = -1;
+    if (recvmsg(over, &message, 0) != 1) return -1;
+    struct cmsghdr* header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_type == SCM_RIGHTS) memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    return fd;
+}
+
+static void scenario(void) {
+    exits();
+    shared_counting();
+    signals();
+    executes();
+}
+
+// A child of the server's own: answers the clients whose descriptors it is sent.
+static void worker(int over) {
+    for (int client; (client = receive_fd(over)) >= 0;) answer(client, scenario);
+    _exit(0);
+}
+
+int main(int argc, char** argv) {
+    int ends[2];
+    CHECK(argc == 2);
+    signal(SIGPIPE, SIG_IGN);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(ends[0]);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        worker(ends[1]);
+    }
+    close(ends[1]);
+    int listener = listen_on(atoi(argv[1]));
+    for (;;) {
+        int client = accept(listener, NULL, NULL);
+        CHECK(client >= 0);
+        send_fd(ends[0], client);
+        close(client);
+    }
+}
