@@ -151,7 +151,8 @@ TEST_CASE("paxos: frames") {
     FrameType type{};
     std::string_view payload;
     size_t size = 0;
-    REQUIRE(parse_frame(frame + "rest", 100, type, payload, size) == FrameStatus::Complete);
+    const std::string stream = frame + "rest";
+    REQUIRE(parse_frame(stream, 100, type, payload, size) == FrameStatus::Complete);
     REQUIRE(type == FrameType::App);
     REQUIRE(payload == "hello");
     REQUIRE(size == frame.size());
