@@ -209,7 +209,6 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 /// A child that dies without having left the schedule was killed from outside: what it was in the midst of is
 /// lost.
 void on_child(int, siginfo_t* info, void*) {
-    if (info->si_code != CLD_KILLED && info->si_code != CLD_DUMPED) return;
     const uint32_t index = find_process(info->si_pid);
     if (index == kNone) return;
     const Process& p = domain().processes[index];
