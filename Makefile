@@ -99,7 +99,7 @@ COMMANDS := crane crane-run
 
 install: all
 	install -d $(ROOTLIB)/bin $(ROOTLIB)/crane_launch $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(filter-out %/unit %/fake-domain,$(BINS)) $(ROOTLIB)/bin/
+	install -m 755 $(addprefix $(BUILD)/bin/,craned crane crane-init) $(ROOTLIB)/bin/
 	install -m 644 $(BUILD)/lib/libcrane.so VERSION $(ROOTLIB)/
 	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh $(ROOTLIB)/
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
