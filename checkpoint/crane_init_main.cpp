@@ -229,6 +229,11 @@ void forward(const DomainFile& domain, int signal_number, pid_t server, bool ser
 int serve(const DomainFile& domain, pid_t server, int signal_fd) {
     Ending ending;
     while (reap(server, &ending)) {
+        // What a killed server leaves behind would wait for it for ever.
+        if (ending.known && WIFSIGNALED(ending.status)) {
+            write_exit_status(domain, server, ending);
+            end_domain(domain);
+        }
         pollfd waits[2] = {{signal_fd, POLLIN, 0}, {kNotifyFd, POLLIN, 0}};
         if (::poll(waits, 2, -1) < 0 && errno != EINTR) end_domain(domain);
         if (waits[1].revents != 0 && craned_is_gone()) end_domain(domain);

@@ -109,7 +109,17 @@ void DomainRunner::on_doorbell(int fd, short, void* self) {
     char bells[512];
     while (read(fd, bells, sizeof(bells)) == static_cast<ssize_t>(sizeof(bells))) {
     }
-    static_cast<DomainRunner*>(self)->woken_();
+    auto* runner = static_cast<DomainRunner*>(self);
+    runner->woken_();
+}
+
+void DomainRunner::check_damage() {
+    const auto attachment = link_.status().attachment.load(std::memory_order_acquire);
+    if (state_ != DomainState::kAttached || gone_) return;
+    if (static_cast<timebubble::Attachment>(attachment) != timebubble::Attachment::kRefused) return;
+    spdlog::error("the server is damaged: {}; its other processes are ended", link_.status().refusal);
+    // The domain's end is seen, and reported, through its exit descriptor.
+    if (!host_.kill_all()) spdlog::error("processes of the domain could not be killed; look for uninterruptible I/O");
 }
 
 void DomainRunner::on_poll(int, short, void* self) { static_cast<DomainRunner*>(self)->poll_attachment(); }

@@ -36,6 +36,8 @@ class DomainRunner {
     void start();
     /// Ends the domain at once. The log holds all that matters.
     void kill();
+    /// The shim gave up, because the domain was hurt from outside: ends what is left of it.
+    void check_damage();
     /// The output said that the main process ends by its own deed.
     void main_exited(int32_t status);
 

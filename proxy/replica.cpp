@@ -251,6 +251,7 @@ void Replica::drain() {
             kDrainBytes);
         more_output_ = records != 0;
         output_records_ += records;
+        domain_.check_damage();
     } catch (const std::runtime_error& error) {
         spdlog::error("{}; the domain is killed and started anew", error.what());
         domain_.kill();

@@ -14,6 +14,7 @@
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/tsc.hpp"
 #include "interpose/core/threads.hpp"
 
 namespace crane::interpose {
@@ -195,6 +196,7 @@ void attach(char** environment) {
         open_transport(transport, doorbell);
         map_transport_or_refuse();
         make_domain();
+        choose_tsc(environment);
     } else {
         runtime.transport_fd = kReservedFdBase + 1;
         runtime.doorbell_fd = kReservedFdBase + 2;
@@ -220,6 +222,7 @@ void attach(char** environment) {
     }
     register_main_thread();
     install_fault_handlers();
+    install_tsc_trap();
     on_exit(at_process_exit, nullptr);
     // Takes in the first batch, or what came while this program was being loaded.
     Turn turn(Op::kAttach);

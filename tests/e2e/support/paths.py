@@ -11,7 +11,8 @@ BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
 if not BUILD.is_absolute():
     BUILD = ROOT / BUILD
 CRANE_RUN = ROOT / "scripts" / "crane-run"
-CRANE = ROOT / "scripts" / "crane"
+CRANE = ROOT / "scripts" / "crane"  # status and stop
+CRANE_TOOL = BUILD / "bin" / "crane"  # all that reads logs
 PROGRAMS = BUILD / "programs"
 SHIM = BUILD / "lib" / "libcrane.so"
 # Debian's own interpreter: a server under test must be the real binary, not a wrapper in someone's PATH.
