@@ -121,7 +121,7 @@ class Cluster {
         for (size_t i = 1; i < pids_.size(); ++i) {
             if (pids_[i] > 0) waitpid(pids_[i], nullptr, 0);
         }
-        fs::remove_all(base_);
+        if (!getenv("CRANE_KEEP")) fs::remove_all(base_);
     }
 
     void start(int replica) {
