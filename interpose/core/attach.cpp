@@ -131,6 +131,15 @@ void make_domain() {
     pin_to_cpu(settings.pinned_cpu_plus1);
 }
 
+/// The handshake: craned learns that the server did load the shim.
+void announce_attachment() {
+    timebubble::DomainStatus& status = runtime.view.control->status;
+    status.server_pid.store(static_cast<uint32_t>(raw(SYS_getpid)), std::memory_order_relaxed);
+    status.processes.store(1, std::memory_order_relaxed);
+    status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kAttached), std::memory_order_release);
+    timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
+}
+
 void drop_descriptors_closed_by_exec() {
     for (size_t fd = 0; fd < kMaxFds; ++fd) {
         FdEntry& entry = runtime.process->fds[fd];
@@ -196,6 +205,10 @@ void attach(char** environment) {
         open_transport(transport, doorbell);
         map_transport_or_refuse();
         make_domain();
+        if (!domain().schedule) {
+            announce_attachment();
+            return;
+        }
         choose_tsc(environment);
     } else {
         runtime.transport_fd = kReservedFdBase + 1;
@@ -206,17 +219,12 @@ void attach(char** environment) {
         }
     }
     open_trace(find_variable(environment, "CRANE_TRACE"));
-    runtime.scheduled = domain().schedule != 0;
+    runtime.scheduled = true;
     make_placeholder();
     activate();
     if (first) {
         scheduler().start(self.slot);
-        timebubble::DomainStatus& status = runtime.view.control->status;
-        status.server_pid.store(static_cast<uint32_t>(raw(SYS_getpid)), std::memory_order_relaxed);
-        status.processes.store(1, std::memory_order_relaxed);
-        status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kAttached),
-                                std::memory_order_release);
-        timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
+        announce_attachment();
     } else {
         after_exec();
     }
