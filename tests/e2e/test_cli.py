@@ -36,7 +36,7 @@ class CommandLine(CraneTest):
         self.fails_with([CRANE_RUN, "--replicas", "2", "--", "/bin/true"], "replicas")
         self.fails_with([CRANE_RUN, "--no-such-option", "--", "/bin/true"], "no-such-option")
         self.fails_with([CRANE_RUN, "--", "/no/such/program"], "/no/such/program")
-        self.fails_with([CRANE_RUN], "COMMAND")
+        self.fails_with([CRANE_RUN], "server", "--")
 
     def test_json_of_every_command(self):
         with self.crane(Redis) as cluster:
@@ -61,8 +61,9 @@ class CommandLine(CraneTest):
     def test_next_start_cleans_what_a_crash_left(self):
         first = self.crane(Redis)
         with first:
-            for replica in (1, 2, 3):
-                os.kill(first.craned_pid(replica), signal.SIGKILL)
+            self.assertTrue(first.supervisor_pids(), "crane-run is not found")
+            for pid in first.supervisor_pids() + [first.craned_pid(replica) for replica in (1, 2, 3)]:
+                os.kill(pid, signal.SIGKILL)
             procs.wait_until(lambda: not first.living(), 10, "craned is gone")
             again = Cluster(first.command, first.server_port, name="again")
             again.state = first.state

@@ -212,6 +212,10 @@ class Cluster:
             raise ClusterError(f"replica {replica} has no server process\n{self.report()}")
         return found[0]
 
+    def supervisor_pids(self):
+        """crane-run."""
+        return [pid for pid in self._own_pids() if "crane-run" in procs.command_line(pid)]
+
     def kill_craned(self, replica):
         os.kill(self.craned_pid(replica), signal.SIGKILL)
 
@@ -238,7 +242,7 @@ class Cluster:
         return "\n".join(parts)
 
     def _own_pids(self):
-        marks = [str(self.state) + "/"]
+        marks = [str(self.state)]
         if self.cluster_id:
             marks.append(f"crane-{self.cluster_id[:8]}")
         mine = []
