@@ -76,7 +76,8 @@ $(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS)
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(UNIT_OBJS) $(LINKLIBS) $(BUILD)/lib/libdmt_scheduler.a $(SYSLIBS)
 
-unit: $(BUILD)/bin/unit $(if $(wildcard checkpoint/crane_init_main.cpp),$(BUILD)/bin/crane-init)
+unit: $(BUILD)/bin/unit $(if $(wildcard checkpoint/crane_init_main.cpp),$(BUILD)/bin/crane-init) \
+      $(BUILD)/bin/craned $(BUILD)/bin/fake-domain
 	$(BUILD)/bin/unit
 
 unit-py:
@@ -98,7 +99,7 @@ COMMANDS := crane crane-run
 
 install: all
 	install -d $(ROOTLIB)/bin $(ROOTLIB)/crane_launch $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(filter-out %/unit,$(BINS)) $(ROOTLIB)/bin/
+	install -m 755 $(addprefix $(BUILD)/bin/,craned crane crane-init) $(ROOTLIB)/bin/
 	install -m 644 $(BUILD)/lib/libcrane.so VERSION $(ROOTLIB)/
 	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh $(ROOTLIB)/
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/

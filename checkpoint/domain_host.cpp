@@ -192,6 +192,7 @@ void DomainHost::start() {
     }
     last_exit_.reset();
     check_spec(spec_);
+    remove_leftovers(spec_);  // of a craned that was killed: two domains would share one file system
     const DomainPaths paths(spec_.state_dir);
     const std::vector<std::string> command = prepare_launch(spec_);
     running_ = new Running;

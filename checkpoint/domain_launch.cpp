@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -25,7 +24,6 @@ namespace fs = std::filesystem;
 namespace crane::checkpoint {
 namespace {
 
-constexpr int kKillTimeoutMs = 3000;
 constexpr long kOverlayMagic = 0x794c7630, kNfsMagic = 0x6969, kFuseMagic = 0x65735546;
 constexpr char kPlainPathCharacters[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-@";
@@ -170,34 +168,6 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
         init_dir + "/domain"};
 }
 
-// LXC keeps a lock file per container in /run, below the path of the container's folder.
-void remove_lxc_lock(const std::string& lxc_dir) {
-    std::error_code error;
-    fs::path folder = "/run/lxc/lock" + lxc_dir;
-    if (!fs::exists(folder)) return;
-    fs::remove_all(folder, error);
-    do folder = folder.parent_path();
-    while (folder != "/run" && ::rmdir(folder.c_str()) == 0);
-}
-
-void remove_cgroups(const std::string& name) {
-    for (const Mount& mount : read_mounts()) {
-        if (mount.type != "cgroup" && mount.type != "cgroup2") continue;
-        for (const char* kind : {"/lxc.payload.", "/lxc.monitor."}) {
-            const std::string folder = mount.point + kind + name;
-            if (!fs::exists(folder)) continue;
-            std::vector<pid_t> pids;
-            std::ifstream procs(folder + "/cgroup.procs");
-            for (pid_t pid = 0; procs >> pid;)
-                if (pid != ::getpid()) pids.push_back(pid);
-            kill_processes(pids, kKillTimeoutMs);
-            // The kernel counts a process out of its cgroup a moment after its end.
-            for (int attempt = 0; attempt < 50 && ::rmdir(folder.c_str()) != 0 && errno == EBUSY; ++attempt)
-                ::usleep(10000);
-        }
-    }
-}
-
 }  // namespace
 
 DomainPaths::DomainPaths(const std::string& state_dir)
@@ -250,38 +220,6 @@ std::vector<std::string> prepare_launch(const DomainSpec& spec) {
     fs::create_directories(paths.container);
     write_file(paths.domain_file, encode(domain_file_for(spec, paths)));
     return {spec.init_path, paths.domain_file};
-}
-
-void remove_container_traces(const DomainSpec& spec) {
-    remove_cgroups(spec.name);
-    remove_lxc_lock(DomainPaths(spec.state_dir).lxc_dir);
-}
-
-void remove_leftovers(const DomainSpec& spec) {
-    const DomainPaths paths(spec.state_dir);
-    const std::string marker = "CRANE_TRANSPORT=" + paths.shared + "/transport";
-    const auto is_monitor = [&](const std::vector<std::string>& words) {
-        return words.size() > 5 && words[0].ends_with("lxc-start") && words[3] == spec.name &&
-               words[5] == paths.lxc_dir;
-    };
-    const auto is_init = [&](const std::vector<std::string>& words) {
-        return words.size() == 3 && words[0].ends_with("crane-init") && words[1] == paths.domain_file;
-    };
-    std::vector<pid_t> pids = find_processes([&](pid_t pid) {
-        const std::vector<std::string> words = command_line(pid);
-        if (is_monitor(words) || is_init(words)) return true;
-        const std::string environment = read_text_file("/proc/" + std::to_string(pid) + "/environ");
-        return environment.find(marker) != std::string::npos;
-    });
-    std::vector<pid_t> all;
-    for (const pid_t pid : pids)
-        if (is_monitor(command_line(pid)) || is_init(command_line(pid)))
-            for (const pid_t below : descendants_of(pid)) all.push_back(below);
-    all.insert(all.end(), pids.begin(), pids.end());
-    kill_processes(all, kKillTimeoutMs);
-    remove_container_traces(spec);
-    for (const Mount& mount : read_mounts())
-        if (is_below(mount.point, spec.state_dir)) ::umount2(mount.point.c_str(), MNT_DETACH);
 }
 
 }  // namespace crane::checkpoint

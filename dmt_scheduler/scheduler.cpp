@@ -119,6 +119,9 @@ void Scheduler::get_turn(SlotId me) {
 void Scheduler::put_turn(SlotId me, uint32_t operation) {
     end_operation(me, operation);
     check_input_and_time();
+    // What was admitted just now brought its time along.
+    Slot& slot = s_->slots[me];
+    if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
     if (s_->quantum_left <= 0 && s_->policy == Policy::kParallel) rotate(me, false);
 }
 

@@ -192,7 +192,7 @@ SignalTimer* find_timer(timer_t id) {
 }  // namespace
 
 CRANE_EXPORT unsigned int alarm(unsigned int seconds) noexcept {
-    if (!active()) return real.alarm(seconds);
+    if (!active()) return resolve_real(), real.alarm(seconds);
     const uint64_t before = set_interval_timer(seconds * kNsPerSecond, 0);
     // Rounded as the kernel does: never down to "none was set".
     const uint64_t rounded = (before + kNsPerSecond / 2) / kNsPerSecond;
@@ -200,12 +200,12 @@ CRANE_EXPORT unsigned int alarm(unsigned int seconds) noexcept {
 }
 
 CRANE_EXPORT useconds_t ualarm(useconds_t value, useconds_t interval) noexcept {
-    if (!active()) return real.ualarm(value, interval);
+    if (!active()) return resolve_real(), real.ualarm(value, interval);
     return static_cast<useconds_t>(set_interval_timer(value * 1000ULL, interval * 1000ULL) / 1000);
 }
 
 CRANE_EXPORT int getitimer(__itimer_which_t which, itimerval* value) noexcept {
-    if (!active()) return real.getitimer(which, value);
+    if (!active()) return resolve_real(), real.getitimer(which, value);
     if (which != ITIMER_REAL && which != ITIMER_VIRTUAL && which != ITIMER_PROF) return fail(EINVAL);
     *value = {};
     if (which != ITIMER_REAL) return 0;
@@ -216,7 +216,7 @@ CRANE_EXPORT int getitimer(__itimer_which_t which, itimerval* value) noexcept {
 }
 
 CRANE_EXPORT int setitimer(__itimer_which_t which, const itimerval* value, itimerval* old) noexcept {
-    if (!active()) return real.setitimer(which, value, old);
+    if (!active()) return resolve_real(), real.setitimer(which, value, old);
     if (old && ::getitimer(which, old) != 0) return -1;
     const itimerval none{};
     if (!value) value = &none;
@@ -231,7 +231,7 @@ CRANE_EXPORT int setitimer(__itimer_which_t which, const itimerval* value, itime
 }
 
 CRANE_EXPORT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noexcept {
-    if (!active()) return real.timer_create(clock, event, id);
+    if (!active()) return resolve_real(), real.timer_create(clock, event, id);
     const bool realtime = clock == CLOCK_REALTIME || clock == CLOCK_TAI || clock == CLOCK_REALTIME_ALARM;
     if (!realtime && clock != CLOCK_MONOTONIC && clock != CLOCK_BOOTTIME && clock != CLOCK_BOOTTIME_ALARM) {
         if (clock < 0 || clock == CLOCK_PROCESS_CPUTIME_ID || clock == CLOCK_THREAD_CPUTIME_ID) {
@@ -264,7 +264,7 @@ CRANE_EXPORT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noe
 }
 
 CRANE_EXPORT int timer_gettime(timer_t id, itimerspec* value) noexcept {
-    if (!active()) return real.timer_gettime(id, value);
+    if (!active()) return resolve_real(), real.timer_gettime(id, value);
     Turn turn(Op::kTimer);
     const SignalTimer* timer = find_timer(id);
     if (!timer) return fail(EINVAL);
@@ -273,7 +273,7 @@ CRANE_EXPORT int timer_gettime(timer_t id, itimerspec* value) noexcept {
 }
 
 CRANE_EXPORT int timer_settime(timer_t id, int flags, const itimerspec* value, itimerspec* old) noexcept {
-    if (!active()) return real.timer_settime(id, flags, value, old);
+    if (!active()) return resolve_real(), real.timer_settime(id, flags, value, old);
     if (!valid_timespec(&value->it_value) || !valid_timespec(&value->it_interval)) return fail(EINVAL);
     Turn turn(Op::kTimer);
     SignalTimer* timer = find_timer(id);
@@ -281,23 +281,24 @@ CRANE_EXPORT int timer_settime(timer_t id, int flags, const itimerspec* value, i
     if (old) *old = {to_timespec(timer->interval_ns), to_timespec(left_ns(*timer))};
     uint64_t next = 0;
     if (crane::interpose::to_ns(value->it_value) != 0) {
-        next = flags & TIMER_ABSTIME
-                   ? deadline_from_absolute(timer->realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, value->it_value)
-                   : deadline_from_relative_ns(crane::interpose::to_ns(value->it_value));
+        next =
+            flags & TIMER_ABSTIME
+                ? deadline_from_absolute(timer->realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, value->it_value)
+                : deadline_from_relative_ns(crane::interpose::to_ns(value->it_value));
     }
     arm(*timer, next, crane::interpose::to_ns(value->it_interval));
     return 0;
 }
 
 CRANE_EXPORT int timer_getoverrun(timer_t id) noexcept {
-    if (!active()) return real.timer_getoverrun(id);
+    if (!active()) return resolve_real(), real.timer_getoverrun(id);
     Turn turn(Op::kTimer);
     const SignalTimer* timer = find_timer(id);
     return timer ? static_cast<int>(timer->overruns) : fail(EINVAL);
 }
 
 CRANE_EXPORT int timer_delete(timer_t id) noexcept {
-    if (!active()) return real.timer_delete(id);
+    if (!active()) return resolve_real(), real.timer_delete(id);
     Turn turn(Op::kTimer);
     SignalTimer* timer = find_timer(id);
     if (!timer) return fail(EINVAL);

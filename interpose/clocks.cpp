@@ -67,7 +67,7 @@ int fail(int error) {
 }  // namespace
 
 CRANE_EXPORT int clock_gettime(clockid_t clock, timespec* time) noexcept {
-    if (!active()) return real.clock_gettime(clock, time);
+    if (!active()) return resolve_real(), real.clock_gettime(clock, time);
     uint64_t ns;
     if (!read_clock_ns(clock, ns)) return fail(EINVAL);
     *time = to_timespec(ns);
@@ -75,7 +75,7 @@ CRANE_EXPORT int clock_gettime(clockid_t clock, timespec* time) noexcept {
 }
 
 CRANE_EXPORT int clock_getres(clockid_t clock, timespec* resolution) noexcept {
-    if (!active()) return real.clock_getres(clock, resolution);
+    if (!active()) return resolve_real(), real.clock_getres(clock, resolution);
     uint64_t ns;
     if (!read_clock_ns(clock, ns)) return fail(EINVAL);
     if (resolution) *resolution = {0, is_coarse(clock) ? kCoarseNs : 1};
@@ -83,7 +83,7 @@ CRANE_EXPORT int clock_getres(clockid_t clock, timespec* resolution) noexcept {
 }
 
 CRANE_EXPORT int gettimeofday(timeval* time, void* zone) noexcept {
-    if (!active()) return real.gettimeofday(time, zone);
+    if (!active()) return resolve_real(), real.gettimeofday(time, zone);
     // Declared nonnull, yet called with none.
     asm("" : "+r"(time));
     if (time) *time = to_timeval(now_realtime_ns());
@@ -92,14 +92,14 @@ CRANE_EXPORT int gettimeofday(timeval* time, void* zone) noexcept {
 }
 
 CRANE_EXPORT time_t time(time_t* place) noexcept {
-    if (!active()) return real.time(place);
+    if (!active()) return resolve_real(), real.time(place);
     const time_t now = static_cast<time_t>(now_realtime_ns() / kNsPerSecond);
     if (place) *place = now;
     return now;
 }
 
 CRANE_EXPORT int timespec_get(timespec* time, int base) noexcept {
-    if (!active()) return real.timespec_get(time, base);
+    if (!active()) return resolve_real(), real.timespec_get(time, base);
     if (base != TIME_UTC) return 0;
     *time = to_timespec(now_realtime_ns());
     return base;
@@ -120,18 +120,18 @@ CRANE_EXPORT int ftime(crane_timeb* out) {
 }
 
 CRANE_EXPORT clock_t clock() noexcept {
-    if (!active()) return real.clock();
+    if (!active()) return resolve_real(), real.clock();
     return static_cast<clock_t>(cpu_time_ns() / (kNsPerSecond / CLOCKS_PER_SEC));
 }
 
 CRANE_EXPORT clock_t times(tms* out) noexcept {
-    if (!active()) return real.times(out);
+    if (!active()) return resolve_real(), real.times(out);
     if (out) *out = {static_cast<clock_t>(cpu_time_ns() / kTickNs), 0, 0, 0};
     return static_cast<clock_t>(now_monotonic_ns() / kTickNs);
 }
 
 CRANE_EXPORT int getrusage(__rusage_who_t who, rusage* usage) noexcept {
-    if (!active()) return real.getrusage(who, usage);
+    if (!active()) return resolve_real(), real.getrusage(who, usage);
     if (who != RUSAGE_SELF && who != RUSAGE_CHILDREN && who != RUSAGE_THREAD) return fail(EINVAL);
     std::memset(usage, 0, sizeof(*usage));
     if (who != RUSAGE_CHILDREN) usage->ru_utime = to_timeval(cpu_time_ns());
@@ -147,7 +147,7 @@ CRANE_EXPORT int settimeofday(const timeval* time, const struct timezone* zone) 
 }
 
 CRANE_EXPORT int adjtime(const timeval* delta, timeval* old) noexcept {
-    if (!active()) return real.adjtime(delta, old);
+    if (!active()) return resolve_real(), real.adjtime(delta, old);
     if (delta) return fail(EPERM);
     if (old) *old = {};
     return 0;

@@ -169,7 +169,7 @@ CRANE_EXPORT DIR* opendir(const char* path) {
 }
 
 CRANE_EXPORT DIR* fdopendir(int fd) {
-    if (!active()) return real.fdopendir(fd);
+    if (!active()) return resolve_real(), real.fdopendir(fd);
     SharedTurn turn(Op::kFile);
     int error = 0;
     DIR* directory = open_loaded(fd, error);

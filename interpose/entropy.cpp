@@ -27,7 +27,7 @@ int fail(int error) {
 }  // namespace
 
 CRANE_EXPORT ssize_t getrandom(void* place, size_t bytes, unsigned int flags) {
-    if (!active()) return real.getrandom(place, bytes, flags);
+    if (!active()) return resolve_real(), real.getrandom(place, bytes, flags);
     constexpr unsigned int kInsecure = 4;  // GRND_INSECURE
     if (flags & ~(GRND_NONBLOCK | GRND_RANDOM | kInsecure)) return fail(EINVAL);
     constexpr size_t kMost = 33554431;  // the kernel gives no more at once
@@ -37,7 +37,7 @@ CRANE_EXPORT ssize_t getrandom(void* place, size_t bytes, unsigned int flags) {
 }
 
 CRANE_EXPORT int getentropy(void* place, size_t bytes) {
-    if (!active()) return real.getentropy(place, bytes);
+    if (!active()) return resolve_real(), real.getentropy(place, bytes);
     if (bytes > 256) return fail(EIO);
     random_bytes(place, bytes);
     return 0;

@@ -39,19 +39,19 @@ long open_in_turn(int directory, const char* path, int flags, mode_t mode) {
 }
 
 int open_file(int directory, const char* path, int flags, mode_t mode) {
-    if (!active()) return real.openat(directory, path, flags, mode);
+    if (!active()) return resolve_real(), real.openat(directory, path, flags, mode);
     SharedTurn turn(Op::kFile);
     return answer(open_in_turn(directory, path, flags, mode));
 }
 
 /// The mode argument, if there is one.
-#define CRANE_MODE(flags)                                         \
-    mode_t mode = 0;                                              \
-    if (takes_mode(flags)) {                                      \
-        va_list list;                                             \
-        va_start(list, flags);                                    \
-        mode = static_cast<mode_t>(va_arg(list, int));            \
-        va_end(list);                                             \
+#define CRANE_MODE(flags)                              \
+    mode_t mode = 0;                                   \
+    if (takes_mode(flags)) {                           \
+        va_list list;                                  \
+        va_start(list, flags);                         \
+        mode = static_cast<mode_t>(va_arg(list, int)); \
+        va_end(list);                                  \
     }
 
 }  // namespace
@@ -142,7 +142,7 @@ FILE* open_stream(const char* path, const char* mode) {
 }
 
 FILE* reopen_stream(const char* path, const char* mode, FILE* stream) {
-    if (!active()) return real.freopen(path, mode, stream);
+    if (!active()) return resolve_real(), real.freopen(path, mode, stream);
     SharedTurn turn(Op::kFile);
     const int before = fileno(stream);
     if (before >= 0) {
@@ -205,7 +205,7 @@ CRANE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
 }
 
 CRANE_EXPORT int fclose(FILE* stream) {
-    if (!active()) return real.fclose(stream);
+    if (!active()) return resolve_real(), real.fclose(stream);
     const int fd = fileno(stream);
     const FdEntry* entry = fd < 0 ? nullptr : fd_entry(fd);
     // A cookie's close is the wrapper, with a turn of its own.

@@ -34,7 +34,7 @@ int check_affinity(size_t bytes, const cpu_set_t* set) {
 }  // namespace
 
 CRANE_EXPORT long sysconf(int name) noexcept {
-    if (!active()) return real.sysconf(name);
+    if (!active()) return resolve_real(), real.sysconf(name);
     switch (name) {
         case _SC_NPROCESSORS_ONLN:
         case _SC_NPROCESSORS_CONF:
@@ -83,12 +83,12 @@ CRANE_EXPORT long get_avphys_pages() noexcept {
 }
 
 CRANE_EXPORT int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t* set) noexcept {
-    if (!active()) return real.sched_getaffinity(pid, bytes, set);
+    if (!active()) return resolve_real(), real.sched_getaffinity(pid, bytes, set);
     const int error = fill_affinity(bytes, set);
     return error ? fail(error) : 0;
 }
 CRANE_EXPORT int sched_setaffinity(pid_t pid, size_t bytes, const cpu_set_t* set) noexcept {
-    if (!active()) return real.sched_setaffinity(pid, bytes, set);
+    if (!active()) return resolve_real(), real.sched_setaffinity(pid, bytes, set);
     const int error = check_affinity(bytes, set);
     return error ? fail(error) : 0;
 }
@@ -103,7 +103,7 @@ CRANE_EXPORT int sched_getcpu() noexcept {
     return active() ? 0 : real.sched_getcpu();
 }
 CRANE_EXPORT int getcpu(unsigned int* cpu, unsigned int* node) noexcept {
-    if (!active()) return real.getcpu(cpu, node);
+    if (!active()) return resolve_real(), real.getcpu(cpu, node);
     if (cpu) *cpu = 0;
     if (node) *node = 0;
     return 0;
@@ -123,7 +123,7 @@ CRANE_EXPORT int pthread_setschedprio(pthread_t thread, int priority) noexcept {
 }
 
 CRANE_EXPORT int sysinfo(struct sysinfo* out) noexcept {
-    if (!active()) return real.sysinfo(out);
+    if (!active()) return resolve_real(), real.sysinfo(out);
     std::memset(out, 0, sizeof(*out));
     out->uptime = static_cast<long>(now_monotonic_ns() / kNsPerSecond);
     out->totalram = virtual_memory_bytes();
@@ -134,7 +134,7 @@ CRANE_EXPORT int sysinfo(struct sysinfo* out) noexcept {
 }
 
 CRANE_EXPORT int getloadavg(double* averages, int count) noexcept {
-    if (!active()) return real.getloadavg(averages, count);
+    if (!active()) return resolve_real(), real.getloadavg(averages, count);
     const int given = std::clamp(count, 0, 3);
     for (int i = 0; i < given; ++i) averages[i] = 0;
     return given;
@@ -149,7 +149,7 @@ CRANE_EXPORT int uname(utsname* out) noexcept {
 }
 
 CRANE_EXPORT int gethostname(char* place, size_t room) noexcept {
-    if (!active()) return real.gethostname(place, room);
+    if (!active()) return resolve_real(), real.gethostname(place, room);
     const size_t bytes = strlen(virtual_hostname()) + 1;
     std::memcpy(place, virtual_hostname(), std::min(bytes, room));
     return bytes <= room ? 0 : fail(ENAMETOOLONG);
@@ -160,7 +160,7 @@ CRANE_EXPORT int __gethostname_chk(char* place, size_t room, size_t) {
 }
 
 CRANE_EXPORT int getdomainname(char* place, size_t room) noexcept {
-    if (!active()) return real.getdomainname(place, room);
+    if (!active()) return resolve_real(), real.getdomainname(place, room);
     constexpr char kNone[] = "(none)";
     std::memcpy(place, kNone, std::min(sizeof(kNone), room));
     return sizeof(kNone) <= room ? 0 : fail(EINVAL);

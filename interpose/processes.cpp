@@ -11,6 +11,7 @@
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/tsc.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -92,6 +93,15 @@ void become_opaque() {
     scheduler().finish(slot);
 }
 
+/// Returns only if it failed.
+long enter_program(const char* path, char* const* argv, char* const* environment) {
+    // The loader reads the time stamp counter before the new program has a handler.
+    remove_tsc_trap();
+    const long rc = raw(SYS_execve, path, argv, environment);
+    install_tsc_trap();
+    return rc;
+}
+
 long do_exec(const char* path, char* const* argv, char* const* environment) {
     if (!path) return -EFAULT;
     const auto** complete =
@@ -101,14 +111,14 @@ long do_exec(const char* path, char* const* argv, char* const* environment) {
     if (!can_be_scheduled(path)) {
         const long usable = raw(SYS_faccessat, AT_FDCWD, path, X_OK);
         if (usable == 0 && runtime.process->parent != kNone) become_opaque();
-        const long rc = raw(SYS_execve, path, argv, environment);
+        const long rc = enter_program(path, argv, environment);
         if (self.active) return rc;
         raw(SYS_exit_group, 127);
     }
     // The turn is kept over the exec: the new program's shim finds itself holding it.
     const uint32_t before = runtime.process->main_slot;
     runtime.process->main_slot = self.slot;
-    const long rc = raw(SYS_execve, path, argv, complete);
+    const long rc = enter_program(path, argv, const_cast<char* const*>(complete));
     runtime.process->main_slot = before;
     return rc;
 }

@@ -6,6 +6,7 @@
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/tsc.hpp"
 
 namespace crane::interpose {
 
@@ -43,7 +44,8 @@ long change_action(int signal, const struct sigaction* action, struct sigaction*
     mine.mask = mask_from(&action->sa_mask);
     // What an instruction raises comes as a real signal.
     if (is_synchronous(signal)) {
-        if (action->sa_handler == SIG_DFL) {
+        const bool behind_ours = signal == SIGSEGV && tsc_trapped();
+        if (action->sa_handler == SIG_DFL || behind_ours) {
             install_fault_handlers();
             return 0;
         }

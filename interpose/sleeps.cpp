@@ -42,7 +42,7 @@ int sleep_ns(uint64_t ns, timespec* left) {
 }  // namespace
 
 CRANE_EXPORT int nanosleep(const timespec* time, timespec* left) {
-    if (!active()) return real.nanosleep(time, left);
+    if (!active()) return resolve_real(), real.nanosleep(time, left);
     const int error = sleep_as_asked(false, CLOCK_REALTIME, time, left);
     if (error == 0) return 0;
     errno = error;
@@ -50,7 +50,7 @@ CRANE_EXPORT int nanosleep(const timespec* time, timespec* left) {
 }
 
 CRANE_EXPORT int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* left) {
-    if (!active()) return real.clock_nanosleep(clock, flags, time, left);
+    if (!active()) return resolve_real(), real.clock_nanosleep(clock, flags, time, left);
     switch (clock) {
         case CLOCK_TAI:
         case CLOCK_REALTIME_ALARM:
@@ -76,14 +76,14 @@ CRANE_EXPORT int clock_nanosleep(clockid_t clock, int flags, const timespec* tim
 }
 
 CRANE_EXPORT int usleep(useconds_t us) {
-    if (!active()) return real.usleep(us);
+    if (!active()) return resolve_real(), real.usleep(us);
     if (sleep_ns(uint64_t{us} * 1000, nullptr) == 0) return 0;
     errno = EINTR;
     return -1;
 }
 
 CRANE_EXPORT unsigned int sleep(unsigned int seconds) {
-    if (!active()) return real.sleep(seconds);
+    if (!active()) return resolve_real(), real.sleep(seconds);
     timespec left{};
     const int saved = errno;
     if (sleep_ns(seconds * kNsPerSecond, &left) == 0) return 0;

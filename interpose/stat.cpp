@@ -34,9 +34,9 @@ void make_stable(struct statx& info, int fd, const char* path, int at_flags) {
         // One link, as some file systems have it: how many subdirectories there are is not told.
         if (info.stx_nlink > 1) info.stx_nlink = 1;
     }
-    info.stx_blocks = type == S_IFREG || type == S_IFDIR ? (info.stx_size + kBlockBytes - 1) / kBlockBytes *
-                                                                (kBlockBytes / kSectorBytes)
-                                                          : 0;
+    info.stx_blocks = type == S_IFREG || type == S_IFDIR
+                          ? (info.stx_size + kBlockBytes - 1) / kBlockBytes * (kBlockBytes / kSectorBytes)
+                          : 0;
 }
 
 long stable_statx(int fd, const char* path, int at_flags, unsigned mask, struct statx* info) {
@@ -146,7 +146,6 @@ CRANE_EXPORT int __fxstat64(int version, int fd, struct stat64* out) noexcept {
 CRANE_EXPORT int __fxstatat(int version, int fd, const char* path, struct stat* out, int flags) noexcept {
     return version > kStatVersions ? answer(-EINVAL) : stat_at(fd, path, out, flags);
 }
-CRANE_EXPORT int __fxstatat64(int version, int fd, const char* path, struct stat64* out,
-                              int flags) noexcept {
+CRANE_EXPORT int __fxstatat64(int version, int fd, const char* path, struct stat64* out, int flags) noexcept {
     return version > kStatVersions ? answer(-EINVAL) : stat_at(fd, path, out, flags);
 }

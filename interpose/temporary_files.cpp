@@ -1,5 +1,5 @@
-// Names of temporary files: libc draws them inside from the kernel's random bytes and clock, so they are drawn
-// here, from the process's own stream.
+// Names of temporary files: libc draws them inside from the kernel's random bytes and clock, so they are
+// drawn here, from the process's own stream.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -46,7 +46,7 @@ int answer(long rc) {
 }
 
 int make_file(char* pattern, int suffix, int flags) {
-    if (!active()) return real.mkostemps(pattern, suffix, flags);
+    if (!active()) return resolve_real(), real.mkostemps(pattern, suffix, flags);
     SharedTurn turn(Op::kFile);
     const long fd = with_random_name(pattern, suffix, [&] {
         return raw(SYS_openat, AT_FDCWD, pattern, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -94,10 +94,9 @@ CRANE_EXPORT int mkostemps64(char* pattern, int suffix, int flags) {
 }
 
 CRANE_EXPORT char* mkdtemp(char* pattern) noexcept {
-    if (!active()) return real.mkdtemp(pattern);
+    if (!active()) return resolve_real(), real.mkdtemp(pattern);
     SharedTurn turn(Op::kFile);
-    const long rc =
-        with_random_name(pattern, 0, [&] { return raw(SYS_mkdirat, AT_FDCWD, pattern, 0700); });
+    const long rc = with_random_name(pattern, 0, [&] { return raw(SYS_mkdirat, AT_FDCWD, pattern, 0700); });
     return answer(rc) < 0 ? nullptr : pattern;
 }
 
@@ -159,7 +158,7 @@ CRANE_EXPORT char* tempnam(const char* directory, const char* prefix) noexcept {
 }
 
 CRANE_EXPORT FILE* tmpfile() {
-    if (!active()) return real.tmpfile();
+    if (!active()) return resolve_real(), real.tmpfile();
     SharedTurn turn(Op::kFile);
     // Without a name, as libc's own first attempt.
     long fd = raw(SYS_openat, AT_FDCWD, P_tmpdir, O_RDWR | O_EXCL | O_TMPFILE, 0600);

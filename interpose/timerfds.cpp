@@ -15,7 +15,7 @@ int fail(int error) {
 }  // namespace
 
 CRANE_EXPORT int timerfd_create(clockid_t clock, int flags) noexcept {
-    if (!active()) return real.timerfd_create(clock, flags);
+    if (!active()) return resolve_real(), real.timerfd_create(clock, flags);
     if (flags & ~(TFD_NONBLOCK | TFD_CLOEXEC)) return fail(EINVAL);
     const bool realtime = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_ALARM;
     if (!realtime && clock != CLOCK_MONOTONIC && clock != CLOCK_BOOTTIME && clock != CLOCK_BOOTTIME_ALARM) {
@@ -34,7 +34,7 @@ CRANE_EXPORT int timerfd_create(clockid_t clock, int flags) noexcept {
 }
 
 CRANE_EXPORT int timerfd_settime(int fd, int flags, const itimerspec* value, itimerspec* old) noexcept {
-    if (!active()) return real.timerfd_settime(fd, flags, value, old);
+    if (!active()) return resolve_real(), real.timerfd_settime(fd, flags, value, old);
     Turn turn(Op::kTimer);
     const FdEntry* entry = entry_of_kind(fd, FdKind::kTimer);
     // Not a timer: the kernel knows which error that is.
@@ -45,7 +45,7 @@ CRANE_EXPORT int timerfd_settime(int fd, int flags, const itimerspec* value, iti
 }
 
 CRANE_EXPORT int timerfd_gettime(int fd, itimerspec* value) noexcept {
-    if (!active()) return real.timerfd_gettime(fd, value);
+    if (!active()) return resolve_real(), real.timerfd_gettime(fd, value);
     Turn turn(Op::kTimer);
     const FdEntry* entry = entry_of_kind(fd, FdKind::kTimer);
     if (!entry) return real.timerfd_gettime(fd, value);

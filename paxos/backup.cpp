@@ -74,8 +74,10 @@ void Core::on_prepare(const Message& message) {
 
 void Core::learn_commit(const Message& message) {
     commit_ = std::max(commit_, std::min(message.commit, matched_));
-    // Once the leader has decided an entry of its own view, its commit index covers all that was ever decided before.
-    if (rejoining_ && commit_ == message.commit && commit_ > 0 && log_.position(commit_).view == message.view) {
+    // Once the leader has decided an entry of its own view, its commit index covers all that was ever decided
+    // before.
+    if (rejoining_ && commit_ == message.commit && commit_ > 0 &&
+        log_.position(commit_).view == message.view) {
         rejoining_ = false;
         rejoined_due_ = true;
     }

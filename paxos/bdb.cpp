@@ -20,7 +20,8 @@ namespace {
 constexpr uint32_t cache_bytes = 16u << 20;
 constexpr uint32_t log_buffer_bytes = 2u << 20;
 constexpr uint32_t log_file_bytes = 16u << 20;
-constexpr uint32_t page_bytes = 8192;  // entries up to about 2 KB stay in the tree, larger ones get pages of their own
+constexpr uint32_t page_bytes =
+    8192;  // entries up to about 2 KB stay in the tree, larger ones get pages of their own
 constexpr uint32_t checkpoint_kbytes = 8192;
 constexpr auto checkpoint_interval = std::chrono::seconds(1);
 constexpr uint64_t full_disk_bytes = 1u << 20;
@@ -132,7 +133,8 @@ void BdbEnvironment::open_environment(bool create) {
     env_->set_lg_bsize(env_, log_buffer_bytes);
     env_->set_lg_max(env_, log_file_bytes);
     env_->log_set_config(env_, DB_LOG_AUTO_REMOVE, 1);
-    const uint32_t flags = DB_INIT_MPOOL | DB_INIT_TXN | DB_INIT_LOG | DB_PRIVATE | DB_THREAD | DB_CREATE | DB_RECOVER;
+    const uint32_t flags =
+        DB_INIT_MPOOL | DB_INIT_TXN | DB_INIT_LOG | DB_PRIVATE | DB_THREAD | DB_CREATE | DB_RECOVER;
     if (!create && access((directory_ + "/log.db").c_str(), F_OK) != 0)
         throw StorageError("there is no database in " + directory_);
     code = env_->open(env_, directory_.c_str(), flags, 0600);

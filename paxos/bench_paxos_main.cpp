@@ -1,4 +1,5 @@
-// bench-paxos: three replicas in three processes on loopback; how many values are decided a second, and how fast.
+// bench-paxos: three replicas in three processes on loopback; how many values are decided a second, and how
+// fast.
 #include <event2/event.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -58,7 +59,9 @@ class Load {
             begin_ = now;
             before_ = node_->stats();
         }
-        if (measuring_) latencies_us_.push_back(std::chrono::duration<double, std::micro>(now - started_.front()).count());
+        if (measuring_)
+            latencies_us_.push_back(
+                std::chrono::duration<double, std::micro>(now - started_.front()).count());
         started_.pop_front();
         if (measuring_ && now >= begin_ + seconds(options_.seconds)) {
             finished_ = true;
@@ -86,11 +89,13 @@ class Load {
         const crane::paxos::NodeStats after = node_->stats();
         rusage usage{};
         getrusage(RUSAGE_SELF, &usage);
-        std::printf("in flight %zu, %zu bytes: %.0f decided/s, p50 %.0f us, p99 %.0f us, max %.0f us, %.3f syncs/value, "
-                    "%.2f messages/value sent by the leader\n",
-                    options_.inflight, options_.size_bytes, count / elapsed_seconds, at(0.5), at(0.99), at(1),
-                    static_cast<double>(after.syncs - before_.syncs) / count,
-                    static_cast<double>(after.messages_sent - before_.messages_sent) / count);
+        std::printf(
+            "in flight %zu, %zu bytes: %.0f decided/s, p50 %.0f us, p99 %.0f us, max %.0f us, %.3f "
+            "syncs/value, "
+            "%.2f messages/value sent by the leader\n",
+            options_.inflight, options_.size_bytes, count / elapsed_seconds, at(0.5), at(0.99), at(1),
+            static_cast<double>(after.syncs - before_.syncs) / count,
+            static_cast<double>(after.messages_sent - before_.messages_sent) / count);
         std::fflush(stdout);
     }
 
@@ -131,7 +136,8 @@ int run_replica(const Options& options, uint32_t self) {
 int main(int argc, char** argv) {
     Options options;
     CLI::App app("Measures consensus: replicas in processes of their own, on loopback.");
-    app.add_option("--in-flight", options.inflight, "values proposed and not yet decided")->check(CLI::PositiveNumber);
+    app.add_option("--in-flight", options.inflight, "values proposed and not yet decided")
+        ->check(CLI::PositiveNumber);
     app.add_option("--size", options.size_bytes, "bytes of a value");
     app.add_option("--seconds", options.seconds, "length of the measurement")->check(CLI::PositiveNumber);
     app.add_option("--replicas", options.replicas, "1, 3, 5 or 7")->check(CLI::Range(1, 7));

@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define CRANE_CHECK(condition)                                                                             \
-    do {                                                                                                   \
-        if (!(condition)) {                                                                                \
-            std::fprintf(stderr, "%s:%d: broken invariant: %s\n", __FILE__, __LINE__, #condition);         \
-            std::abort();                                                                                  \
-        }                                                                                                  \
+#define CRANE_CHECK(condition)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            std::fprintf(stderr, "%s:%d: broken invariant: %s\n", __FILE__, __LINE__, #condition); \
+            std::abort();                                                                          \
+        }                                                                                          \
     } while (0)

@@ -16,9 +16,9 @@
 namespace crane::paxos {
 namespace {
 
-constexpr size_t read_bytes = 64u << 10;          // per system call
+constexpr size_t read_bytes = 64u << 10;              // per system call
 constexpr size_t max_read_bytes_per_turn = 1u << 20;  // then others get their turn
-constexpr int max_pieces = 16;                    // per writev
+constexpr int max_pieces = 16;                        // per writev
 constexpr int user_timeout_ms = 5000, keepalive_idle_s = 5, keepalive_interval_s = 2, keepalive_count = 3;
 
 class PlainStream : public Stream {
@@ -50,7 +50,9 @@ class PlainStream : public Stream {
 
 }  // namespace
 
-std::unique_ptr<Stream> make_plain_stream(int fd) { return std::make_unique<PlainStream>(fd); }
+std::unique_ptr<Stream> make_plain_stream(int fd) {
+    return std::make_unique<PlainStream>(fd);
+}
 
 Connection::Connection(event_base* base, std::unique_ptr<Stream> stream, bool connecting, Handlers handlers)
     : stream_(std::move(stream)), connecting_(connecting), handlers_(std::move(handlers)) {
@@ -83,7 +85,9 @@ void Connection::fail(const std::string& reason) {
     if (handlers_.on_closed) handlers_.on_closed(reason);
 }
 
-void Connection::on_readable(int, short, void* self) { static_cast<Connection*>(self)->read_some(); }
+void Connection::on_readable(int, short, void* self) {
+    static_cast<Connection*>(self)->read_some();
+}
 
 void Connection::on_writable(int, short, void* self) {
     auto* connection = static_cast<Connection*>(self);
@@ -120,7 +124,8 @@ void Connection::read_some() {
         total += static_cast<size_t>(got);
         bytes_received += static_cast<size_t>(got);
         if (!parse_input()) return;
-        if (static_cast<size_t>(got) < read_bytes) return;  // most likely drained; readiness is level-triggered
+        if (static_cast<size_t>(got) < read_bytes)
+            return;  // most likely drained; readiness is level-triggered
     }
 }
 
@@ -158,7 +163,8 @@ void Connection::flush() {
     while (!closed_ && !connecting_) {
         iovec pieces[max_pieces];
         int count = 0;
-        if (!current_.empty()) pieces[count++] = {current_.data() + current_done_, current_.size() - current_done_};
+        if (!current_.empty())
+            pieces[count++] = {current_.data() + current_done_, current_.size() - current_done_};
         for (auto* queue : {&urgent_, &bulk_})
             for (auto it = queue->begin(); it != queue->end() && count < max_pieces; ++it)
                 pieces[count++] = {it->data(), it->size()};

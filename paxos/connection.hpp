@@ -16,7 +16,8 @@ struct event_base;
 
 namespace crane::paxos {
 
-// The bytes beneath a connection. Plain TCP today; an encrypted stream takes its place without the rest noticing.
+// The bytes beneath a connection. Plain TCP today; an encrypted stream takes its place without the rest
+// noticing.
 class Stream {
   public:
     virtual ~Stream() = default;
@@ -26,7 +27,8 @@ class Stream {
     virtual int fd() const = 0;
 };
 
-// Owns the descriptor; sets it non-blocking, without Nagle's delay, with keep-alive and a bound on unacknowledged time.
+// Owns the descriptor; sets it non-blocking, without Nagle's delay, with keep-alive and a bound on
+// unacknowledged time.
 std::unique_ptr<Stream> make_plain_stream(int fd);
 
 class Connection {

@@ -23,6 +23,9 @@ Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader&
     CRANE_CHECK(config.self != no_replica && config.self <= max_replica_id);
     CRANE_CHECK(config.max_inflight_entries > 0 && config.max_batch_bytes > 0);
     CRANE_CHECK(stored.end.view <= stored.view);
+    // An entry of the present view came from its only leader, and so did the log before it. Without this, a follower that
+    // restarts while nothing is proposed would not learn from heartbeats what is decided.
+    matched_ = stored.end.view == stored.view ? stored.end.index : commit_;
     for (ReplicaId id : config.members)
         if (id != config.self) {
             Peer peer;
@@ -30,7 +33,8 @@ Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader&
             peers_.push_back(peer);
         }
     CRANE_CHECK(peers_.size() + 1 == config.members.size());
-    // The first election of a fresh cluster need not wait: the lower the rank, the sooner. Anyone with a leader says no.
+    // The first election of a fresh cluster need not wait: the lower the rank, the sooner. Anyone with a
+    // leader says no.
     const auto rank = std::count_if(config.members.begin(), config.members.end(),
                                     [&](ReplicaId id) { return id < config.self; });
     election_deadline_us_ = single() ? 0 : config.election_timeout_us * static_cast<uint64_t>(rank + 1) / 4;
@@ -51,7 +55,9 @@ const Core::Peer* Core::find_peer(ReplicaId id) const {
     return nullptr;
 }
 
-Core::Peer* Core::find_peer(ReplicaId id) { return const_cast<Peer*>(std::as_const(*this).find_peer(id)); }
+Core::Peer* Core::find_peer(ReplicaId id) {
+    return const_cast<Peer*>(std::as_const(*this).find_peer(id));
+}
 
 Message Core::make(MessageType type, ReplicaId to) const {
     Message message;
@@ -103,13 +109,25 @@ void Core::step(const Message& message) {
     if (message.to != config_.self || find_peer(message.from) == nullptr) return;
     switch (message.type) {
         case MessageType::PreVote:
-        case MessageType::ViewChange: on_vote_request(message); break;
+        case MessageType::ViewChange:
+            on_vote_request(message);
+            break;
         case MessageType::PreVoteReply:
-        case MessageType::ViewChangeReply: on_vote_reply(message); break;
-        case MessageType::Prepare: on_prepare(message); break;
-        case MessageType::Commit: on_commit(message); break;
-        case MessageType::Ack: on_ack(message); break;
-        case MessageType::TakeOver: on_take_over(message); break;
+        case MessageType::ViewChangeReply:
+            on_vote_reply(message);
+            break;
+        case MessageType::Prepare:
+            on_prepare(message);
+            break;
+        case MessageType::Commit:
+            on_commit(message);
+            break;
+        case MessageType::Ack:
+            on_ack(message);
+            break;
+        case MessageType::TakeOver:
+            on_take_over(message);
+            break;
     }
 }
 
@@ -203,9 +221,10 @@ std::string Core::describe() const {
                        view_name(view_) +
                        (leader_ == no_replica ? ", no leader" : ", leader " + std::to_string(leader_)) + "\n";
     text += "log: " + std::to_string(log_.start().index + 1) + ".." + std::to_string(log_.last_index()) +
-            ", durable " + std::to_string(durable_) + ", decided " + std::to_string(commit_) + ", delivered " +
-            std::to_string(delivered_) + ", in memory " + std::to_string(log_.held_entries()) + " entries, " +
-            std::to_string(log_.held_bytes()) + " bytes\n";
+            ", durable " + std::to_string(durable_) + ", decided " + std::to_string(commit_) +
+            ", delivered " + std::to_string(delivered_) + ", in memory " +
+            std::to_string(log_.held_entries()) + " entries, " + std::to_string(log_.held_bytes()) +
+            " bytes\n";
     if (rejoining_) text += "REJOINING: does not vote until it has all that is decided\n";
     if (stats_.mismatched_chains > 0)
         text += "CORRUPT: " + std::to_string(stats_.mismatched_chains) +

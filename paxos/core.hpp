@@ -1,21 +1,22 @@
 // The protocol: viewstamped multi-Paxos as a pure state machine.
 //
-// A view is led by one replica, whose id is part of the view number. The leader appends proposed values to its log
-// and sends them to the others (Prepare); an entry is decided once it is on disk on a majority in the current view.
-// The view changes in three steps: ask (ViewChange, with where the candidate's log ends), promise (a majority, each
-// with its promise on disk, and only for a log at least as complete as its own), and the NewView entry, which the new
-// leader proposes first and which decides all it has inherited.
+// A view is led by one replica, whose id is part of the view number. The leader appends proposed values to
+// its log and sends them to the others (Prepare); an entry is decided once it is on disk on a majority in the
+// current view. The view changes in three steps: ask (ViewChange, with where the candidate's log ends),
+// promise (a majority, each with its promise on disk, and only for a log at least as complete as its own),
+// and the NewView entry, which the new leader proposes first and which decides all it has inherited.
 //
-// Why a decided entry is never lost: it is on a majority, any two majorities meet, and the one who meets refuses a
-// candidate whose log (last view, last index) is behind its own. A leader counts acknowledgements only for entries
-// from its own view's NewView entry on; older ones are decided with it.
+// Why a decided entry is never lost: it is on a majority, any two majorities meet, and the one who meets
+// refuses a candidate whose log (last view, last index) is behind its own. A leader counts acknowledgements
+// only for entries from its own view's NewView entry on; older ones are decided with it.
 //
 // Rules kept here:
 //   - no socket, clock, thread or random number: time comes with tick(), the seed with the configuration;
 //   - the outbox says what must be durable before what is sent: send_now may leave before the persist (only a
 //     leader's own Prepare and Commit do), send_after must not;
 //   - a promise or an acknowledgement, the replica's own included, counts only once persisted() was called;
-//   - pre-vote and the lease: a replica that hears its leader helps nobody to depose it, and one that has asked
+//   - pre-vote and the lease: a replica that hears its leader helps nobody to depose it, and one that has
+//   asked
 //     around in vain has changed nobody's view; a leader that lost touch with a majority steps down;
 //   - everything is bounded: the pipeline, batches, what is in flight to a peer, memory.
 //
@@ -83,8 +84,8 @@ class Core {
     void deliver_from(uint64_t index);
     void pause_delivery(bool paused) { delivery_paused_ = paused; }
 
-    // Moves the clock on, without acting on it. Call before step(), so that messages that waited while this process was
-    // held up are seen before their absence is.
+    // Moves the clock on, without acting on it. Call before step(), so that messages that waited while this
+    // process was held up are seen before their absence is.
     void advance_clock(uint64_t now_us);
     // Moves the clock on and does what is due. Call when next_deadline_us() is reached.
     void tick(uint64_t now_us);
@@ -99,12 +100,13 @@ class Core {
     // Messages to `peer` may have been lost (link went down and up): look where it stands.
     void link_restored(ReplicaId peer);
 
-    // Collects what has to be done. Between taking a non-empty persist and persisted(), nothing else may be called that
-    // changes the core.
+    // Collects what has to be done. Between taking a non-empty persist and persisted(), nothing else may be
+    // called that changes the core.
     void take_outbox(Outbox& out);
     void persisted();
 
-    // Log space: entries up to `index` (already delivered) are no longer needed. Returns the new start of the log.
+    // Log space: entries up to `index` (already delivered) are no longer needed. Returns the new start of the
+    // log.
     LogPosition truncate_log(uint64_t index);
 
     Role role() const { return role_; }
@@ -129,10 +131,10 @@ class Core {
     // What the leader knows of one peer.
     struct Peer {
         ReplicaId id = no_replica;
-        uint64_t match = 0;     // its log is this one's up to here, on its disk
-        uint64_t next = 1;      // next entry to send
-        bool probing = true;    // its log's end is being looked for: one Prepare at a time
-        bool probe_out = false; // that Prepare is under way
+        uint64_t match = 0;         // its log is this one's up to here, on its disk
+        uint64_t next = 1;          // next entry to send
+        bool probing = true;        // its log's end is being looked for: one Prepare at a time
+        bool probe_out = false;     // that Prepare is under way
         bool must_restore = false;  // what it lacks is no longer in the log: it needs a checkpoint
         uint64_t heard_us = 0;
         uint64_t sent_us = 0;      // last message that asks for an answer
@@ -202,18 +204,18 @@ class Core {
     uint64_t random_state_;
 
     Role role_ = Role::Follower;
-    View view_;                 // promised: nothing below is accepted
-    View durable_view_;         // the promise that is on disk
-    View highest_seen_;         // of anybody; the next view change must go above it
+    View view_;                      // promised: nothing below is accepted
+    View durable_view_;              // the promise that is on disk
+    View highest_seen_;              // of anybody; the next view change must go above it
     ReplicaId leader_ = no_replica;  // of view_, once heard of
     LogWindow log_;
-    uint64_t durable_;          // the log is on this replica's disk up to here
+    uint64_t durable_;  // the log is on this replica's disk up to here
     uint64_t commit_;
     uint64_t delivered_ = 0;
     bool delivery_paused_ = false;
-    bool rejoining_;            // no votes: see StoredState
+    bool rejoining_;  // no votes: see StoredState
     bool rejoined_due_ = false;
-    uint64_t matched_ = 0;      // follower: the log is the leader's up to here
+    uint64_t matched_ = 0;  // follower: the log is the leader's up to here
 
     // Persist under way or due.
     uint64_t truncate_from_ = 0;

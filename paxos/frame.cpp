@@ -42,8 +42,8 @@ std::string make_frame(FrameType type, std::string_view payload) {
     return frame;
 }
 
-FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameType& type, std::string_view& payload,
-                        size_t& size_bytes) {
+FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameType& type,
+                        std::string_view& payload, size_t& size_bytes) {
     if (bytes.size() < frame_head_bytes) return FrameStatus::Incomplete;
     FrameHead head;
     std::memcpy(&head, bytes.data(), sizeof head);

@@ -4,8 +4,8 @@
 //           checksum = XXH64(payload), seeded with length and type
 //   hello   magic u32 | protocol version u32 | from u32 | to u32 | cluster id (u32 length, bytes)
 //
-// A connection carries frames in one direction: from the replica that opened it. It says Hello; the other answers
-// Welcome, or Refused with a reason for people, and sends nothing else.
+// A connection carries frames in one direction: from the replica that opened it. It says Hello; the other
+// answers Welcome, or Refused with a reason for people, and sends nothing else.
 #pragma once
 
 #include <cstddef>
@@ -31,14 +31,17 @@ enum class FrameType : uint8_t {
 };
 
 // A frame is built in place: begin_frame, append the payload, finish_frame.
-inline std::string begin_frame() { return std::string(frame_head_bytes, '\0'); }
+inline std::string begin_frame() {
+    return std::string(frame_head_bytes, '\0');
+}
 void finish_frame(FrameType type, std::string& frame);
 std::string make_frame(FrameType type, std::string_view payload);
 
 enum class FrameStatus { Complete, Incomplete, Bad };
-// Looks at the first frame in `bytes`. Complete: type and payload are set, and size_bytes says how much to consume.
-FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameType& type, std::string_view& payload,
-                        size_t& size_bytes);
+// Looks at the first frame in `bytes`. Complete: type and payload are set, and size_bytes says how much to
+// consume.
+FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameType& type,
+                        std::string_view& payload, size_t& size_bytes);
 
 struct Hello {
     uint32_t version = protocol_version;

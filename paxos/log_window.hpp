@@ -24,7 +24,8 @@ class LogWindow {
     // Index, view and chain of an entry in [start, end].
     LogPosition position(uint64_t index) const;
     // Appends up to max_entries / max_bytes (at least one) entries of [first, last]. True if disk was read.
-    bool copy(uint64_t first, uint64_t last, size_t max_entries, size_t max_bytes, std::vector<Entry>& out) const;
+    bool copy(uint64_t first, uint64_t last, size_t max_entries, size_t max_bytes,
+              std::vector<Entry>& out) const;
     bool in_memory(uint64_t index) const { return index >= first_held(); }
 
     void append(Entry entry);  // index and chain must continue the log

@@ -23,7 +23,8 @@ bool decode_entries(WireReader& in, Message& message) {
         entry.chain = in.get_int<uint64_t>();
         const std::string_view value = in.get_bytes(max_value_bytes);
         if (in.bad() || entry.view < least_view || entry.view > message.view) return false;
-        if (kind != static_cast<uint8_t>(EntryKind::Value) && kind != static_cast<uint8_t>(EntryKind::NewView))
+        if (kind != static_cast<uint8_t>(EntryKind::Value) &&
+            kind != static_cast<uint8_t>(EntryKind::NewView))
             return false;
         least_view = entry.view;
         entry.kind = static_cast<EntryKind>(kind);
@@ -37,14 +38,22 @@ bool decode_entries(WireReader& in, Message& message) {
 
 const char* message_name(MessageType type) {
     switch (type) {
-        case MessageType::PreVote: return "PreVote";
-        case MessageType::PreVoteReply: return "PreVoteReply";
-        case MessageType::ViewChange: return "ViewChange";
-        case MessageType::ViewChangeReply: return "ViewChangeReply";
-        case MessageType::Prepare: return "Prepare";
-        case MessageType::Commit: return "Commit";
-        case MessageType::Ack: return "Ack";
-        case MessageType::TakeOver: return "TakeOver";
+        case MessageType::PreVote:
+            return "PreVote";
+        case MessageType::PreVoteReply:
+            return "PreVoteReply";
+        case MessageType::ViewChange:
+            return "ViewChange";
+        case MessageType::ViewChangeReply:
+            return "ViewChangeReply";
+        case MessageType::Prepare:
+            return "Prepare";
+        case MessageType::Commit:
+            return "Commit";
+        case MessageType::Ack:
+            return "Ack";
+        case MessageType::TakeOver:
+            return "TakeOver";
     }
     return "?";
 }
@@ -75,8 +84,8 @@ bool decode(std::string_view bytes, Message& message) {
     message = Message{};
     const uint8_t type = in.get_int<uint8_t>();
     const uint8_t flags = in.get_int<uint8_t>();
-    if (type < static_cast<uint8_t>(MessageType::PreVote) || type > static_cast<uint8_t>(MessageType::TakeOver) ||
-        (flags & ~all_flags) != 0)
+    if (type < static_cast<uint8_t>(MessageType::PreVote) ||
+        type > static_cast<uint8_t>(MessageType::TakeOver) || (flags & ~all_flags) != 0)
         return false;
     message.type = static_cast<MessageType>(type);
     message.ok = (flags & flag_ok) != 0;
@@ -84,8 +93,8 @@ bool decode(std::string_view bytes, Message& message) {
     message.wants_ack = (flags & flag_wants_ack) != 0;
     message.from = in.get_int<uint32_t>();
     message.to = in.get_int<uint32_t>();
-    for (uint64_t* word : {&message.view, &message.index, &message.index_view, &message.chain, &message.commit,
-                           &message.promised, &message.hint})
+    for (uint64_t* word : {&message.view, &message.index, &message.index_view, &message.chain,
+                           &message.commit, &message.promised, &message.hint})
         *word = in.get_int<uint64_t>();
     message.report = in.get_bytes(max_report_bytes);
     if (in.bad() || message.index > UINT64_MAX - max_batch_entries) return false;

@@ -1,7 +1,7 @@
 // What replicas say to each other, and its encoding.
 //
-// The decoder is strict: every length is bounded and checked before it is used, unknown kinds and flags, fields out
-// of range and trailing bytes are refused. Integers are little-endian and of fixed width.
+// The decoder is strict: every length is bounded and checked before it is used, unknown kinds and flags,
+// fields out of range and trailing bytes are refused. Integers are little-endian and of fixed width.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,17 @@ enum class MessageType : uint8_t {
     // View change, before step 0: would you accept `view`? Nobody's state changes.
     PreVote = 1,
     PreVoteReply = 2,
-    // Step 1: I want to lead `view`; my log ends at (index, index_view). Step 2: the promise to accept no lower view.
+    // Step 1: I want to lead `view`; my log ends at (index, index_view). Step 2: the promise to accept no
+    // lower view.
     ViewChange = 3,
     ViewChangeReply = 4,
-    // Step 3 is the Prepare that carries the NewView entry. Prepare: after (index, index_view, chain) come `entries`.
+    // Step 3 is the Prepare that carries the NewView entry. Prepare: after (index, index_view, chain) come
+    // `entries`.
     Prepare = 5,
     // How far the log is decided; as heartbeat (wants_ack) when there is nothing else to say.
     Commit = 6,
-    // ok: my log is the leader's up to `index`, on disk, and ends at `hint`. Not ok: it does not match at `index`; go back to `hint`.
+    // ok: my log is the leader's up to `index`, on disk, and ends at `hint`. Not ok: it does not match at
+    // `index`; go back to `hint`.
     Ack = 7,
     // Leadership transfer: change the view now, without asking around.
     TakeOver = 8,
@@ -37,8 +40,9 @@ struct Message {
     MessageType type = MessageType::Commit;
     ReplicaId from = no_replica;
     ReplicaId to = no_replica;
-    bool ok = false;         // replies
-    bool forced = false;     // PreVote, ViewChange: ordered by the leader, so its lease does not stand in the way
+    bool ok = false;  // replies
+    bool forced =
+        false;  // PreVote, ViewChange: ordered by the leader, so its lease does not stand in the way
     bool wants_ack = false;  // Commit
     View view = 0;           // asked for (PreVote, ViewChange and their replies), else the sender's
     uint64_t index = 0;

@@ -26,7 +26,9 @@ uint64_t now_us() {
 }
 
 void validate(const NodeConfig& config) {
-    auto refuse = [](const std::string& what) { throw std::runtime_error("consensus configuration: " + what); };
+    auto refuse = [](const std::string& what) {
+        throw std::runtime_error("consensus configuration: " + what);
+    };
     if (config.cluster_id.empty()) refuse("cluster_id is empty");
     if (config.db_dir.empty()) refuse("db_dir is empty");
     if (config.members.empty() || config.members.size() > 7) refuse("1 to 7 replicas are needed");
@@ -34,13 +36,15 @@ void validate(const NodeConfig& config) {
     for (const PeerAddress& member : config.members) {
         if (member.id == 0 || member.id > max_replica_id)
             refuse("replica id " + std::to_string(member.id) + " is out of range");
-        if (!ids.insert(member.id).second) refuse("replica id " + std::to_string(member.id) + " appears twice");
+        if (!ids.insert(member.id).second)
+            refuse("replica id " + std::to_string(member.id) + " appears twice");
     }
     if (ids.count(config.self) == 0)
         refuse("this replica, " + std::to_string(config.self) + ", is not among the members");
     if (config.heartbeat_ms == 0 || config.election_timeout_ms < 3 * config.heartbeat_ms)
         refuse("election_timeout_ms must be at least three times heartbeat_ms, and that not 0");
-    if (config.max_inflight_entries == 0 || config.max_inflight_bytes == 0) refuse("the pipeline has no room");
+    if (config.max_inflight_entries == 0 || config.max_inflight_bytes == 0)
+        refuse("the pipeline has no room");
 }
 
 CoreConfig make_core_config(const NodeConfig& config) {
@@ -79,8 +83,10 @@ class Node::Impl {
             wake();
         };
         transport_ = std::make_unique<Transport>(base_, std::move(transport), std::move(handlers));
-        turn_ = event_new(base_, -1, 0, [](int, short, void* self) { static_cast<Impl*>(self)->turn(); }, this);
-        timer_ = evtimer_new(base_, [](int, short, void* self) { static_cast<Impl*>(self)->on_timer(); }, this);
+        turn_ = event_new(
+            base_, -1, 0, [](int, short, void* self) { static_cast<Impl*>(self)->turn(); }, this);
+        timer_ = evtimer_new(
+            base_, [](int, short, void* self) { static_cast<Impl*>(self)->on_timer(); }, this);
         CRANE_CHECK(turn_ != nullptr && timer_ != nullptr);
     }
 
@@ -94,7 +100,8 @@ class Node::Impl {
         if (first_index <= core_.log_start().index)
             throw std::runtime_error("the log in " + config_.db_dir + " starts at entry " +
                                      std::to_string(core_.log_start().index + 1) + ", entry " +
-                                     std::to_string(first_index) + " has been cut: restore a newer checkpoint");
+                                     std::to_string(first_index) +
+                                     " has been cut: restore a newer checkpoint");
         core_.deliver_from(first_index);
         core_.tick(now_us());
         started_ = true;
@@ -175,9 +182,9 @@ class Node::Impl {
     std::string describe() const {
         std::string text = core_.describe();
         const NodeStats now = stats();
-        text += "syncs " + std::to_string(now.syncs) + ", messages sent " + std::to_string(now.messages_sent) +
-                " received " + std::to_string(now.messages_received) + " dropped " +
-                std::to_string(now.messages_dropped) + "\n";
+        text += "syncs " + std::to_string(now.syncs) + ", messages sent " +
+                std::to_string(now.messages_sent) + " received " + std::to_string(now.messages_received) +
+                " dropped " + std::to_string(now.messages_dropped) + "\n";
         for (const PeerStatus& peer : peers())
             text += "link to " + std::to_string(peer.id) + (peer.connected ? ": up\n" : ": down\n");
         if (!fatal_.empty()) text += "STOPPED: " + fatal_ + "\n";
@@ -307,7 +314,8 @@ class Node::Impl {
         const Reported now{core_.role(), core_.view(), core_.leader()};
         if (now == reported_) return;
         reported_ = now;
-        spdlog::debug("paxos: {} in view {}, leader {}", role_name(now.role), view_name(now.view), now.leader);
+        spdlog::debug("paxos: {} in view {}, leader {}", role_name(now.role), view_name(now.view),
+                      now.leader);
         if (callbacks_.on_role) callbacks_.on_role(now.role, now.view, now.leader);
     }
 
@@ -407,26 +415,68 @@ Node::Node(event_base* base, NodeConfig config, NodeCallbacks callbacks)
     : impl_(std::make_unique<Impl>(base, std::move(config), std::move(callbacks))) {}
 Node::~Node() = default;
 
-void Node::start(uint64_t first_index) { impl_->start(first_index); }
-bool Node::propose(std::string value) { return impl_->propose(value); }
-bool Node::can_propose() const { return impl_->can_propose(); }
-Role Node::role() const { return impl_->core().role(); }
-uint64_t Node::view() const { return impl_->core().view(); }
-uint32_t Node::leader() const { return impl_->core().leader(); }
-uint64_t Node::decided_index() const { return impl_->core().decided_index(); }
-uint64_t Node::delivered_index() const { return impl_->core().delivered_index(); }
-uint64_t Node::last_index() const { return impl_->core().last_index(); }
-void Node::pause_delivery(bool paused) { impl_->pause_delivery(paused); }
-void Node::transfer_leadership(uint32_t to) { impl_->transfer_leadership(to); }
-void Node::step_down() { impl_->step_down(); }
-bool Node::send_app_message(uint32_t to, std::string message) { return impl_->send_app_message(to, message); }
-size_t Node::app_queue_bytes(uint32_t to) const { return impl_->app_queue_bytes(to); }
-NodeStats Node::stats() const { return impl_->stats(); }
-std::vector<PeerStatus> Node::peers() const { return impl_->peers(); }
-std::string Node::describe() const { return impl_->describe(); }
-void Node::truncate_log(uint64_t index) { impl_->truncate_log(index); }
-bool Node::rejoining() const { return impl_->core().rejoining(); }
-uint64_t Node::first_log_index() const { return impl_->core().log_start().index + 1; }
-void Node::shutdown(std::function<void()> on_done) { impl_->shutdown(std::move(on_done)); }
+void Node::start(uint64_t first_index) {
+    impl_->start(first_index);
+}
+bool Node::propose(std::string value) {
+    return impl_->propose(value);
+}
+bool Node::can_propose() const {
+    return impl_->can_propose();
+}
+Role Node::role() const {
+    return impl_->core().role();
+}
+uint64_t Node::view() const {
+    return impl_->core().view();
+}
+uint32_t Node::leader() const {
+    return impl_->core().leader();
+}
+uint64_t Node::decided_index() const {
+    return impl_->core().decided_index();
+}
+uint64_t Node::delivered_index() const {
+    return impl_->core().delivered_index();
+}
+uint64_t Node::last_index() const {
+    return impl_->core().last_index();
+}
+void Node::pause_delivery(bool paused) {
+    impl_->pause_delivery(paused);
+}
+void Node::transfer_leadership(uint32_t to) {
+    impl_->transfer_leadership(to);
+}
+void Node::step_down() {
+    impl_->step_down();
+}
+bool Node::send_app_message(uint32_t to, std::string message) {
+    return impl_->send_app_message(to, message);
+}
+size_t Node::app_queue_bytes(uint32_t to) const {
+    return impl_->app_queue_bytes(to);
+}
+NodeStats Node::stats() const {
+    return impl_->stats();
+}
+std::vector<PeerStatus> Node::peers() const {
+    return impl_->peers();
+}
+std::string Node::describe() const {
+    return impl_->describe();
+}
+void Node::truncate_log(uint64_t index) {
+    impl_->truncate_log(index);
+}
+bool Node::rejoining() const {
+    return impl_->core().rejoining();
+}
+uint64_t Node::first_log_index() const {
+    return impl_->core().log_start().index + 1;
+}
+void Node::shutdown(std::function<void()> on_done) {
+    impl_->shutdown(std::move(on_done));
+}
 
 }  // namespace crane::paxos

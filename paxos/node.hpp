@@ -10,7 +10,8 @@
 //   - one thread: everything, callbacks included, runs in the thread that runs the event loop;
 //   - within one turn of the loop: all messages read are stepped, then one persist, then the sends, so that
 //     everything that arrived together shares one sync;
-//   - on_decided sees every entry from `first_index` on, once, in index order, without a gap, and only after it is
+//   - on_decided sees every entry from `first_index` on, once, in index order, without a gap, and only after
+//   it is
 //     durable on a majority *and* on this replica;
 //   - a replica that cannot persist stops (on_fatal): it never acknowledges what is not on disk.
 #pragma once
@@ -45,24 +46,26 @@ struct NodeConfig {
     size_t max_inflight_bytes = 8u << 20;
     bool durable = true;  // false: no sync (for tests and measurements; survives no power cut)
     uint64_t seed = 0;    // of the randomised election timeouts; 0 = take one from the system
-    // The replica was restored from a checkpoint that covers the log up to this entry (Entry::position() of the last
-    // entry it contains; index 0 = no checkpoint). Where the local log does not reach it, the log starts anew behind it.
+    // The replica was restored from a checkpoint that covers the log up to this entry (Entry::position() of
+    // the last entry it contains; index 0 = no checkpoint). Where the local log does not reach it, the log
+    // starts anew behind it.
     LogPosition checkpoint;
-    // If there is no database yet: this replica has been a member before and lost it. It then takes part without voting
-    // until it has again all that is decided. Must be set when a replica is rebuilt, else decided entries may be lost;
-    // must not be set on all replicas of a new cluster, which would have no voters. Implied by `checkpoint`.
+    // If there is no database yet: this replica has been a member before and lost it. It then takes part
+    // without voting until it has again all that is decided. Must be set when a replica is rebuilt, else
+    // decided entries may be lost; must not be set on all replicas of a new cluster, which would have no
+    // voters. Implied by `checkpoint`.
     bool rejoin = false;
 };
 
 struct NodeCallbacks {
-    // Every decided entry, NewView entries included (kind tells), from `first_index` on, strictly in index order.
-    // May call propose(), send_app_message() and pause_delivery(); must not destroy the node.
+    // Every decided entry, NewView entries included (kind tells), from `first_index` on, strictly in index
+    // order. May call propose(), send_app_message() and pause_delivery(); must not destroy the node.
     std::function<void(const Entry&)> on_decided;
-    // Role, view or known leader changed. leader is 0 while none is known. Role::Leader is reported when the view
-    // change is won, before the NewView entry of that view is decided; propose() works from here on.
+    // Role, view or known leader changed. leader is 0 while none is known. Role::Leader is reported when the
+    // view change is won, before the NewView entry of that view is decided; propose() works from here on.
     std::function<void(Role role, uint64_t view, uint32_t leader)> on_role;
-    // Opaque bytes (at most max_report_bytes) that this replica attaches to its acknowledgements to the leader.
-    // Called for every acknowledgement, so keep it cheap. Empty: nothing attached.
+    // Opaque bytes (at most max_report_bytes) that this replica attaches to its acknowledgements to the
+    // leader. Called for every acknowledgement, so keep it cheap. Empty: nothing attached.
     std::function<std::string()> make_report;
     // On the leader: the report of replica `from`.
     std::function<void(uint32_t from, const std::string& report)> on_report;
@@ -72,8 +75,8 @@ struct NodeCallbacks {
     std::function<void()> on_writable;
     // The link to a peer came up or went down. Application messages queued on a link that went down are lost.
     std::function<void(uint32_t peer, bool up)> on_peer;
-    // This replica cannot go on (disk full, corrupt database): the node has stopped, the process should log the
-    // reason and exit. Default: the reason goes to stderr and the process aborts.
+    // This replica cannot go on (disk full, corrupt database): the node has stopped, the process should log
+    // the reason and exit. Default: the reason goes to stderr and the process aborts.
     std::function<void(const std::string& reason)> on_fatal;
 };
 
@@ -85,9 +88,9 @@ struct NodeStats {
     uint64_t messages_received = 0;
     uint64_t bytes_sent = 0;
     uint64_t bytes_received = 0;
-    uint64_t messages_dropped = 0;  // queue to a peer full, or peer unreachable
-    uint64_t view_changes = 0;      // views entered
-    uint64_t entries_caught_up = 0; // read back from disk for a lagging peer
+    uint64_t messages_dropped = 0;   // queue to a peer full, or peer unreachable
+    uint64_t view_changes = 0;       // views entered
+    uint64_t entries_caught_up = 0;  // read back from disk for a lagging peer
 };
 
 // A member as seen from this replica; `matched` and `heard_ms_ago` are meaningful on the leader.
@@ -99,49 +102,53 @@ struct PeerStatus {
     uint64_t heard_ms_ago = 0;
 };
 
-constexpr size_t max_app_message_bytes = 16u << 20;    // see types.hpp for max_value_bytes, max_report_bytes
-constexpr size_t max_app_queue_bytes = 32u << 20;  // per peer
+constexpr size_t max_app_message_bytes = 16u << 20;  // see types.hpp for max_value_bytes, max_report_bytes
+constexpr size_t max_app_queue_bytes = 32u << 20;    // per peer
 
 class Node {
   public:
-    // Opens the database (with recovery) and binds the listening socket. Throws std::runtime_error with a message for
-    // the operator: foreign cluster or replica id, corrupt database, full disk, address in use, bad configuration.
+    // Opens the database (with recovery) and binds the listening socket. Throws std::runtime_error with a
+    // message for the operator: foreign cluster or replica id, corrupt database, full disk, address in use,
+    // bad configuration.
     Node(event_base* base, NodeConfig config, NodeCallbacks callbacks);
     ~Node();
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
-    // Joins the cluster. on_decided starts with the entry `first_index` (1 = the whole log). Entries already known to
-    // be decided are replayed from disk in bounded portions per loop turn.
+    // Joins the cluster. on_decided starts with the entry `first_index` (1 = the whole log). Entries already
+    // known to be decided are replayed from disk in bounded portions per loop turn.
     void start(uint64_t first_index);
 
-    // Appends `value` to the log if this replica leads and the pipeline has room; otherwise false, and nothing
-    // happened. True is not yet decided: watch on_decided. If leadership is lost, a value accepted here may or may not
-    // be decided later, possibly by another leader; the user tells by what on_decided brings. Values accepted by one
-    // leader in one view are decided in the order of the calls. All proposals of one loop turn share messages and sync.
+    // Appends `value` to the log if this replica leads and the pipeline has room; otherwise false, and
+    // nothing happened. True is not yet decided: watch on_decided. If leadership is lost, a value accepted
+    // here may or may not be decided later, possibly by another leader; the user tells by what on_decided
+    // brings. Values accepted by one leader in one view are decided in the order of the calls. All proposals
+    // of one loop turn share messages and sync.
     bool propose(std::string value);
     bool can_propose() const;
 
     Role role() const;
-    uint64_t view() const;             // see view_counter(), view_leader(), view_name()
-    uint32_t leader() const;           // 0 = not known
-    uint64_t decided_index() const;    // last entry known to be decided (may be ahead of on_decided while replaying)
+    uint64_t view() const;    // see view_counter(), view_leader(), view_name()
+    uint32_t leader() const;  // 0 = not known
+    uint64_t decided_index()
+        const;  // last entry known to be decided (may be ahead of on_decided while replaying)
     uint64_t delivered_index() const;  // last entry handed to on_decided
     uint64_t last_index() const;       // last entry of this replica's log
 
-    // Holds back on_decided (entries stay in the log, on disk) and lets it go again: back-pressure for a user that
-    // replays slower than the log can be read. Takes part in consensus all the same.
+    // Holds back on_decided (entries stay in the log, on disk) and lets it go again: back-pressure for a user
+    // that replays slower than the log can be read. Takes part in consensus all the same.
     void pause_delivery(bool paused);
 
-    // Asks replica `to` (0 = the one best caught up) to take over. New proposals are refused until it has, or until
-    // one election timeout has passed. Only meaningful on the leader.
+    // Asks replica `to` (0 = the one best caught up) to take over. New proposals are refused until it has, or
+    // until one election timeout has passed. Only meaningful on the leader.
     void transfer_leadership(uint32_t to);
-    // Gives up leadership at once without naming a successor. Followers elect one; this replica waits a little longer.
+    // Gives up leadership at once without naming a successor. Followers elect one; this replica waits a
+    // little longer.
     void step_down();
 
-    // Opaque bytes to another craned over the same connections as the protocol, at lower priority. Ordered per peer,
-    // not ordered with on_decided, lost when the link goes down. False when the peer is unreachable, the message is
-    // too large, or the queue is full; nothing is queued then.
+    // Opaque bytes to another craned over the same connections as the protocol, at lower priority. Ordered
+    // per peer, not ordered with on_decided, lost when the link goes down. False when the peer is
+    // unreachable, the message is too large, or the queue is full; nothing is queued then.
     bool send_app_message(uint32_t to, std::string message);
     size_t app_queue_bytes(uint32_t to) const;
 
@@ -152,13 +159,14 @@ class Node {
 
     bool rejoining() const;  // not voting yet: see NodeConfig::rejoin
 
-    // Log space: entries up to and including `index` are covered by a checkpoint that is durable elsewhere and may be
-    // deleted. Bounded work per call; never deletes what is not yet delivered here.
+    // Log space: entries up to and including `index` are covered by a checkpoint that is durable elsewhere
+    // and may be deleted. Bounded work per call; never deletes what is not yet delivered here.
     void truncate_log(uint64_t index);
     uint64_t first_log_index() const;  // oldest entry still on disk
 
-    // Clean end: hands leadership over if this replica leads (bounded by one election timeout), closes links and
-    // database, then calls on_done from the event loop. Without it, destroying the node is a crash-stop (safe).
+    // Clean end: hands leadership over if this replica leads (bounded by one election timeout), closes links
+    // and database, then calls on_done from the event loop. Without it, destroying the node is a crash-stop
+    // (safe).
     void shutdown(std::function<void()> on_done = {});
 
   private:

@@ -58,8 +58,8 @@ bool decode_entry(uint64_t index, std::string_view bytes, Entry& entry) {
     entry.view = in.get_int<uint64_t>();
     entry.chain = in.get_int<uint64_t>();
     const uint8_t kind = in.get_int<uint8_t>();
-    if (in.bad() || (kind != static_cast<uint8_t>(EntryKind::Value) &&
-                     kind != static_cast<uint8_t>(EntryKind::NewView)))
+    if (in.bad() ||
+        (kind != static_cast<uint8_t>(EntryKind::Value) && kind != static_cast<uint8_t>(EntryKind::NewView)))
         return false;
     entry.kind = static_cast<EntryKind>(kind);
     entry.value = std::make_shared<const std::string>(bytes.substr(bytes.size() - in.remaining()));
@@ -92,7 +92,8 @@ bool decode_state(std::string_view bytes, StateRecord& state) {
     const uint32_t flags = in.get_int<uint32_t>();
     if ((flags & ~flag_rejoining) != 0) return false;
     state.rejoining = flags != 0;
-    for (uint64_t* word : {&state.view, &state.commit, &state.start.index, &state.start.view, &state.start.chain})
+    for (uint64_t* word :
+         {&state.view, &state.commit, &state.start.index, &state.start.view, &state.start.chain})
         *word = in.get_int<uint64_t>();
     return in.finished();
 }

@@ -1,8 +1,9 @@
 // Format of what the store writes, version 1. All integers little-endian, except keys.
 //
-//   key     8 bytes, the entry's index, big-endian, so that the tree's order is the log's; key 0 holds the state
-//   entry   checksum u64 | view u64 | chain u64 | kind u8 | value...
-//           checksum = XXH64 over everything behind it, seeded with the index (a record in the wrong place is bad)
+//   key     8 bytes, the entry's index, big-endian, so that the tree's order is the log's; key 0 holds the
+//   state entry   checksum u64 | view u64 | chain u64 | kind u8 | value...
+//           checksum = XXH64 over everything behind it, seeded with the index (a record in the wrong place is
+//           bad)
 //   state   checksum u64 | magic u32 | version u32 | replica id u32 | cluster id (u32 length, bytes)
 //           | flags u32 (1: rejoining) | view u64 | commit u64 | start: index u64, view u64, chain u64
 #pragma once

@@ -82,8 +82,8 @@ void Core::on_reject(Peer& peer, const Message& message) {
     peer.must_restore = message.index <= log_.start().index;
 }
 
-// The peer no longer has what it acknowledged: its database was lost, and it starts again. (A late message may look the
-// same; knowing less is always safe.)
+// The peer no longer has what it acknowledged: its database was lost, and it starts again. (A late message
+// may look the same; knowing less is always safe.)
 void Core::regress(Peer& peer, uint64_t last_index) {
     CRANE_CHECK(last_index < peer.match);
     peer.match = last_index;
@@ -144,7 +144,8 @@ void Core::send_entries(Peer& peer, Outbox& out) {
     prepare.index_view = before.view;
     prepare.chain = before.chain;
     prepare.commit = commit_;
-    // Nothing to send when the log was cut to its end: then the question whether the peer's log matches there.
+    // Nothing to send when the log was cut to its end: then the question whether the peer's log matches
+    // there.
     if (peer.next <= log_.last_index() &&
         log_.copy(peer.next, log_.last_index(), max_batch_entries, config_.max_batch_bytes, prepare.entries))
         stats_.entries_from_disk += prepare.entries.size();

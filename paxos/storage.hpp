@@ -14,8 +14,9 @@ namespace crane::paxos {
 class LogReader {
   public:
     virtual ~LogReader() = default;
-    // Appends entries first, first+1, ... up to `last` to `out`, stopping early once max_bytes of values are read (but
-    // never before one entry). Throws StorageError when an entry is missing or its checksum does not hold.
+    // Appends entries first, first+1, ... up to `last` to `out`, stopping early once max_bytes of values are
+    // read (but never before one entry). Throws StorageError when an entry is missing or its checksum does
+    // not hold.
     virtual void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const = 0;
 };
 
@@ -36,8 +37,8 @@ struct StoredState {
     uint64_t commit = 0;
     LogPosition start;  // just before the oldest entry kept
     LogPosition end;    // the last entry
-    // This database replaces a lost one, so promises and acknowledgements may have been forgotten with it: the replica
-    // must not vote until it has again all that is decided.
+    // This database replaces a lost one, so promises and acknowledgements may have been forgotten with it:
+    // the replica must not vote until it has again all that is decided.
     bool rejoining = false;
 };
 
@@ -51,10 +52,11 @@ class Storage : public LogReader {
     virtual StoredState load() = 0;
     // On return the batch is durable. Throws StorageError; the replica must then stop.
     virtual void persist(const PersistBatch& batch) = 0;
-    // Forgets entries up to and including `start`, a bounded number per call; true when some are left to delete.
+    // Forgets entries up to and including `start`, a bounded number per call; true when some are left to
+    // delete.
     virtual bool truncate_front(const LogPosition& start) = 0;
-    // Before load(): makes the log start after `start`, a decided entry that a checkpoint covers, unless this log already
-    // contains it.
+    // Before load(): makes the log start after `start`, a decided entry that a checkpoint covers, unless this
+    // log already contains it.
     virtual void restart_at(const LogPosition& start) = 0;
     virtual uint64_t syncs() const = 0;
 };

@@ -14,7 +14,9 @@ constexpr uint64_t commit_lag = 256;
 constexpr uint64_t verified_at_open = 256;  // newest entries
 constexpr uint64_t deletions_per_call = 1024;
 
-std::string_view view_of(const RecordKey& key) { return {key.data(), key.size()}; }
+std::string_view view_of(const RecordKey& key) {
+    return {key.data(), key.size()};
+}
 
 }  // namespace
 
@@ -30,8 +32,9 @@ class BdbStore::Impl {
         }
         if (!decode_state(bytes, state_)) damaged("the checksum of its state record does not hold");
         if (state_.version != record_version)
-            throw StorageError("database " + directory_ + " has format version " + std::to_string(state_.version) +
-                               "; this program reads version " + std::to_string(record_version));
+            throw StorageError("database " + directory_ + " has format version " +
+                               std::to_string(state_.version) + "; this program reads version " +
+                               std::to_string(record_version));
         if (create) check_identity(options);
     }
 
@@ -48,7 +51,8 @@ class BdbStore::Impl {
         stored.start = stored.end = state_.start;
         std::string bytes;
         RecordKey key;
-        if (!environment_.last_key(bytes) || bytes.size() != key.size()) damaged("its last key is unreadable");
+        if (!environment_.last_key(bytes) || bytes.size() != key.size())
+            damaged("its last key is unreadable");
         std::copy(bytes.begin(), bytes.end(), key.begin());
         const uint64_t last = key_index(key);
         if (last > state_.start.index) stored.end = verify_tail(last);
@@ -78,8 +82,8 @@ class BdbStore::Impl {
 
     void restart_at(const LogPosition& start) {
         if (start.index <= state_.start.index || holds(start)) return;
-        // `start` is decided and not in this log, so nothing that follows here can be decided: dropping it forgets
-        // nothing. What lies before is deleted by the next truncate_front().
+        // `start` is decided and not in this log, so nothing that follows here can be decided: dropping it
+        // forgets nothing. What lies before is deleted by the next truncate_front().
         BdbEnvironment::Transaction transaction(environment_);
         for (std::string key(view_of(make_key(start.index))); environment_.next_key(key, key);)
             transaction.erase(key);
@@ -207,11 +211,21 @@ class BdbStore::Impl {
 BdbStore::BdbStore(const StoreOptions& options) : impl_(std::make_unique<Impl>(options, true)) {}
 BdbStore::~BdbStore() = default;
 
-StoredState BdbStore::load() { return impl_->load(); }
-void BdbStore::persist(const PersistBatch& batch) { impl_->persist(batch); }
-bool BdbStore::truncate_front(const LogPosition& start) { return impl_->truncate_front(start); }
-void BdbStore::restart_at(const LogPosition& start) { impl_->restart_at(start); }
-uint64_t BdbStore::syncs() const { return impl_->syncs(); }
+StoredState BdbStore::load() {
+    return impl_->load();
+}
+void BdbStore::persist(const PersistBatch& batch) {
+    impl_->persist(batch);
+}
+bool BdbStore::truncate_front(const LogPosition& start) {
+    return impl_->truncate_front(start);
+}
+void BdbStore::restart_at(const LogPosition& start) {
+    impl_->restart_at(start);
+}
+uint64_t BdbStore::syncs() const {
+    return impl_->syncs();
+}
 
 void BdbStore::read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {
     impl_->read(first, last, max_bytes, out);

@@ -3,7 +3,8 @@
 // Rules kept here:
 //   - persist() is one transaction and one fdatasync; it returns when the change is on disk, or throws;
 //   - every record has a checksum, verified whenever it is read; a record that does not hold is never served;
-//   - opening runs recovery (a torn or unsynced tail of the write-ahead log is cut off there), then verifies the
+//   - opening runs recovery (a torn or unsynced tail of the write-ahead log is cut off there), then verifies
+//   the
 //     newest entries and their chain;
 //   - a database is bound to one cluster and one replica, and to one process at a time (lock file);
 //   - errors name the directory, what happened, and what to do.
@@ -40,7 +41,8 @@ class BdbStore : public Storage {
     void restart_at(const LogPosition& start) override;
     uint64_t syncs() const override;
 
-    // Closes with everything written back; errors are swallowed (the log is safe without it). Implied by destruction.
+    // Closes with everything written back; errors are swallowed (the log is safe without it). Implied by
+    // destruction.
     void close(uint64_t commit);
 
   private:
@@ -56,8 +58,8 @@ struct OfflineLog {
     ReplicaId replica = no_replica;
     StoredState state;
 };
-// Opens the database in `directory` (recovering it as its replica would), describes it, and calls `visit` for the entries
-// from `first` on until it returns false. Throws StorageError, also when the replica is running.
+// Opens the database in `directory` (recovering it as its replica would), describes it, and calls `visit` for
+// the entries from `first` on until it returns false. Throws StorageError, also when the replica is running.
 OfflineLog read_offline(const std::string& directory, uint64_t first,
                         const std::function<bool(const Entry&)>& visit);
 

@@ -17,7 +17,8 @@
 namespace crane::paxos {
 namespace {
 
-constexpr uint32_t first_pause_ms = 10, max_pause_ms = 500, dial_timeout_ms = 2000, greeting_timeout_ms = 2000;
+constexpr uint32_t first_pause_ms = 10, max_pause_ms = 500, dial_timeout_ms = 2000,
+                   greeting_timeout_ms = 2000;
 constexpr size_t max_strangers = 32;  // connections that have not said who they are
 constexpr size_t max_reason_bytes = 256;
 
@@ -32,7 +33,8 @@ struct AddressInfo {
         addrinfo hints{};
         hints.ai_socktype = SOCK_STREAM;
         hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
-        const int code = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
+        const int code =
+            getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
         if (code != 0) error = gai_strerror(code);
     }
     ~AddressInfo() {
@@ -42,7 +44,9 @@ struct AddressInfo {
     AddressInfo& operator=(const AddressInfo&) = delete;
 };
 
-std::string to_text(const PeerAddress& address) { return address.host + ":" + std::to_string(address.port); }
+std::string to_text(const PeerAddress& address) {
+    return address.host + ":" + std::to_string(address.port);
+}
 
 }  // namespace
 
@@ -105,8 +109,10 @@ void Transport::listen() {
     const PeerAddress& own = address_of(config_.self);
     const AddressInfo info(own, true);
     if (!info.error.empty())
-        throw std::runtime_error("cannot resolve this replica's peer address " + to_text(own) + ": " + info.error);
-    listener_ = evconnlistener_new_bind(base_, on_accept, this, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE, 64,
+        throw std::runtime_error("cannot resolve this replica's peer address " + to_text(own) + ": " +
+                                 info.error);
+    listener_ = evconnlistener_new_bind(base_, on_accept, this,
+                                        LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE, 64,
                                         info.list->ai_addr, static_cast<int>(info.list->ai_addrlen));
     const int error = errno;
     if (listener_ == nullptr)
@@ -118,7 +124,8 @@ void Transport::start() {
     for (auto& [id, link] : links_) dial(*link);
 }
 
-// --- the way to a peer ---------------------------------------------------------------------------------------------
+// --- the way to a peer
+// ---------------------------------------------------------------------------------------------
 
 void Transport::dial(Link& link) {
     CRANE_CHECK(link.connection == nullptr && !link.up);
@@ -152,7 +159,8 @@ void Transport::dial(Link& link) {
 void Transport::dial_failed(Link& link, const std::string& reason) {
     if (link.connection != nullptr) bury(std::move(link.connection));
     if (reason != link.last_reason) {
-        spdlog::warn("link to replica {} at {}: {}; trying again", link.address.id, to_text(link.address), reason);
+        spdlog::warn("link to replica {} at {}: {}; trying again", link.address.id, to_text(link.address),
+                     reason);
         link.last_reason = reason;
     }
     const bool was_up = link.up;
@@ -223,9 +231,12 @@ size_t Transport::queued_bytes(ReplicaId peer, FrameType type) const {
     return up(peer) ? links_.at(peer)->connection->queued_bytes(type == FrameType::Protocol) : 0;
 }
 
-TransportStats Transport::stats() const { return stats_; }
+TransportStats Transport::stats() const {
+    return stats_;
+}
 
-// --- connections opened by others ------------------------------------------------------------------------------------
+// --- connections opened by others
+// ------------------------------------------------------------------------------------
 
 void Transport::on_accept(evconnlistener*, int fd, sockaddr*, int, void* self) {
     static_cast<Transport*>(self)->accept(fd);
@@ -246,7 +257,8 @@ void Transport::accept(int fd) {
         return on_incoming_frame(*raw, type, payload);
     };
     handlers.on_closed = [this, raw](const std::string&) { drop(*raw); };
-    incoming->connection = std::make_unique<Connection>(base_, make_plain_stream(fd), false, std::move(handlers));
+    incoming->connection =
+        std::make_unique<Connection>(base_, make_plain_stream(fd), false, std::move(handlers));
     incoming->timer = evtimer_new(
         base_,
         [](int, short, void* argument) {

@@ -1,12 +1,16 @@
 // Messages between replicas: one connection per direction and peer, over libevent.
 //
 // Rules kept here:
-//   - each replica opens a connection to every other and sends on it; what comes in arrives on the connections that
+//   - each replica opens a connection to every other and sends on it; what comes in arrives on the
+//   connections that
 //     others opened. A lost one is opened again with a growing pause, at once when the peer itself shows up;
-//   - the greeting names cluster, sender, receiver and protocol version; whoever is not a member is refused, with a
+//   - the greeting names cluster, sender, receiver and protocol version; whoever is not a member is refused,
+//   with a
 //     reason both sides log;
-//   - queues are bounded: what does not fit is dropped and counted (the protocol sends again; the user is told);
-//   - nothing is written before flush(), so that all frames of one turn to a peer share a system call; flush() writes
+//   - queues are bounded: what does not fit is dropped and counted (the protocol sends again; the user is
+//   told);
+//   - nothing is written before flush(), so that all frames of one turn to a peer share a system call;
+//   flush() writes
 //     directly and falls back on the event loop only when the socket is full.
 #pragma once
 

@@ -18,10 +18,14 @@ uint64_t chain_hash(uint64_t previous, const Entry& entry) {
 
 const char* role_name(Role role) {
     switch (role) {
-        case Role::Follower: return "follower";
-        case Role::PreCandidate: return "pre-candidate";
-        case Role::Candidate: return "candidate";
-        case Role::Leader: return "leader";
+        case Role::Follower:
+            return "follower";
+        case Role::PreCandidate:
+            return "pre-candidate";
+        case Role::Candidate:
+            return "candidate";
+        case Role::Leader:
+            return "leader";
     }
     return "?";
 }

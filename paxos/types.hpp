@@ -18,9 +18,15 @@ constexpr ReplicaId max_replica_id = 0xffff;  // a view number carries its leade
 // A view is a pair <counter, leader>, ordered by counter first ("Paxos Made Practical"). Packed in one
 // integer, so that comparing two views is comparing two numbers, and no view ever has two leaders.
 using View = uint64_t;
-constexpr View make_view(uint64_t counter, ReplicaId leader) { return counter << 16 | leader; }
-constexpr uint64_t view_counter(View view) { return view >> 16; }
-constexpr ReplicaId view_leader(View view) { return static_cast<ReplicaId>(view & 0xffff); }
+constexpr View make_view(uint64_t counter, ReplicaId leader) {
+    return counter << 16 | leader;
+}
+constexpr uint64_t view_counter(View view) {
+    return view >> 16;
+}
+constexpr ReplicaId view_leader(View view) {
+    return static_cast<ReplicaId>(view & 0xffff);
+}
 // "7.2": the seventh view, led by replica 2.
 std::string view_name(View view);
 

@@ -79,7 +79,8 @@ void Core::ask_for_votes() {
     ask_again_us_ = now_us_ + config_.heartbeat_us;
     for (const Peer& peer : peers_) {
         if (votes_.count(peer.id) > 0) continue;
-        Message ask = make(role_ == Role::Candidate ? MessageType::ViewChange : MessageType::PreVote, peer.id);
+        Message ask =
+            make(role_ == Role::Candidate ? MessageType::ViewChange : MessageType::PreVote, peer.id);
         ask.view = asked_view_;
         ask.forced = forced_;
         ask.index = log_.end().index;
@@ -128,7 +129,8 @@ void Core::on_vote_request(const Message& message) {
     const LogPosition& end = log_.end();
     bool ok = false;
     if (message.view == view_) {
-        // Asked again. Since the promise this log has only changed by that leader's own hand, so the answer stands.
+        // Asked again. Since the promise this log has only changed by that leader's own hand, so the answer
+        // stands.
         ok = !only_asking;
     } else if (message.view > view_) {
         ok = !rejoining_ && !lease_holds(message) &&

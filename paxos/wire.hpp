@@ -1,4 +1,5 @@
-// Little-endian integers in byte strings. The reader never passes the end: it turns bad instead, and stays so.
+// Little-endian integers in byte strings. The reader never passes the end: it turns bad instead, and stays
+// so.
 #pragma once
 
 #include <bit>
@@ -9,7 +10,8 @@
 
 namespace crane::paxos {
 
-static_assert(std::endian::native == std::endian::little, "the encodings copy integers as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "the encodings copy integers as they lie in memory");
 
 template <typename T>
 void put_int(std::string& out, T value) {

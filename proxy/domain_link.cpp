@@ -101,6 +101,13 @@ bool DomainLink::prepare_sleep() {
     return ring.head.load(std::memory_order_seq_cst) == ring.tail.load(std::memory_order_relaxed);
 }
 
+bool DomainLink::at_rest() const {
+    const Control& control = *view_.control;
+    return control.status.quiescent.load(std::memory_order_seq_cst) &&
+           control.output.head.load(std::memory_order_seq_cst) ==
+               control.output.tail.load(std::memory_order_relaxed);
+}
+
 void DomainLink::awake() { view_.control->output.waiting.store(0, std::memory_order_relaxed); }
 
 }  // namespace crane::proxy

@@ -34,6 +34,8 @@ class DomainLink {
     bool prepare_sleep();
     void awake();
 
+    /// Every thread of the domain waits, and all it has said is drained.
+    bool at_rest() const;
     const timebubble::DomainStatus& status() const { return view_.control->status; }
     /// Batches fed and not yet seen as admitted in the output.
     uint64_t unadmitted() const { return fed_ - admitted_; }

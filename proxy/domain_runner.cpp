@@ -117,9 +117,9 @@ void DomainRunner::check_damage() {
     const auto attachment = link_.status().attachment.load(std::memory_order_acquire);
     if (state_ != DomainState::kAttached || gone_) return;
     if (static_cast<timebubble::Attachment>(attachment) != timebubble::Attachment::kRefused) return;
-    spdlog::error("the server is damaged: {}; its other processes are ended", link_.status().refusal);
-    // The domain's end is seen, and reported, through its exit descriptor.
-    if (!host_.kill_all()) spdlog::error("processes of the domain could not be killed; look for uninterruptible I/O");
+    const std::string reason = link_.status().refusal;
+    kill();
+    enter(DomainState::kLost, "the server is damaged: " + reason + "; its other processes are ended");
 }
 
 void DomainRunner::on_poll(int, short, void* self) { static_cast<DomainRunner*>(self)->poll_attachment(); }

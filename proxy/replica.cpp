@@ -25,6 +25,7 @@ constexpr size_t kDrainBytes = 4 * 1024 * 1024;
 constexpr size_t kPendingBatches = 64;
 constexpr timeval kHousekeeping{0, 250'000};
 constexpr timeval kFlushDelay{0, 100'000};
+constexpr uint64_t kOrphanPatienceNs = 1'000'000'000;
 constexpr uint64_t kStepDownPauseNs = 2'000'000'000;
 
 }  // namespace
@@ -122,6 +123,7 @@ void Replica::stop(std::function<void()> done) {
 
 void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch) {
     track_connections(*batch);
+    last_batch_index_ = index;
     pending_.push_back({index, batch});
     feed();
     if (pending_.size() > kPendingBatches && !delivery_paused_) {
@@ -172,8 +174,23 @@ void Replica::on_ready() {
         }
         batcher_.set_genesis(genesis);
     }
-    // Connections of earlier primaries: their clients are gone with them.
-    for (uint64_t connection : open_connections_) batcher_.add(CallKind::kReset, connection);
+    orphans_due_ = true;
+    orphans_since_ns_ = monotonic_ns();
+    orphans_after_ = last_batch_index_;
+}
+
+/// Connections of earlier primaries: their clients are gone with them. Which of them the server has closed by itself
+/// is known once the domain has come as far as the log was when this replica took over.
+void Replica::reset_orphans() {
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    if (!orphans_due_ || admitted < orphans_after_) return;
+    const bool patient = monotonic_ns() - orphans_since_ns_ < kOrphanPatienceNs;
+    if (patient && !native_ && orphans_after_ != 0 && !domain_.link().at_rest()) return;
+    orphans_due_ = false;
+    const uint64_t own = connection_prefix(sequencer_.view_counter(), config_.replica_id);
+    for (uint64_t connection : open_connections_) {
+        if (connection >> 40 != own >> 40) batcher_.add(CallKind::kReset, connection);
+    }
 }
 
 void Replica::on_role() {
@@ -185,6 +202,7 @@ void Replica::on_role() {
     } else if (!leads && sessions_.leading()) {
         sessions_.stop_leading();
         batcher_.clear();
+        orphans_due_ = false;
     }
     relay_.set_view(sequencer_.view(), leads);
     if (!stopping_) route_waiting();
@@ -202,6 +220,7 @@ bool Replica::may_propose() const {
 }
 
 void Replica::propose() {
+    reset_orphans();
     while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
         propose_batch(batcher_.calls());
     }

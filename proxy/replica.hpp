@@ -72,6 +72,7 @@ class Replica {
     void feed();
     void propose();
     void propose_batch(uint64_t calls);
+    void reset_orphans();
     void route(ClientConnection* client);
     void route_waiting();
     void send_queries();
@@ -112,6 +113,10 @@ class Replica {
     event* flush_timer_ = nullptr;
     bool flush_armed_ = false;
     bool more_output_ = false;
+    bool orphans_due_ = false;     ///< connections of earlier primaries are still to be closed
+    uint64_t orphans_after_ = 0;   ///< once the domain has admitted this index
+    uint64_t orphans_since_ns_ = 0;
+    uint64_t last_batch_index_ = 0;
     bool stopping_ = false;
     bool server_ended_ = false;
     uint64_t output_records_ = 0;

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
 jobs=${JOBS:-$(nproc)}
-port=${DEMO_PORT:-18080}
+port=${DEMO_PORT:-}
 requests=${DEMO_REQUESTS:-2000}
 crane=scripts/crane
 state=
@@ -14,7 +14,7 @@ step=0
 say() { echo "demo: $*"; }
 begin() { # a line per step: what is being done ...
     step=$((step + 1))
-    printf 'demo: %d. %-58s ' "$step" "$1 ..."
+    printf 'demo: %2d. %-58s ' "$step" "$1 ..."
 }
 done_with() { echo "$1"; } # ... and how it went
 fail() {
@@ -60,6 +60,21 @@ load() { # address:port, requests -> requests per second
     fi
     sed -n 's/^Requests per second: *\([0-9]*\).*/\1/p' <<<"$text"
 }
+
+# A port that is free on all three addresses, unless the operator wants a certain one.
+choose_port() {
+    local host candidate
+    for candidate in $(seq 18080 18130); do
+        for host in 127.0.0.1 127.0.0.2 127.0.0.3; do
+            if (: <"/dev/tcp/$host/$candidate") 2>/dev/null; then continue 2; fi
+        done
+        echo "$candidate"
+        return
+    done
+    say "no free port between 18080 and 18130; give one with DEMO_PORT=" >&2
+    return 1
+}
+[[ -n $port ]] || port=$(choose_port)
 
 begin "install what is missing"
 if scripts/install_deps.sh --demo --check >/dev/null; then
@@ -110,8 +125,8 @@ done_with "killed"
 
 begin "wait for a backup to take over"
 for _ in $(seq 100); do
-    read -r next next_address _ < <(primary 2>/dev/null) || true
-    if [[ -n ${next:-} && $next != "$leader" ]] && hash=$(get "$next_address" 2>/dev/null); then break; fi
+    read -r next next_address next_pid < <(primary 2>/dev/null) || true
+    if [[ -n ${next:-} && $next_pid != "$pid" ]] && hash=$(get "$next_address" 2>/dev/null); then break; fi
     next=
     sleep 0.05
 done

@@ -32,6 +32,7 @@ namespace {
 struct Connection {
     std::string line;
     std::string out;
+    size_t out_at = 0;  ///< sent so far of `out`
     uint64_t consumed = 0;
     uint64_t sent = 0;
     uint64_t window_end = kInitialWindowBytes;
@@ -197,12 +198,16 @@ class FakeDomain {
     void serve() {
         for (auto at = all_.begin(); at != all_.end();) {
             Connection& one = at->second;
-            while (!one.out.empty() && one.sent < one.window_end) {
+            while (one.out_at < one.out.size() && one.sent < one.window_end) {
                 tick();
-                const uint64_t piece = std::min<uint64_t>({one.out.size(), 64 * 1024, one.window_end - one.sent});
-                emit(OutputKind::kSend, 0, at->first, one.out.data(), piece);
+                const uint64_t piece = std::min<uint64_t>({one.out.size() - one.out_at, 64 * 1024, one.window_end - one.sent});
+                emit(OutputKind::kSend, 0, at->first, one.out.data() + one.out_at, piece);
                 one.sent += piece;
-                one.out.erase(0, piece);
+                one.out_at += piece;
+            }
+            if (one.out_at == one.out.size()) {
+                one.out.clear();
+                one.out_at = 0;
             }
             if (one.close_after && one.out.empty() && work_ == 0) {
                 tick();

@@ -14,6 +14,7 @@
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/tsc.hpp"
 #include "interpose/core/threads.hpp"
 
 namespace crane::interpose {
@@ -130,6 +131,15 @@ void make_domain() {
     pin_to_cpu(settings.pinned_cpu_plus1);
 }
 
+/// The handshake: craned learns that the server did load the shim.
+void announce_attachment() {
+    timebubble::DomainStatus& status = runtime.view.control->status;
+    status.server_pid.store(static_cast<uint32_t>(raw(SYS_getpid)), std::memory_order_relaxed);
+    status.processes.store(1, std::memory_order_relaxed);
+    status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kAttached), std::memory_order_release);
+    timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
+}
+
 void drop_descriptors_closed_by_exec() {
     for (size_t fd = 0; fd < kMaxFds; ++fd) {
         FdEntry& entry = runtime.process->fds[fd];
@@ -195,6 +205,11 @@ void attach(char** environment) {
         open_transport(transport, doorbell);
         map_transport_or_refuse();
         make_domain();
+        if (!domain().schedule) {
+            announce_attachment();
+            return;
+        }
+        choose_tsc(environment);
     } else {
         runtime.transport_fd = kReservedFdBase + 1;
         runtime.doorbell_fd = kReservedFdBase + 2;
@@ -204,22 +219,18 @@ void attach(char** environment) {
         }
     }
     open_trace(find_variable(environment, "CRANE_TRACE"));
-    runtime.scheduled = domain().schedule != 0;
+    runtime.scheduled = true;
     make_placeholder();
     activate();
     if (first) {
         scheduler().start(self.slot);
-        timebubble::DomainStatus& status = runtime.view.control->status;
-        status.server_pid.store(static_cast<uint32_t>(raw(SYS_getpid)), std::memory_order_relaxed);
-        status.processes.store(1, std::memory_order_relaxed);
-        status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kAttached),
-                                std::memory_order_release);
-        timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
+        announce_attachment();
     } else {
         after_exec();
     }
     register_main_thread();
     install_fault_handlers();
+    install_tsc_trap();
     on_exit(at_process_exit, nullptr);
     // Takes in the first batch, or what came while this program was being loaded.
     Turn turn(Op::kAttach);

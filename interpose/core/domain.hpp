@@ -196,6 +196,7 @@ struct DomainState {
     uint8_t secret[32];
     uint64_t processes_started;
     uint64_t streams_made;  ///< numbers for kernel streams
+    uint32_t trap_tsc;      ///< rdtsc faults and shows virtual time (tsc.hpp)
     uint32_t opaque_children;
     uint32_t next_port;
     uint64_t published_deadline_ns;

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "interpose/core/processes.hpp"
+#include "interpose/core/tsc.hpp"
 
 namespace crane::interpose {
 
@@ -183,7 +184,21 @@ void reset_handlers_after_exec() {
 
 namespace {
 
-void on_fault(int signal) {
+/// The program's own handler, kept behind ours as long as rdtsc faults.
+bool run_fault_handler(int signal, siginfo_t* info, void* context) {
+    const SignalAction& action = runtime.process->actions[signal];
+    if (action.handler <= reinterpret_cast<uint64_t>(SIG_IGN)) return false;
+    if (action.flags & SA_SIGINFO) {
+        reinterpret_cast<void (*)(int, siginfo_t*, void*)>(action.handler)(signal, info, context);
+    } else {
+        reinterpret_cast<void (*)(int)>(action.handler)(signal);
+    }
+    return true;
+}
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+    if (signal == SIGSEGV && emulate_tsc(*info, *static_cast<ucontext_t*>(context))) return;
+    if (runtime.process && run_fault_handler(signal, info, context)) return;
     // The crash is part of the schedule: the end is reported in turn, then the kernel has its way.
     if (self.active) die_by_signal(signal);
     real.signal(signal, SIG_DFL);
@@ -210,8 +225,8 @@ void install_fault_handlers() {
     real.sigaction(SIGCHLD, &child, nullptr);
     for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
         struct sigaction action {};
-        action.sa_handler = on_fault;
-        action.sa_flags = SA_NODEFER | SA_ONSTACK;
+        action.sa_sigaction = on_fault;
+        action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
         real.sigaction(signal, &action, nullptr);
     }
 }

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import secrets
 import shutil
 import signal
@@ -116,8 +117,7 @@ class State:
             remove_lxc_traces(self.path)
         self._unmount()
         for name in names:
-            for path in pathlib.Path("/dev/shm").glob(name.rpartition("-")[0] + "-*"):
-                path.unlink(missing_ok=True)
+            remove_tree(pathlib.Path("/dev/shm") / name)
         if left:
             raise LaunchError(f"processes of an earlier run do not end: {', '.join(str(pid) for pid, _ in left)}")
         return found
@@ -148,13 +148,23 @@ class State:
                 subprocess.run(["umount", "-l", point], check=False, stderr=subprocess.DEVNULL)
 
 
+def remove_tree(path):
+    """A file or a folder, as it may be."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def remove_cgroups(name):
     """A container whose monitor was killed leaves its (empty) cgroups."""
-    for pattern in (f"lxc.payload.{name}", f"lxc.monitor.{name}"):
-        for base in (pathlib.Path("/sys/fs/cgroup"), *pathlib.Path("/sys/fs/cgroup").glob("*/")):
+    top = pathlib.Path("/sys/fs/cgroup")
+    for folder in [*top.glob(f"lxc.*.{name}*"), *top.glob(f"*/lxc.*.{name}*")]:
+        # LXC adds a number when the cgroup of a killed predecessor was still there.
+        if re.fullmatch(rf"lxc\.(payload|monitor)\.{re.escape(name)}(-\d+)?", folder.name):
             for _ in range(50):
                 try:
-                    (base / pattern).rmdir()
+                    folder.rmdir()
                 except OSError as error:
                     if error.errno == errno.EBUSY:  # its last processes are still being taken down
                         time.sleep(0.02)

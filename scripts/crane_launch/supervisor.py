@@ -15,9 +15,10 @@ from .state import State
 
 STOP_WAIT_S = 5
 STATUS_EVERY_S = 2
-FIRST_BACKOFF_S = 0.2
+MIN_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5
 HEALTHY_AFTER_S = 20
+ASKED_TO_STOP = "exited with status 0"
 MAX_RESTARTS = 10  # in a row, none of which stayed up
 
 
@@ -65,6 +66,9 @@ class Supervisor:
         self.layout = Layout()
         self.replicas = []
         self.signals = None
+        # Longer than an election, so that a backup leads by then: a primary that came back at once could be
+        # elected again while its server still replays the log.
+        self.first_backoff_s = max(MIN_BACKOFF_S, 2 * settings["election-timeout-ms"] / 1000)
         self.backoff = {}  # replica number -> (seconds, restarts in a row, when it may start again or 0)
 
     def run(self, on_ready=lambda: None):
@@ -151,11 +155,19 @@ class Supervisor:
             server = {n: row.get("server", "starting") for n, row in rows.items()}
             open_ = [n for n in server if n not in dead and server[n] not in (*ENDED_STATES, "listening")]
             late = time.monotonic() > deadline
+            if not open_ and not late and self._lacks_primary(rows, server):
+                open_ = ["primary"]
             # Where the primary's server listens, a replica that cannot follow is a fault to survive.
             if not open_ or late:
                 return self._judge_start(rows, server, dead, late)
             self.signals.wait(pause)
             pause = min(pause * 1.5, 0.25)
+
+    def _lacks_primary(self, rows, server):
+        """Servers listen before an election has ended; clients are served after it."""
+        listening = [n for n, what in server.items() if what == "listening"]
+        return (self.settings["mode"] == "full" and len(listening) > len(self.replicas) // 2
+                and all(rows[n].get("role") != "primary" for n in listening))
 
     def _judge_start(self, rows, server, dead, late):
         good = [n for n in server if n not in dead and server[n] == "listening"]
@@ -215,7 +227,7 @@ class Supervisor:
                 self._watch_one(replica)
             if all(r.pidfd < 0 and not self.backoff.get(r.number, (0, 0, 0))[2] for r in self.replicas):
                 self.say("no replica is left; stopping")
-                return 1
+                return 0 if all(r.ended() == ASKED_TO_STOP for r in self.replicas) else 1
             if time.monotonic() >= next_status:
                 next_status = time.monotonic() + STATUS_EVERY_S
                 code = self._server_ended()
@@ -223,13 +235,17 @@ class Supervisor:
                     return code
 
     def _watch_one(self, replica):
-        seconds, restarts, at = self.backoff.get(replica.number, (FIRST_BACKOFF_S, 0, 0))
+        seconds, restarts, at = self.backoff.get(replica.number, (self.first_backoff_s, 0, 0))
         if replica.pidfd >= 0 and replica.ended():
             how = replica.ended()
             replica.reap()
             lived_s = time.monotonic() - replica.row.get("since", 0)
             if lived_s > HEALTHY_AFTER_S:
-                seconds, restarts = FIRST_BACKOFF_S, 0
+                seconds, restarts = self.first_backoff_s, 0
+            if how == ASKED_TO_STOP:
+                self.say(f"replica {replica.number}: its craned was asked to stop")
+                self.backoff.pop(replica.number, None)
+                return
             if self.settings["no-restart"] or restarts >= MAX_RESTARTS:
                 why = "--no-restart" if self.settings["no-restart"] else f"it died {restarts} times in a row"
                 self.say(f"replica {replica.number}: its craned {how}; not restarted ({why}); see "
@@ -241,7 +257,7 @@ class Supervisor:
         elif at and time.monotonic() >= at:
             replica.start()
             replica.row["since"] = time.monotonic()
-            self.backoff[replica.number] = (min(seconds * 2, MAX_BACKOFF_S), restarts + 1, 0)
+            self.backoff[replica.number] = (max(seconds, min(seconds * 2, MAX_BACKOFF_S)), restarts + 1, 0)
             self.state.save()
 
     def _server_ended(self):

@@ -162,8 +162,12 @@ TEST_CASE("paxos: a replica cut off from the leader alone does not disturb the v
         cluster.cut(leader, lonely);
         cluster.cut(lonely, leader);
     }
-    SECTION("it hears nothing, but is heard") { cluster.cut(leader, lonely); }
-    SECTION("isolated and back") { cluster.isolate(lonely); }
+    SECTION("it hears nothing, but is heard") {
+        cluster.cut(leader, lonely);
+    }
+    SECTION("isolated and back") {
+        cluster.isolate(lonely);
+    }
     cluster.run(3 * second_us, Faults{});
     cluster.reconnect();
     cluster.run(second_us, Faults{});

@@ -97,10 +97,18 @@ TEST_CASE("paxos: a truncated or overlong message is refused") {
 TEST_CASE("paxos: malformed fields are refused") {
     Message got;
     std::string bytes = encoded(full_message());
-    SECTION("type 0") { bytes[0] = 0; }
-    SECTION("unknown type") { bytes[0] = 9; }
-    SECTION("unknown flag") { bytes[1] = 8; }
-    SECTION("entries in another message than Prepare") { bytes[0] = static_cast<char>(MessageType::Ack); }
+    SECTION("type 0") {
+        bytes[0] = 0;
+    }
+    SECTION("unknown type") {
+        bytes[0] = 9;
+    }
+    SECTION("unknown flag") {
+        bytes[1] = 8;
+    }
+    SECTION("entries in another message than Prepare") {
+        bytes[0] = static_cast<char>(MessageType::Ack);
+    }
     SECTION("an entry from after the message's view") {
         Message message = full_message();
         message.entries[2].view = make_view(8, 1);
@@ -130,7 +138,8 @@ TEST_CASE("paxos: the decoder survives noise") {
     const std::string bytes = encoded(full_message());
     for (int round = 0; round < 20'000; ++round) {
         std::string noisy = bytes;
-        for (unsigned flips = random() % 4 + 1; flips > 0; --flips) noisy[random() % noisy.size()] = static_cast<char>(random());
+        for (unsigned flips = random() % 4 + 1; flips > 0; --flips)
+            noisy[random() % noisy.size()] = static_cast<char>(random());
         noisy.resize(noisy.size() - random() % 3);
         Message got;
         if (decode(noisy, got)) REQUIRE(encoded(got) == noisy);
@@ -142,7 +151,8 @@ TEST_CASE("paxos: frames") {
     FrameType type{};
     std::string_view payload;
     size_t size = 0;
-    REQUIRE(parse_frame(frame + "rest", 100, type, payload, size) == FrameStatus::Complete);
+    const std::string stream = frame + "rest";
+    REQUIRE(parse_frame(stream, 100, type, payload, size) == FrameStatus::Complete);
     REQUIRE(type == FrameType::App);
     REQUIRE(payload == "hello");
     REQUIRE(size == frame.size());

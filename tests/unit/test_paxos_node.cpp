@@ -50,7 +50,7 @@ class NodeCluster {
         for (uint32_t id = 1; id <= replicas; ++id) config_.members.push_back({id, "127.0.0.1", free_port()});
         config_.cluster_id = "unit";
         config_.heartbeat_ms = 20;
-        config_.election_timeout_ms = 150;
+        config_.election_timeout_ms = 300;
         for (uint32_t id = 1; id <= replicas; ++id) start(id);
     }
     ~NodeCluster() {
@@ -65,7 +65,7 @@ class NodeCluster {
         return config;
     }
 
-    void start(uint32_t id) {
+    void start(uint32_t id, const LogPosition& checkpoint = {}) {
         Member& member = members_[id];
         member.decided.clear();
         NodeCallbacks callbacks;
@@ -80,8 +80,10 @@ class NodeCluster {
         };
         callbacks.on_writable = [&member] { ++member.writable; };
         callbacks.on_fatal = [&member](const std::string& reason) { member.fatal = reason; };
-        member.node = std::make_unique<Node>(base_.get(), config(id), callbacks);
-        member.node->start(1);
+        NodeConfig own = config(id);
+        own.checkpoint = checkpoint;
+        member.node = std::make_unique<Node>(base_.get(), own, callbacks);
+        member.node->start(checkpoint.index + 1);
     }
 
     void stop(uint32_t id) { members_.at(id).node.reset(); }
@@ -126,7 +128,8 @@ class NodeCluster {
         unsigned proposed = 0;
         return run_until([&] {
             const uint32_t at = leader();
-            while (at != 0 && proposed < count && members_.at(at).node->propose("value " + std::to_string(next_)))
+            while (at != 0 && proposed < count &&
+                   members_.at(at).node->propose("value " + std::to_string(next_)))
                 ++proposed, ++next_;
             if (proposed < count) return false;
             for (const auto& [id, member] : members_)
@@ -139,7 +142,8 @@ class NodeCluster {
         for (const auto& [id, member] : members_)
             for (const auto& [other, peer] : members_)
                 for (size_t i = 0; i < std::min(member.decided.size(), peer.decided.size()); ++i)
-                    if (member.decided[i].index != i + 1 || member.decided[i].chain != peer.decided[i].chain ||
+                    if (member.decided[i].index != i + 1 ||
+                        member.decided[i].chain != peer.decided[i].chain ||
                         *member.decided[i].value != *peer.decided[i].value)
                         return false;
         return true;
@@ -288,6 +292,30 @@ TEST_CASE("paxos node: the log is cut on disk") {
     REQUIRE_THROWS_WITH(cluster.start(1), Catch::Contains("has been cut"));
 }
 
+TEST_CASE("paxos node: a replica that lost its database rejoins from a checkpoint") {
+    NodeCluster cluster(3);
+    REQUIRE(cluster.await_leader());
+    REQUIRE(cluster.pump(500, 500));
+    const uint32_t lost = cluster.leader() % 3 + 1;
+    const Entry last_in_checkpoint = cluster[lost].decided.at(399);
+    cluster.stop(lost);
+    std::filesystem::remove_all(cluster.config(lost).db_dir);
+    for (auto& [id, member] : cluster.members())
+        if (member.node != nullptr) member.node->truncate_log(300);
+    cluster.start(lost, last_in_checkpoint.position());
+    REQUIRE(cluster[lost].node->rejoining());
+    const auto has_the_rest = [&](size_t proposed) {
+        const uint32_t leader = cluster.leader();
+        return cluster.values(leader) == proposed &&
+               cluster[lost].decided.size() + 400 == cluster[leader].decided.size();
+    };
+    REQUIRE(cluster.run_until(
+        [&] { return cluster.leader() != 0 && has_the_rest(500) && !cluster[lost].node->rejoining(); }));
+    REQUIRE(cluster[lost].decided.front().index == 401);
+    REQUIRE(cluster[cluster.leader()].node->propose("more"));
+    REQUIRE(cluster.run_until([&] { return cluster.leader() != 0 && has_the_rest(501); }));
+}
+
 TEST_CASE("paxos node: strangers are refused") {
     NodeCluster cluster(1);
     REQUIRE(cluster.await_leader());
@@ -297,7 +325,8 @@ TEST_CASE("paxos node: strangers are refused") {
     };
     const std::vector<Case> cases = {
         {make_frame(FrameType::Hello, encode_hello({protocol_version, 2, 1, "other"})), "another cluster"},
-        {make_frame(FrameType::Hello, encode_hello({protocol_version + 1, 2, 1, "unit"})), "protocol version"},
+        {make_frame(FrameType::Hello, encode_hello({protocol_version + 1, 2, 1, "unit"})),
+         "protocol version"},
         {make_frame(FrameType::Hello, encode_hello({protocol_version, 9, 1, "unit"})), "not a member"},
         {make_frame(FrameType::Hello, encode_hello({protocol_version, 2, 5, "unit"})), "this is replica 1"},
         {make_frame(FrameType::App, "no greeting"), ""},

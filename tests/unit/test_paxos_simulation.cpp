@@ -39,7 +39,8 @@ void MemoryStorage::persist(const PersistBatch& batch) {
 
 bool MemoryStorage::truncate_front(const LogPosition& start) {
     if (start.index <= start_.index) return false;
-    entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(start.index - start_.index));
+    entries_.erase(entries_.begin(),
+                   entries_.begin() + static_cast<std::ptrdiff_t>(start.index - start_.index));
     start_ = start;
     return false;
 }
@@ -106,7 +107,8 @@ void Cluster::restart(ReplicaId id) {
     config.max_memory_bytes = 400;
     config.max_delivery_entries = 5;
     config.seed = random_() + ++restarts_;
-    if (replica.disk.last_index() == 0 && replica.disk.rejoining()) {  // restored from a checkpoint, if logs were cut
+    if (replica.disk.last_index() == 0 &&
+        replica.disk.rejoining()) {  // restored from a checkpoint, if logs were cut
         uint64_t cut = 0;
         for (const auto& [other, peer] : replicas_) cut = std::max(cut, peer.disk.start().index);
         if (cut > 0) replica.disk.restart_at(decided_.at(cut).position());
@@ -115,7 +117,8 @@ void Cluster::restart(ReplicaId id) {
     if (stored.view < replica.highest_view && !faults_.lying_disks) violate("a promise was forgotten");
     replica.core = std::make_unique<Core>(config, stored, replica.disk);
     // The user starts again from some checkpoint, older or newer.
-    const uint64_t first = between(stored.start.index + 1, std::max(replica.delivered, stored.start.index) + 1);
+    const uint64_t first =
+        between(stored.start.index + 1, std::max(replica.delivered, stored.start.index) + 1);
     replica.core->deliver_from(first);
     replica.delivered = first - 1;
     replica.core->tick(now_us_);
@@ -158,7 +161,8 @@ ReplicaId Cluster::leader() const {
     ReplicaId best = no_replica;
     View best_view = 0;
     for (const auto& [id, replica] : replicas_)
-        if (replica.core != nullptr && replica.core->role() == Role::Leader && replica.core->view() > best_view) {
+        if (replica.core != nullptr && replica.core->role() == Role::Leader &&
+            replica.core->view() > best_view) {
             best = id;
             best_view = replica.core->view();
         }
@@ -175,7 +179,9 @@ bool Cluster::propose(ReplicaId at) {
     return true;
 }
 
-void Cluster::act(ReplicaId id) { turn(id, replicas_.at(id)); }
+void Cluster::act(ReplicaId id) {
+    turn(id, replicas_.at(id));
+}
 
 bool Cluster::settled() const {
     const ReplicaId first = leader();
@@ -250,7 +256,8 @@ void Cluster::turn(ReplicaId id, Replica& replica) {
 void Cluster::deliver(ReplicaId id, Replica& replica, const std::vector<Entry>& entries) {
     for (const Entry& entry : entries) {
         const std::string where = "replica " + std::to_string(id) + ", entry " + std::to_string(entry.index);
-        if (entry.index != replica.delivered + 1) violate(where + " delivered after " + std::to_string(replica.delivered));
+        if (entry.index != replica.delivered + 1)
+            violate(where + " delivered after " + std::to_string(replica.delivered));
         replica.delivered = entry.index;
         const auto [known, is_new] = decided_.emplace(entry.index, entry);
         if (known->second.chain != entry.chain || *known->second.value != *entry.value ||
@@ -277,8 +284,8 @@ void Cluster::check_state(ReplicaId id, Replica& replica) {
         if (peer.highest_view > core.view()) return;
     if (decided_.empty()) return;
     const Entry& last = decided_.rbegin()->second;
-    if (core.last_index() < last.index || (last.index > core.log_start().index &&
-                                           core.log_position(last.index).chain != last.chain))
+    if (core.last_index() < last.index ||
+        (last.index > core.log_start().index && core.log_position(last.index).chain != last.chain))
         violate("replica " + std::to_string(id) + " leads without what was decided");
 }
 

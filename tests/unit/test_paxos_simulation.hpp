@@ -1,7 +1,8 @@
 // A cluster in one thread: the real core over a simulated network, clock and disks, driven by one seed.
 //
-// Faults: delay, loss, duplication, reordering, one-way and two-way partitions, crashes at every point of a turn, with
-// what was not persisted lost. Checked after every turn; the first violation is kept and ends the run.
+// Faults: delay, loss, duplication, reordering, one-way and two-way partitions, crashes at every point of a
+// turn, with what was not persisted lost. Checked after every turn; the first violation is kept and ends the
+// run.
 #pragma once
 
 #include <cstdint>
@@ -53,13 +54,14 @@ class MemoryStorage : public Storage {
 struct Faults {
     double loss = 0, duplication = 0;
     uint64_t min_delay_us = 200, max_delay_us = 3'000;
-    double crash_per_s = 0;      // of the whole cluster
+    double crash_per_s = 0;  // of the whole cluster
     double partition_per_s = 0;
-    double upheaval_per_s = 0;   // leadership transfer, step-down, log truncation
-    double crash_in_turn = 0;    // probability that a turn with something to persist dies in the middle
+    double upheaval_per_s = 0;  // leadership transfer, step-down, log truncation
+    double crash_in_turn = 0;   // probability that a turn with something to persist dies in the middle
     bool lying_disks = false;
-    double lost_disk = 0;        // probability that a crash takes the disk with it (one at a time)
-    bool rejoin_unmarked = false;  // the new disk does not know that it replaces another (must be noticed: a canary)
+    double lost_disk = 0;  // probability that a crash takes the disk with it (one at a time)
+    bool rejoin_unmarked =
+        false;  // the new disk does not know that it replaces another (must be noticed: a canary)
 };
 
 class Cluster {

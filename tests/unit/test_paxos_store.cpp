@@ -60,7 +60,8 @@ struct Writer {
 std::string newest_log_file(const std::string& directory) {
     std::string newest;
     for (const auto& file : fs::directory_iterator(directory))
-        if (file.path().filename().string().rfind("log.0", 0) == 0) newest = std::max(newest, file.path().string());
+        if (file.path().filename().string().rfind("log.0", 0) == 0)
+            newest = std::max(newest, file.path().string());
     return newest;
 }
 
@@ -101,6 +102,63 @@ TEST_CASE("paxos store: what was persisted is there again") {
     entries.clear();
     store.read(11, 14, 100'000, entries);
     REQUIRE(entries.size() == 1);
+}
+
+TEST_CASE("paxos store: the largest value fits") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 1, max_value_bytes);
+        writer.append(make_view(1, 1), 1);
+    }
+    BdbStore store(options(directory.path));
+    REQUIRE(store.load().end.index == 2);
+    std::vector<Entry> entries;
+    store.read(1, 1, 1, entries);
+    REQUIRE(entries.front().size_bytes() == max_value_bytes);
+}
+
+TEST_CASE("paxos store: a log starts anew behind a checkpoint that it does not reach") {
+    const TemporaryDirectory directory;
+    const LogPosition checkpoint{50, make_view(7, 3), 0x1234};
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 5);
+        const LogPosition known = writer.end;
+        writer.append(make_view(1, 1), 55);
+        store.restart_at(known);  // contained: nothing changes
+        REQUIRE(store.load().start == LogPosition{});
+        store.restart_at(checkpoint);  // another history
+        REQUIRE(store.load().start == checkpoint);
+    }
+    BdbStore store(options(directory.path));
+    const StoredState state = store.load();
+    REQUIRE(state.start == checkpoint);
+    REQUIRE(state.end == checkpoint);
+    REQUIRE(state.view == checkpoint.view);
+    REQUIRE(state.commit == 50);
+    Writer writer{store, checkpoint};
+    writer.append(make_view(7, 3), 3);
+    REQUIRE(store.load().end.index == 53);
+}
+
+TEST_CASE("paxos store: a replaced database says so until told otherwise") {
+    const TemporaryDirectory directory;
+    StoreOptions rejoin = options(directory.path);
+    rejoin.rejoin = true;
+    { REQUIRE(BdbStore(rejoin).load().rejoining); }
+    {
+        BdbStore store(options(directory.path));
+        REQUIRE(store.load().rejoining);
+        PersistBatch batch;
+        batch.rejoined = true;
+        store.persist(batch);
+    }
+    REQUIRE_FALSE(BdbStore(rejoin).load().rejoining);
 }
 
 TEST_CASE("paxos store: a tail of another view is replaced, in one step") {

@@ -226,6 +226,13 @@ class RunTest(unittest.TestCase):
         self.assertEqual(process.wait(20), 1)
         self.assertIn("not restarted", process.stdout.read())
 
+    def test_craneds_that_were_asked_to_stop_stay_stopped(self):
+        process, _ = self.start("listen")
+        for number in (1, 2, 3):
+            replica.ask(self.state / f"r{number}", "stop")
+        self.assertEqual(process.wait(20), 0)
+        self.assertNotIn("restarting", process.stdout.read())
+
     def test_same_command_goes_on_another_is_refused(self):
         process, _ = self.start("listen")
         first = self.run_record()["cluster_id"]

@@ -1,0 +1,188 @@
+// The output log: what is written is read back, torn ends are seen, and two logs are told apart where they differ.
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "proxy/compare.hpp"
+#include "proxy/output_log.hpp"
+#include "proxy/output_log_reader.hpp"
+
+using namespace crane::proxy;
+using crane::timebubble::OutputHeader;
+using crane::timebubble::OutputKind;
+using Verdict = CompareResult::Verdict;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Dirs {
+    fs::path base;
+    Dirs() {
+        char name[] = "/tmp/crane-unit-XXXXXX";
+        REQUIRE(mkdtemp(name));
+        base = name;
+    }
+    ~Dirs() { fs::remove_all(base); }
+    std::string dir(const std::string& name) const {
+        fs::create_directories(base / name);
+        return base / name;
+    }
+};
+
+Config config_of(uint32_t replica, LogContent content = LogContent::kFull, uint64_t max_bytes = 1 << 30) {
+    Config config;
+    config.cluster_id = "ab";
+    config.replica_id = replica;
+    config.log_content = content;
+    config.log_max_bytes = max_bytes;
+    return config;
+}
+
+void send(OutputLog& log, uint64_t connection, std::string_view bytes, uint64_t clock, uint64_t schedule = 5) {
+    log.append({static_cast<uint32_t>(bytes.size()), OutputKind::kSend, 0, connection, clock, schedule}, bytes);
+}
+
+void admitted(OutputLog& log, uint64_t index, uint64_t clock) {
+    const crane::timebubble::AdmittedRecord record{index, clock};
+    log.append({sizeof(record), OutputKind::kAdmitted, 0, 0, clock, 5},
+               {reinterpret_cast<const char*>(&record), sizeof(record)});
+}
+
+void fill(OutputLog& log, int records, int odd = -1, uint64_t clock_shift = 0) {
+    for (int i = 0; i < records; ++i) {
+        admitted(log, static_cast<uint64_t>(i + 2), static_cast<uint64_t>(i) + clock_shift);
+        send(log, 7, i == odd ? "answer Xtwo" : "answer number two", static_cast<uint64_t>(i) + clock_shift);
+    }
+}
+
+/// Two replicas' logs, written and closed, then compared.
+CompareResult compare_two(const Dirs& dirs, int first, int second, int odd = -1, uint64_t clock_shift = 0,
+                          LogContent content = LogContent::kFull) {
+    {
+        OutputLog a(dirs.dir("r1"), config_of(1));
+        OutputLog b(dirs.dir("r2"), config_of(2, content));
+        fill(a, first);
+        fill(b, second, odd, clock_shift);
+    }
+    return compare_logs({dirs.dir("r1"), dirs.dir("r2")});
+}
+
+}  // namespace
+
+TEST_CASE("output log: records are read back with their chain", "[proxy]") {
+    Dirs dirs;
+    Hash128 chain;
+    {
+        OutputLog log(dirs.dir("r1"), config_of(1));
+        admitted(log, 2, 10);
+        CHECK(log.chain() == Hash128{});  // a mark, nothing that clients see
+        send(log, 3, "hello", 11);
+        log.append({8, OutputKind::kConsumed, 0, 3, 11, 0}, "12345678");
+        chain = log.chain();
+        CHECK(log.records() == 2);
+        CHECK(log.bytes() == 5);
+    }
+    OutputLogReader reader(dirs.dir("r1"));
+    REQUIRE(reader.next() == OutputLogReader::Next::kRecord);
+    CHECK(reader.admitted_index() == 2);
+    REQUIRE(reader.next() == OutputLogReader::Next::kRecord);
+    CHECK(reader.payload() == "hello");
+    CHECK(reader.record().chain == chain);
+    CHECK(reader.number() == 1);
+    CHECK(reader.next() == OutputLogReader::Next::kEnd);
+}
+
+TEST_CASE("output log: a new start keeps the old log as previous", "[proxy]") {
+    Dirs dirs;
+    { OutputLog log(dirs.dir("r1"), config_of(1)); send(log, 1, "old", 1); }
+    { OutputLog log(dirs.dir("r1"), config_of(1)); }
+    CHECK(fs::file_size(dirs.dir("r1") + "/output.log") == sizeof(OutputLogHeader));
+    OutputLogReader previous(dirs.dir("r1") + "/output.log.previous");
+    REQUIRE(previous.next() == OutputLogReader::Next::kRecord);
+    CHECK(previous.payload() == "old");
+}
+
+TEST_CASE("output log: bounded by rotation, and the rest is still comparable", "[proxy]") {
+    Dirs dirs;
+    const std::string big(100'000, 'x');
+    for (uint32_t replica : {1u, 2u}) {
+        OutputLog log(dirs.dir("r" + std::to_string(replica)), config_of(replica, LogContent::kFull, 1 << 20));
+        for (uint64_t i = 0; i < 30; ++i) send(log, 1, big, i);
+    }
+    uint64_t total = 0;
+    for (const auto& file : fs::directory_iterator(dirs.dir("r1"))) total += file.file_size();
+    CHECK(total <= (1 << 20) + 4 * 110'000);
+    const CompareResult result = compare_logs({dirs.dir("r1"), dirs.dir("r2")});
+    CHECK(result.verdict == Verdict::kIdentical);
+    CHECK(result.first_record > 0);
+    CHECK(result.first_record + result.records == 30);
+}
+
+TEST_CASE("compare: identical, behind, different", "[proxy]") {
+    Dirs dirs;
+    SECTION("identical") {
+        const CompareResult result = compare_two(dirs, 20, 20);
+        CHECK(result.verdict == Verdict::kIdentical);
+        CHECK(result.records == 40);
+        CHECK(result.bytes == 20 * 17);
+        CHECK(result.first_index == 2);
+        CHECK(result.last_index == 21);
+        CHECK(result.schedule_difference.empty());
+    }
+    SECTION("one is behind") {
+        const CompareResult result = compare_two(dirs, 20, 15);
+        CHECK(result.verdict == Verdict::kPrefix);
+        CHECK(result.records == 30);
+        CHECK(result.logs[0].records - result.logs[1].records == 10);
+    }
+    SECTION("nothing is no pass") { CHECK(compare_two(dirs, 0, 0).verdict == Verdict::kNothing); }
+    SECTION("a differing answer is found, with its context") {
+        const CompareResult result = compare_two(dirs, 20, 20, 12);
+        CHECK(result.verdict == Verdict::kDifferent);
+        CHECK(result.records == 25);
+        CHECK(result.before.size() == 4);
+        REQUIRE(result.at.size() == 2);
+        CHECK(result.at[1].find("Xtwo") != std::string::npos);
+    }
+    SECTION("a differing answer is found by hash too") {
+        const CompareResult result = compare_two(dirs, 20, 20, 12, 0, LogContent::kHash);
+        CHECK(result.verdict == Verdict::kDifferent);
+        CHECK(result.by_hash);
+        CHECK(result.records == 25);
+    }
+    SECTION("hash against full, equal") {
+        CHECK(compare_two(dirs, 20, 20, -1, 0, LogContent::kHash).verdict == Verdict::kIdentical);
+    }
+    SECTION("a schedule that differs alone is told apart") {
+        const CompareResult result = compare_two(dirs, 20, 20, -1, 1);
+        CHECK(result.verdict == Verdict::kIdentical);
+        CHECK_FALSE(result.schedule_difference.empty());
+    }
+}
+
+TEST_CASE("compare: the torn end of a killed replica is tolerated and said", "[proxy]") {
+    Dirs dirs;
+    compare_two(dirs, 20, 20);
+    const std::string file = dirs.dir("r2") + "/output.log";
+    fs::resize_file(file, fs::file_size(file) - 5);
+    CompareResult result = compare_logs({dirs.dir("r1"), dirs.dir("r2")});
+    CHECK(result.verdict == Verdict::kPrefix);
+    CHECK(result.records == 39);
+    CHECK(result.logs[1].torn);
+    // A flipped byte in the middle ends the log there as well: the chain does not hold.
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(500);
+    bytes.put('!');
+    bytes.close();
+    result = compare_logs({dirs.dir("r1"), dirs.dir("r2")});
+    CHECK(result.logs[1].torn);
+    CHECK(result.records < 10);
+}
+
+TEST_CASE("compare: a log that is not there, or is none, is an error", "[proxy]") {
+    Dirs dirs;
+    compare_two(dirs, 3, 3);
+    CHECK_THROWS(compare_logs({dirs.dir("r1"), dirs.dir("r9")}));
+    std::ofstream(dirs.dir("r9") + "/output.log") << std::string(200, 'z');
+    CHECK_THROWS(compare_logs({dirs.dir("r1"), dirs.dir("r9")}));
+}

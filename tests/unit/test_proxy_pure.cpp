@@ -1,0 +1,286 @@
+// The proxy's pure parts: batching, bubble sizes, configuration, divergence.
+#include <catch2/catch.hpp>
+
+#include "proxy/batcher.hpp"
+#include "proxy/config.hpp"
+#include "proxy/divergence.hpp"
+#include "proxy/sessions.hpp"
+#include "timebubble/bubble_sizer.hpp"
+
+using namespace crane::proxy;
+using namespace crane::timebubble;
+
+namespace {
+
+std::vector<Call> calls_of(const std::string& batch, BatchHeader& header) {
+    BatchDecoder decoder;
+    REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size()));
+    header = decoder.header();
+    std::vector<Call> out;
+    for (Call call; decoder.next(call);) out.push_back(call);
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("batcher: all that waits becomes one batch, in order", "[proxy]") {
+    Batcher batcher;
+    REQUIRE(batcher.empty());
+    batcher.add(CallKind::kConnect, 1, "address");
+    batcher.add(CallKind::kSend, 1, "bytes");
+    batcher.add(CallKind::kShutdown, 1);
+    REQUIRE(batcher.calls() == 3);
+    BatchHeader header;
+    const std::string batch = batcher.take(1000, 77);
+    const auto calls = calls_of(batch, header);
+    REQUIRE(calls.size() == 3);
+    CHECK(calls[0].kind == CallKind::kConnect);
+    CHECK(calls[1].payload == "bytes");
+    CHECK(calls[2].kind == CallKind::kShutdown);
+    CHECK(header.timestamp_ns == 1000);
+    CHECK(header.grant_clocks == 77);
+    CHECK(batcher.empty());
+}
+
+TEST_CASE("batcher: timestamps rise although the clock stands still or goes back", "[proxy]") {
+    Batcher batcher;
+    batcher.saw_timestamp(5000);
+    BatchHeader header;
+    calls_of(batcher.take(10, 1), header);
+    CHECK(header.timestamp_ns == 5001);
+    calls_of(batcher.take(5001, 1), header);
+    CHECK(header.timestamp_ns == 5002);
+    calls_of(batcher.take(9000, 1), header);
+    CHECK(header.timestamp_ns == 9000);
+}
+
+TEST_CASE("batcher: long input is split over batches and nothing is lost", "[proxy]") {
+    Batcher batcher;
+    std::string bytes(5 * 1024 * 1024 + 13, '\0');
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 >> 3);
+    batcher.add(CallKind::kSend, 9, bytes);
+    batcher.add(CallKind::kReset, 9);
+    std::string got;
+    bool reset = false;
+    int batches = 0;
+    while (!batcher.empty()) {
+        BatchHeader header;
+        const std::string batch = batcher.take(1, 1);
+        CHECK(batch.size() <= kMaxBatchBytes);
+        ++batches;
+        for (const Call& call : calls_of(batch, header)) {
+            REQUIRE_FALSE(reset);
+            if (call.kind == CallKind::kSend) got.append(call.payload);
+            reset = call.kind == CallKind::kReset;
+        }
+    }
+    CHECK(got == bytes);
+    CHECK(reset);
+    CHECK(batches >= 6);
+    CHECK(batcher.bytes() == 0);
+}
+
+TEST_CASE("batcher: the genesis goes first and alone", "[proxy]") {
+    Batcher batcher;
+    batcher.add(CallKind::kConnect, 1, "early");
+    GenesisPayload secret{};
+    secret.secret[0] = 7;
+    batcher.set_genesis(secret);
+    BatchHeader header;
+    const std::string first = batcher.take(1, 1);
+    const auto calls = calls_of(first, header);
+    REQUIRE(calls.size() == 1);
+    CHECK(calls[0].kind == CallKind::kGenesis);
+    CHECK(calls[0].payload.size() == 32);
+    CHECK(calls[0].payload[0] == 7);
+    const std::string second = batcher.take(1, 1);
+    CHECK(calls_of(second, header)[0].kind == CallKind::kConnect);
+    CHECK(batcher.empty());
+    batcher.add(CallKind::kReset, 1);
+    batcher.clear();
+    CHECK(batcher.empty());
+}
+
+TEST_CASE("connection ids of different primaries never meet", "[proxy]") {
+    CHECK(connection_prefix(7, 1) != connection_prefix(7, 2));
+    CHECK(connection_prefix(7, 1) != connection_prefix(8, 1));
+    CHECK((connection_prefix(0xfffff, 15) & 0xffffffffff) == 0);
+}
+
+TEST_CASE("bubble sizer: fixed means fixed", "[timebubble]") {
+    BubbleSizer sizer(1234);
+    CHECK(sizer.next(0, false) == 1234);
+    CHECK(sizer.next(5, true) == 1234);
+}
+
+TEST_CASE("bubble sizer: small while clients call, growing while they do not", "[timebubble]") {
+    BubbleSizer sizer(0);
+    CHECK(sizer.next(3, false) == BubbleSizer::kSmallClocks);
+    uint64_t last = 0;
+    for (int i = 0; i < 40; ++i) {
+        const uint64_t grant = sizer.next(0, false);
+        CHECK(grant >= last);
+        CHECK(grant <= BubbleSizer::kMaxClocks);
+        last = grant;
+    }
+    CHECK(last == BubbleSizer::kMaxClocks);
+    CHECK(sizer.next(1, false) == BubbleSizer::kSmallClocks);
+    CHECK(sizer.next(0, false) == BubbleSizer::kSmallClocks);
+}
+
+TEST_CASE("bubble sizer: the measured speed bounds a grant to about two milliseconds", "[timebubble]") {
+    BubbleSizer sizer(0);
+    for (int i = 0; i < 50; ++i) sizer.measured(10'000, 1'000'000);  // ten million a second
+    uint64_t last = 0;
+    for (int i = 0; i < 30; ++i) last = sizer.next(0, false);
+    CHECK(last == 20'000);
+    CHECK(sizer.next(1, false) == 2'500);
+    sizer.measured(5, 10);  // too short to say anything
+    CHECK(sizer.next(1, false) == 2'500);
+}
+
+namespace {
+
+const std::string kGood = R"(
+cluster_id = "ab12"
+replica_id = 2
+state_dir = "/tmp/x/r2"
+server = ["apache2", "-DFOREGROUND"]
+shim = "/s.so"
+init = "/i"
+[port_map]
+"80" = 8080
+[[replica]]
+id = 1
+peer = "127.0.0.1:7101"
+[[replica]]
+id = 2
+peer = "[::1]:7102"
+client_address = "127.0.0.2"
+[[replica]]
+id = 3
+peer = "h:7103"
+)";
+
+std::string refusal(const std::string& text) {
+    try {
+        parse_config(text, "craned.toml");
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+std::string changed(const std::string& from, const std::string& to) {
+    std::string text = kGood;
+    text.replace(text.find(from), from.size(), to);
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("config: a good file, with defaults", "[proxy]") {
+    const Config config = parse_config(kGood, "craned.toml");
+    CHECK(config.mode == Mode::kFull);
+    CHECK(config.container);
+    CHECK(config.replicas.size() == 3);
+    CHECK(config.self().peer_host == "::1");
+    CHECK(config.self().peer_port == 7102);
+    CHECK(config.self().client_address == "127.0.0.2");
+    CHECK(config.self().port_map.at(80) == 8080);
+    CHECK(config.heartbeat_ms == 50);
+    CHECK(config.log_content == LogContent::kFull);
+}
+
+TEST_CASE("config: mistakes are named with file, line and key", "[proxy]") {
+    using Catch::Matchers::Contains;
+    CHECK_THAT(refusal("cluster_id = "), Contains("craned.toml:1") && Contains("TOML"));
+    CHECK_THAT(refusal("sevrer = 1\n" + kGood), Contains("craned.toml:1: sevrer: is not a known key"));
+    CHECK_THAT(refusal(changed("\"ab12\"", "\"xyz\"")), Contains("cluster_id") && Contains("hexadecimal"));
+    CHECK_THAT(refusal(changed("replica_id = 2", "replica_id = 4")), Contains("no [[replica]] has that id"));
+    CHECK_THAT(refusal(changed("id = 3", "id = 1")), Contains("twice"));
+    CHECK_THAT(refusal(changed("h:7103", "h")), Contains("address:port"));
+    CHECK_THAT(refusal(changed("h:7103", "h:70000")), Contains("65535"));
+    CHECK_THAT(refusal(changed("\"80\" = 8080", "\"80\" = 0")), Contains("1 to 65535"));
+    CHECK_THAT(refusal(changed("\"/s.so\"", "\"s.so\"")), Contains("absolute"));
+    CHECK_THAT(refusal(changed("[port_map]", "[bubble]\nn_clock = -1\n[port_map]")), Contains("bubble.n_clock"));
+    CHECK_THAT(refusal(changed("[port_map]", "[consensus]\nheartbeat_ms = 400\n[port_map]")),
+               Contains("election_timeout_ms") && Contains("three times"));
+    CHECK_THAT(refusal(changed("[[replica]]\nid = 3\npeer = \"h:7103\"", "")), Contains("1, 3, 5 or 7"));
+    CHECK_THAT(refusal(changed("server = [\"apache2\", \"-DFOREGROUND\"]", "server = []")), Contains("server"));
+    CHECK_THAT(refusal("mode = \"both\"\n" + kGood), Contains("\"full\", \"dmt\", \"proxy\""));
+}
+
+namespace {
+
+Admission at(uint64_t index, uint64_t output) { return {index, {output, 0}, index}; }
+
+AdmissionHistory history_of(uint64_t last, uint64_t odd_from = UINT64_MAX) {
+    AdmissionHistory out;
+    for (uint64_t i = 1; i <= last; ++i) out.add(at(i, i >= odd_from ? 1000 + i : i));
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("divergence: equal reports are counted as compared, missing ones as unchecked", "[proxy]") {
+    DivergenceCheck check(1, {1, 2, 3});
+    AdmissionHistory own = history_of(10);
+    check.report(2, at(7, 7), own);
+    check.report(3, at(9, 9), own);
+    CHECK(check.compared() == 2);
+    check.report(2, at(15, 15), own);  // ahead of us: compared when we get there
+    check.report(2, at(16, 16), own);  // and this one is not kept
+    CHECK(check.compared() == 2);
+    CHECK(check.unchecked() == 1);
+    for (uint64_t i = 11; i <= 15; ++i) own.add(at(i, i));
+    check.own(own);
+    CHECK(check.compared() == 3);
+    AdmissionHistory later;
+    later.add(at(5000, 1));
+    check.report(3, at(4000, 1), later);  // ours is gone: nothing is claimed
+    CHECK(check.unchecked() == 2);
+    CHECK(check.diverged().empty());
+    CHECK_FALSE(check.take_query());
+}
+
+TEST_CASE("divergence: a quorum names the replica and the first index", "[proxy]") {
+    DivergenceCheck check(1, {1, 2, 3});
+    const AdmissionHistory own = history_of(20);
+    const AdmissionHistory odd = history_of(20, 13);
+    check.report(3, at(10, 10), own);
+    check.report(3, *odd.last(), own);
+    const auto query = check.take_query();
+    REQUIRE(query);
+    CHECK(query->first == 10);
+    CHECK(query->last == 20);
+    check.evidence(3, odd.range(query->first, query->last), own);
+    CHECK(check.take_findings().empty());  // one against one: nobody is accused
+    check.evidence(2, own.range(query->first, query->last), own);
+    const auto findings = check.take_findings();
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].replica == 3);
+    CHECK(findings[0].index == 13);
+    CHECK(findings[0].exact);
+}
+
+TEST_CASE("divergence: the leader itself may be the odd one", "[proxy]") {
+    DivergenceCheck check(1, {1, 2, 3});
+    const AdmissionHistory own = history_of(20, 5);
+    const AdmissionHistory good = history_of(20);
+    check.report(2, *good.last(), own);
+    check.evidence(2, good.range(1, 20), own);
+    check.evidence(3, good.range(1, 20), own);
+    const auto findings = check.take_findings();
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].replica == 1);
+    CHECK(findings[0].index == 5);
+}
+
+TEST_CASE("divergence: admissions survive the wire", "[proxy]") {
+    const auto sent = history_of(5).range(2, 4);
+    const auto got = decode_admissions(encode_admissions(sent));
+    REQUIRE(got.size() == 3);
+    CHECK(got[2].index == 4);
+    CHECK(got[2].output == sent[2].output);
+}
