@@ -78,12 +78,13 @@ def measure(setup_name, load, options):
         per_copy = requests / len(results)
         if requests == 0:
             raise RuntimeError(f"{load.name} on {setup_name}: no request was answered")
+        if errors := sum(one.errors for one in results):
+            raise RuntimeError(f"{errors} of {requests} requests failed: figures would mean nothing\n{setup.report()}")
         cpu = [b - a for a, b in zip(before["cpu"], after["cpu"])]
         row = {
             "per_second": sum(one.per_second for one in results) / len(results),
             "p50_us": sum(one.p50_us for one in results) / len(results),
             "p99_us": max(one.p99_us for one in results),
-            "errors": sum(one.errors for one in results),
             "cpu_ms": sum(cpu) / len(cpu) * 1000 / per_copy,
             "client_cpu_ms": client_cpu * 1000 / requests,
         }
@@ -119,8 +120,7 @@ def measure_load(load, options, failures):
                 print(f"FAILED: {str(error).splitlines()[0][:120]}", flush=True)
                 continue
             rounds[name].append(row)
-            print(f"{row['per_second']:,.0f} ops/s, p50 {row['p50_us']:,.0f} us"
-                  + (f", {row['errors']} errors" if row["errors"] else ""), flush=True)
+            print(f"{row['per_second']:,.0f} ops/s, p50 {row['p50_us']:,.0f} us", flush=True)
     rows = {name: medians(measured) for name, measured in rounds.items() if measured}
     if "native" in rows:
         rows["ceiling"] = {"per_second": ceiling(rows["native"])}

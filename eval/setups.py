@@ -41,6 +41,9 @@ class Natives(contextlib.ExitStack):
     def pids(self):
         return [pid for one in self.servers for pid in one.pids()]
 
+    def report(self):
+        return "\n".join(" ".join(one.command) for one in self.servers)
+
 
 class Crane(contextlib.ExitStack):
     """A cluster; `options` choose the mode. Load goes to the primary, whose figures `counters` are."""
@@ -75,6 +78,9 @@ class Crane(contextlib.ExitStack):
 
     def pids(self):
         return self.cluster.replica_pids(self.primary)
+
+    def report(self):
+        return self.cluster.report()
 
     def identical(self):
         return self.cluster.diff()[0]
