@@ -91,7 +91,8 @@ struct NativeBackend::Connection {
             }
         }
         if (consumed != before) {
-            all.emit(OutputKind::kConsumed, 0, id, {reinterpret_cast<const char*>(&consumed), sizeof(consumed)});
+            all.emit(OutputKind::kConsumed, 0, id,
+                     {reinterpret_cast<const char*>(&consumed), sizeof(consumed)});
         }
         if (evbuffer_get_length(input) == 0 && input_ended) {
             shutdown(fd, SHUT_WR);
@@ -104,7 +105,37 @@ NativeBackend::NativeBackend(event_base* base, Output output) : base_(base), out
 NativeBackend::~NativeBackend() = default;
 
 void NativeBackend::listen(const timebubble::ListenRecord& record) {
-    actual_ports_[record.port] = record.actual_port ? record.actual_port : record.port;
+    const auto known = listeners_.find(record.port);
+    // IPv4 where there is a choice: its listener is never of one family only.
+    if (known != listeners_.end() && known->second.family == AF_INET) return;
+    listeners_[record.port] = record;
+}
+
+/// A loopback connection, under way, to the real port behind one that the server asked for; -1 with errno.
+int NativeBackend::connect_to(uint16_t listen_port) const {
+    const auto known = listeners_.find(listen_port);
+    timebubble::ListenRecord record{};
+    record.family = AF_INET;
+    record.port = listen_port;
+    if (known != listeners_.end()) record = known->second;
+    const uint16_t port = htons(record.actual_port ? record.actual_port : record.port);
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    four.sin_port = port;
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_addr = in6addr_loopback;
+    six.sin6_port = port;
+    const bool is_six = record.family == AF_INET6;
+    const auto* to = is_six ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
+    const int fd = socket(is_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (connect(fd, to, is_six ? sizeof(six) : sizeof(four)) == 0 || errno == EINPROGRESS) return fd;
+    close(fd);
+    return -1;
 }
 
 void NativeBackend::emit(OutputKind kind, uint16_t flags, uint64_t connection, std::string_view payload) {
@@ -130,16 +161,8 @@ void NativeBackend::call(const timebubble::Call& call) {
         timebubble::ConnectPayload addresses;
         if (call.payload.size() != sizeof(addresses)) return;
         memcpy(&addresses, call.payload.data(), sizeof(addresses));
-        const auto port = actual_ports_.find(addresses.listen_port);
-        sockaddr_in to{};
-        to.sin_family = AF_INET;
-        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        to.sin_port = htons(port == actual_ports_.end() ? addresses.listen_port : port->second);
-        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        const int on = 1;
-        if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        if (fd < 0 || (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) != 0 && errno != EINPROGRESS)) {
-            if (fd >= 0) close(fd);
+        const int fd = connect_to(addresses.listen_port);
+        if (fd < 0) {
             emit(OutputKind::kClose, 1, call.connection, {});
             return;
         }

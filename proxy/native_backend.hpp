@@ -1,6 +1,6 @@
-// Mode "proxy": the server runs without scheduling and listens on real ports; craned opens a real loopback connection
-// for each decided connect and plays the decided calls to it. What the server sends becomes output records, in the order
-// in which it arrives here. One replica only: nothing makes two of them equal.
+// Mode "proxy": the server runs without scheduling and listens on real ports; craned opens a real loopback
+// connection for each decided connect and plays the decided calls to it. What the server sends becomes output
+// records, in the order in which it arrives here. One replica only: nothing makes two of them equal.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,13 @@ class NativeBackend {
     struct Connection;
     void call(const timebubble::Call& call);
     void emit(timebubble::OutputKind kind, uint16_t flags, uint64_t connection, std::string_view payload);
+    int connect_to(uint16_t listen_port) const;
     void end(uint64_t connection, bool reset);
 
     event_base* base_;
     Output output_;
-    std::map<uint16_t, uint16_t> actual_ports_;
+    /// By the port that the server asked for. A server may listen on it once for each family.
+    std::map<uint16_t, timebubble::ListenRecord> listeners_;
     std::map<uint64_t, std::unique_ptr<Connection>> all_;
     uint64_t clock_ = 0;
     uint64_t admitted_index_ = 0;
