@@ -37,8 +37,12 @@ int print_to(int fd, const char* format, va_list list) {
 
 using namespace crane::interpose;
 
-CRANE_EXPORT int vdprintf(int fd, const char* format, va_list list) { return print_to(fd, format, list); }
-CRANE_EXPORT int __vdprintf_chk(int fd, int, const char* format, va_list list) { return print_to(fd, format, list); }
+CRANE_EXPORT int vdprintf(int fd, const char* format, va_list list) {
+    return print_to(fd, format, list);
+}
+CRANE_EXPORT int __vdprintf_chk(int fd, int, const char* format, va_list list) {
+    return print_to(fd, format, list);
+}
 
 CRANE_EXPORT int dprintf(int fd, const char* format, ...) {
     va_list list;

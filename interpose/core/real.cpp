@@ -36,7 +36,8 @@ void resolve_real() noexcept {
     X(fcntl)
     X(ioctl)
     X(syscall)
-    X(open) X(openat) X(fopen)
+    X(open)
+    X(openat) X(fopen)
 #undef X
     // The default versions: an unversioned look-up may give the 2.2.5 ones, whose pthread_cond_t is another.
 #define X(name) real.name = reinterpret_cast<decltype(real.name)>(find_version(#name, "GLIBC_2.3.2"));
