@@ -129,6 +129,8 @@ void Scheduler::rotate(SlotId me, bool wait_for_it) {
     s_->quantum_left = static_cast<int32_t>(s_->quantum);
     if (s_->runnable == 0) return;
     Slot& slot = s_->slots[me];
+    // The next thread may learn, through plain memory, what this one read of the clock since its operation.
+    if (slot.local_now_ns > s_->now_ns) s_->now_ns = slot.local_now_ns;
     slot.state = SlotState::kRunnable;
     push_tail(*s_, s_->run_queue, me);
     ++s_->runnable;
@@ -216,7 +218,10 @@ uint32_t Scheduler::requeue(uint64_t from, uint64_t to, uint32_t wake, uint32_t 
     SlotId id = bucket_of(*s_, from).head;
     for (uint32_t moved = 0; id != kNoSlot && moved < move;) {
         const SlotId after = s_->slots[id].next;
-        if (s_->slots[id].key == from) {
+        if (s_->slots[id].key == from && from == to) {
+            ++moved;  // stays where it is: moved to the tail it would be met again
+            ++done;
+        } else if (s_->slots[id].key == from) {
             unlink(*s_, bucket_of(*s_, from), id);
             s_->slots[id].key = to;
             push_tail(*s_, bucket_of(*s_, to), id);
@@ -276,6 +281,7 @@ void Scheduler::discard(SlotId victim) {
 
 void Scheduler::make_opaque(SlotId id) {
     Slot& slot = s_->slots[id];
+    if (slot.state == SlotState::kWaiting) leave_wait(slot, id);
     if (slot.state == SlotState::kRunnable) {
         unlink(*s_, s_->run_queue, id);
         --s_->runnable;
