@@ -146,6 +146,8 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
     const std::string command = request["cmd"];
     nlohmann::json done = {{"ok", true}};
     if (command == "status") {
+        // Who asks may read the output log next: what is told of is also there.
+        replica_->flush_log();
         nlohmann::json status = replica_->status();
         status["counters"]["domain_restarts"] = restarts_ns_.size();
         if (!given_up_.empty()) {

@@ -51,6 +51,8 @@ class Replica {
     void stop(std::function<void()> done);
 
     nlohmann::json status() const;
+    /// Writes out what the output log still holds in memory.
+    void flush_log() { log_.flush(); }
     bool leads() const { return sequencer_.leads(); }
     bool alone() const { return config_.replicas.size() == 1; }
     /// Empty, or why not.

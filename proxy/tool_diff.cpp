@@ -84,6 +84,14 @@ int tool_diff(const std::string& state_dir, const std::vector<std::string>& give
     if (paths.empty()) {
         for (const ReplicaDir& replica : find_replicas(state_dir)) paths.push_back(replica.path);
     }
+    for (const std::string& path : paths) {
+        try {
+            // A running craned writes its log out when it is asked for its state.
+            ask_craned(path, {{"cmd", "status"}}, 1000);
+        } catch (const std::runtime_error&) {
+            // Not running: its log is as it is.
+        }
+    }
     if (paths.size() < 2) throw std::runtime_error("there is one log only, and nothing to compare it with");
     const CompareResult result = compare_logs(paths);
     if (as_json) {
