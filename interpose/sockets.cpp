@@ -93,30 +93,52 @@ uint64_t timeval_ns(const void* value) {
     return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_usec) * 1000;
 }
 
-long set_option(VirtualSocket& s, int level, int name, const void* value, socklen_t length) {
-    int number = 0;
-    if (!value) return -EFAULT;
-    if (length >= sizeof(number)) std::memcpy(&number, value, sizeof(number));
-    if (level == SOL_SOCKET) {
-        if (name == SO_RCVTIMEO || name == SO_SNDTIMEO) {
-            if (length < sizeof(timeval)) return -EINVAL;
-            (name == SO_RCVTIMEO ? s.receive_timeout_ns : s.send_timeout_ns) = timeval_ns(value);
-            return 0;
-        }
-        if (name == SO_LINGER && length >= sizeof(linger)) {
-            linger wanted;
-            std::memcpy(&wanted, value, sizeof(wanted));
-            s.linger_reset = wanted.l_onoff && wanted.l_linger == 0;
-            return 0;
-        }
-        if (name == SO_REUSEPORT) s.reuse_port = number != 0;
-        if (name == SO_KEEPALIVE) s.keepalive = number != 0;
-        return length < sizeof(int) && name != SO_BINDTODEVICE ? -EINVAL : 0;
+/// Options that have no meaning for a socket that lives in memory, and that servers set on every connection.
+bool is_common_option(int level, int name) {
+    if (level == IPPROTO_TCP) {
+        return name == TCP_NODELAY || name == TCP_CORK || name == TCP_QUICKACK || name == TCP_DEFER_ACCEPT ||
+               name == TCP_KEEPIDLE || name == TCP_KEEPINTVL || name == TCP_KEEPCNT;
     }
-    if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) s.v6_only = number != 0;
+    return level == SOL_SOCKET && (name == SO_REUSEADDR || name == SO_REUSEPORT || name == SO_KEEPALIVE);
+}
+
+long set_timeout(VirtualSocket& s, int name, const void* value, socklen_t length) {
+    if (length < sizeof(timeval)) return -EINVAL;
+    (name == SO_RCVTIMEO ? s.receive_timeout_ns : s.send_timeout_ns) = timeval_ns(value);
+    return 0;
+}
+
+long set_option(VirtualSocket& s, int fd, int level, int name, const void* value, socklen_t length) {
+    if (!value) return -EFAULT;
+    if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
+        return set_timeout(s, name, value, length);
+    if (level == SOL_SOCKET && name == SO_LINGER && length >= sizeof(linger)) {
+        linger wanted;
+        std::memcpy(&wanted, value, sizeof(wanted));
+        s.linger_reset = wanted.l_onoff && wanted.l_linger == 0;
+        return 0;
+    }
+    // IPV6_V6ONLY is asked of IPv6 sockets alone, and the idle socket is IPv4.
+    if (level == IPPROTO_IPV6) {
+        int number = 0;
+        if (length >= sizeof(number)) std::memcpy(&number, value, sizeof(number));
+        if (name == IPV6_V6ONLY) s.v6_only = number != 0;
+        return s.local.family == AF_INET6 ? 0 : -ENOPROTOOPT;
+    }
+    // Whatever else there is, the idle socket behind the descriptor knows whether it exists and what it
+    // takes.
+    if (!is_common_option(level, name)) {
+        const long rc = raw(SYS_setsockopt, fd, level, name, value, length);
+        if (rc < 0) return rc;
+    } else if (length < sizeof(int)) {
+        return -EINVAL;
+    }
+    int number = 0;
+    if (length >= sizeof(number)) std::memcpy(&number, value, sizeof(number));
+    if (level == SOL_SOCKET && name == SO_REUSEPORT) s.reuse_port = number != 0;
+    if (level == SOL_SOCKET && name == SO_KEEPALIVE) s.keepalive = number != 0;
     if (level == IPPROTO_TCP && name == TCP_NODELAY) s.nodelay = number != 0;
-    if (level == IPPROTO_TCP || level == IPPROTO_IP || level == IPPROTO_IPV6) return 0;
-    return -ENOPROTOOPT;
+    return 0;
 }
 
 long get_option(const VirtualSocket& s, int fd, int level, int name, void* value, socklen_t* length) {
@@ -261,7 +283,7 @@ CRANE_EXPORT int setsockopt(int fd, int level, int name, const void* value, sock
     if (!active()) return resolve_real(), real.setsockopt(fd, level, name, value, length);
     if (FdEntry* entry = virtual_socket(fd)) {
         Turn turn(Op::kSocketOption);
-        return static_cast<int>(as_libc(set_option(at(*entry), level, name, value, length)));
+        return static_cast<int>(as_libc(set_option(at(*entry), fd, level, name, value, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_setsockopt, fd, level, name, value, length)));
 }

@@ -23,8 +23,8 @@ Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader&
     CRANE_CHECK(config.self != no_replica && config.self <= max_replica_id);
     CRANE_CHECK(config.max_inflight_entries > 0 && config.max_batch_bytes > 0);
     CRANE_CHECK(stored.end.view <= stored.view);
-    // An entry of the present view came from its only leader, and so did the log before it. Without this, a follower that
-    // restarts while nothing is proposed would not learn from heartbeats what is decided.
+    // An entry of the present view came from its only leader, and so did the log before it. Without this, a
+    // follower that restarts while nothing is proposed would not learn from heartbeats what is decided.
     matched_ = stored.end.view == stored.view ? stored.end.index : commit_;
     for (ReplicaId id : config.members)
         if (id != config.self) {

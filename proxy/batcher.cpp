@@ -17,8 +17,7 @@ constexpr size_t kPieceBytes = 256 * 1024;
 
 void Batcher::add(CallKind kind, uint64_t connection, std::string_view payload) {
     do {
-        const std::string_view piece =
-            kind == CallKind::kSend ? payload.substr(0, kPieceBytes) : payload;
+        const std::string_view piece = kind == CallKind::kSend ? payload.substr(0, kPieceBytes) : payload;
         if (queue_.empty()) queue_.emplace_back();
         const size_t before = queue_.back().bytes();
         if (!queue_.back().add(kind, connection, piece)) {

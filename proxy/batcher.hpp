@@ -1,7 +1,7 @@
 // Collects client socket calls into batches. Pure: no clock, no socket.
 //
-// Everything queued when the log can take a batch becomes one batch, up to kMaxBatchBytes; while it cannot, calls wait
-// here and coalesce. The timestamps it gives rise strictly, whatever the clock does.
+// Everything queued when the log can take a batch becomes one batch, up to kMaxBatchBytes; while it cannot,
+// calls wait here and coalesce. The timestamps it gives rise strictly, whatever the clock does.
 #pragma once
 
 #include <cstdint>

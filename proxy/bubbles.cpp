@@ -18,9 +18,12 @@ Bubbles::Bubbles(event_base* base, const Config& config)
     : enabled_(config.bubbles),
       w_timeout_ns_(config.w_timeout_us * 1000),
       sizer_(config.n_clock),
-      timer_(evtimer_new(base, [](int, short, void*) {}, nullptr)) {}  // ending the sleep is all it does
+      timer_(evtimer_new(
+          base, [](int, short, void*) {}, nullptr)) {}  // ending the sleep is all it does
 
-Bubbles::~Bubbles() { event_free(timer_); }
+Bubbles::~Bubbles() {
+    event_free(timer_);
+}
 
 void Bubbles::wake_after_ns(uint64_t delay_ns) {
     delay_ns = std::min(delay_ns, kLongestNapNs) + 1000;  // not just before it

@@ -1,7 +1,7 @@
 // When the leader proposes a batch although no client has called: a time bubble, or a timer that is due.
 //
-// Only while nothing is under way: neither a batch undecided nor one that the domain has not admitted. So an idle
-// cluster writes nothing to its log, and a busy one asks once for each grant.
+// Only while nothing is under way: neither a batch undecided nor one that the domain has not admitted. So an
+// idle cluster writes nothing to its log, and a busy one asks once for each grant.
 #pragma once
 
 #include <cstdint>

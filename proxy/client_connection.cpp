@@ -39,8 +39,12 @@ ClientConnection::~ClientConnection() {
     ::close(fd_);
 }
 
-void ClientConnection::on_readable(int, short, void* self) { static_cast<ClientConnection*>(self)->read_some(); }
-void ClientConnection::on_writable(int, short, void* self) { static_cast<ClientConnection*>(self)->flush(); }
+void ClientConnection::on_readable(int, short, void* self) {
+    static_cast<ClientConnection*>(self)->read_some();
+}
+void ClientConnection::on_writable(int, short, void* self) {
+    static_cast<ClientConnection*>(self)->flush();
+}
 
 void ClientConnection::allow_input(bool allowed) {
     const bool want = allowed && !input_ended_ && !doomed_;
@@ -146,7 +150,8 @@ void ClientConnection::after_flush() {
     if (closing_) start_lingering();
 }
 
-/// Closing at once would turn bytes the client still sends into an RST that destroys what it has not read yet.
+/// Closing at once would turn bytes the client still sends into an RST that destroys what it has not read
+/// yet.
 void ClientConnection::start_lingering() {
     if (finished_ && input_ended_) {
         doom();

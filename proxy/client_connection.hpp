@@ -1,5 +1,6 @@
-// Clients' TCP connections, as endpoints. The pool owns them all; what was sent in one turn of the loop leaves in one
-// write at its end, and what has ended is freed there, so that no callback deletes the object it runs in.
+// Clients' TCP connections, as endpoints. The pool owns them all; what was sent in one turn of the loop
+// leaves in one write at its end, and what has ended is freed there, so that no callback deletes the object
+// it runs in.
 #pragma once
 
 #include <netinet/in.h>

@@ -18,7 +18,8 @@ constexpr size_t kExcerptBytes = 64;
 bool same_output(const OutputLogReader& a, const OutputLogReader& b) {
     const OutputLogRecord& x = a.record();
     const OutputLogRecord& y = b.record();
-    if (x.kind != y.kind || x.flags != y.flags || x.connection != y.connection || x.bytes != y.bytes) return false;
+    if (x.kind != y.kind || x.flags != y.flags || x.connection != y.connection || x.bytes != y.bytes)
+        return false;
     // An admission's logical clock is the schedule's business; which entry it is, is not.
     if (!in_chain(x.kind)) return a.admitted_index() == b.admitted_index();
     if (!a.hashed() && !b.hashed()) return a.payload() == b.payload();
@@ -30,7 +31,8 @@ bool same_schedule(const OutputLogReader& a, const OutputLogReader& b) {
 }
 
 size_t first_different_byte(std::string_view a, std::string_view b) {
-    const auto at = std::mismatch(a.begin(), a.begin() + static_cast<long>(std::min(a.size(), b.size())), b.begin());
+    const auto at =
+        std::mismatch(a.begin(), a.begin() + static_cast<long>(std::min(a.size(), b.size())), b.begin());
     return static_cast<size_t>(at.first - a.begin());
 }
 
@@ -68,7 +70,8 @@ std::string describe_record(const OutputLogReader& log, size_t excerpt_from) {
         snprintf(head, sizeof(head), " connection %lx", record.connection);
         out += head;
     }
-    if (record.flags != 0) out += kind == OutputKind::kClose ? " (reset)" : " flags " + std::to_string(record.flags);
+    if (record.flags != 0)
+        out += kind == OutputKind::kClose ? " (reset)" : " flags " + std::to_string(record.flags);
     out += " clock " + std::to_string(record.clock);
     if (kind == OutputKind::kAdmitted) out += " log index " + std::to_string(log.admitted_index());
     if (kind == OutputKind::kListen || kind == OutputKind::kUnlisten) {
@@ -94,7 +97,8 @@ namespace {
 
 /// Steps every log to the first record that all of them keep.
 void align(std::vector<OutputLogReader>& logs, CompareResult& result) {
-    for (const OutputLogReader& log : logs) result.first_record = std::max(result.first_record, log.first_number());
+    for (const OutputLogReader& log : logs)
+        result.first_record = std::max(result.first_record, log.first_number());
     for (size_t i = 0; i < logs.size(); ++i) {
         for (uint64_t n = logs[i].first_number(); n < result.first_record; ++n) {
             const Next got = logs[i].next();
@@ -183,7 +187,9 @@ CompareResult compare_logs(const std::vector<std::string>& paths) {
     const bool same_end = std::all_of(result.logs.begin(), result.logs.end(), [&](const auto& log) {
         return log.records == result.logs[0].records && !log.torn;
     });
-    result.verdict = result.records == 0 ? Verdict::kNothing : same_end ? Verdict::kIdentical : Verdict::kPrefix;
+    result.verdict = result.records == 0 ? Verdict::kNothing
+                     : same_end          ? Verdict::kIdentical
+                                         : Verdict::kPrefix;
     return result;
 }
 

@@ -1,8 +1,8 @@
 // Compares output logs record by record, in bounded memory: what `crane diff` does.
 //
-// Two records are the same when their call, connection, flags and bytes are. Logical clock and schedule hash are
-// compared too, but a difference there alone is told apart: clients saw the same. Admission marks hold a place in the
-// log and are compared as part of the schedule. A comparison of nothing is never a pass.
+// Two records are the same when their call, connection, flags and bytes are. Logical clock and schedule hash
+// are compared too, but a difference there alone is told apart: clients saw the same. Admission marks hold a
+// place in the log and are compared as part of the schedule. A comparison of nothing is never a pass.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -28,11 +28,11 @@ struct CompareResult {
     uint64_t bytes = 0;    ///< of output in them
     uint64_t first_index = 0;
     uint64_t last_index = 0;
-    bool by_hash = false;                 ///< some log keeps hashes only
-    std::string schedule_difference;      ///< the first, in words; empty if none
-    size_t odd_log = 0;                   ///< at the first difference: one that differs from log 0
-    std::vector<std::string> before;      ///< the last equal records, in words
-    std::vector<std::string> at;          ///< each log's record at the difference, in words
+    bool by_hash = false;             ///< some log keeps hashes only
+    std::string schedule_difference;  ///< the first, in words; empty if none
+    size_t odd_log = 0;               ///< at the first difference: one that differs from log 0
+    std::vector<std::string> before;  ///< the last equal records, in words
+    std::vector<std::string> at;      ///< each log's record at the difference, in words
 };
 
 /// Throws std::runtime_error when a log cannot be read.

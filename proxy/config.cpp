@@ -176,7 +176,8 @@ void read_replicas(Reader& root, const std::string& file, Config& config) {
         config.replicas.push_back(std::move(one));
     }
     if (!ids.count(config.replica_id)) {
-        root.fail("replica_id", "is " + std::to_string(config.replica_id) + ", but no [[replica]] has that id");
+        root.fail("replica_id",
+                  "is " + std::to_string(config.replica_id) + ", but no [[replica]] has that id");
     }
     if (!single && config.replicas.size() % 2 == 0) {
         root.fail("replica", "there are " + std::to_string(config.replicas.size()) + "; use 1, 3, 5 or 7");

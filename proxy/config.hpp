@@ -1,5 +1,6 @@
-// craned's configuration: one TOML file, read strictly. A key that is not known, a value that cannot work, or a
-// combination that makes no sense is refused with the file, the key and what to write instead; nothing is guessed.
+// craned's configuration: one TOML file, read strictly. A key that is not known, a value that cannot work, or
+// a combination that makes no sense is refused with the file, the key and what to write instead; nothing is
+// guessed.
 #pragma once
 
 #include <cstdint>

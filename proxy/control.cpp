@@ -54,7 +54,8 @@ ControlServer::~ControlServer() {
 void ControlServer::on_connect(evconnlistener*, int fd, sockaddr*, int, void* context) {
     auto& self = *static_cast<ControlServer*>(context);
     bufferevent* client = nullptr;
-    if (self.clients_.size() < kMaxClients) client = bufferevent_socket_new(self.base_, fd, BEV_OPT_CLOSE_ON_FREE);
+    if (self.clients_.size() < kMaxClients)
+        client = bufferevent_socket_new(self.base_, fd, BEV_OPT_CLOSE_ON_FREE);
     if (!client) {
         close(fd);
         return;
@@ -97,7 +98,9 @@ std::string ControlServer::answer(const std::string& line) {
     nlohmann::json reply;
     if (request.is_discarded() || !request.is_object() || !request.contains("cmd") ||
         !request["cmd"].is_string()) {
-        reply["error"] = "a request is one JSON object on one line, with \"cmd\": status, stop, transfer, signal or log-level";
+        reply["error"] =
+            "a request is one JSON object on one line, with \"cmd\": status, stop, transfer, signal or "
+            "log-level";
     } else {
         try {
             reply = handler_(request);

@@ -1,5 +1,5 @@
-// The control socket: a unix stream; a line in is a JSON object {"cmd": …}, a line out is its answer. A request that
-// cannot be understood or done is answered {"error": …}. Only craned's own user may connect.
+// The control socket: a unix stream; a line in is a JSON object {"cmd": …}, a line out is its answer. A
+// request that cannot be understood or done is answered {"error": …}. Only craned's own user may connect.
 #pragma once
 
 #include <functional>

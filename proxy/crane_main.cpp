@@ -24,8 +24,10 @@ int main(int argc, char** argv) {
     std::vector<std::string> paths;
     bool allow_lag = false;
     bool same_end = false;
-    diff->add_option("logs", paths, "output logs, or directories with one (default: all of the state directory)");
-    auto* lag_flag = diff->add_flag("--allow-lag", allow_lag, "a log that ends before the others is no failure");
+    diff->add_option("logs", paths,
+                     "output logs, or directories with one (default: all of the state directory)");
+    auto* lag_flag =
+        diff->add_flag("--allow-lag", allow_lag, "a log that ends before the others is no failure");
     diff->add_flag("--same-end", same_end, "all logs must end alike (the default)")->excludes(lag_flag);
     CLI::App* log = verb("log", "the decided sequence of client calls");
     LogRequest request;

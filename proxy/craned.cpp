@@ -53,11 +53,12 @@ Craned::Craned(Config config) : config_(std::move(config)), base_(make_base()) {
         event_add(events_.back(), nullptr);
     }
     restart_timer_ = event_new(
-        base_, -1, EV_PERSIST, [](int, short, void* self) { static_cast<Craned*>(self)->try_restart(); }, this);
+        base_, -1, EV_PERSIST, [](int, short, void* self) { static_cast<Craned*>(self)->try_restart(); },
+        this);
     stop_timer_ = evtimer_new(
         base_, [](int, short, void* self) { static_cast<Craned*>(self)->done_ = true; }, this);
-    control_ = std::make_unique<ControlServer>(base_, config_.control_path(),
-                                               [this](const nlohmann::json& request) { return handle(request); });
+    control_ = std::make_unique<ControlServer>(
+        base_, config_.control_path(), [this](const nlohmann::json& request) { return handle(request); });
     make_replica();
 }
 
@@ -112,8 +113,8 @@ void Craned::on_lost() {
     std::erase_if(restarts_ns_, [this](uint64_t then) { return lost_ns_ - then > kRestartWindowNs; });
     if (restarts_ns_.size() >= kMaxRestarts) {
         given_up_ = "the server's processes were lost " + std::to_string(kMaxRestarts) +
-                    " times within two minutes; this replica stays without a server: see " + config_.state_dir +
-                    "/stderr, then restart craned";
+                    " times within two minutes; this replica stays without a server: see " +
+                    config_.state_dir + "/stderr, then restart craned";
         spdlog::error("{}", given_up_);
         if (replica_->leads()) replica_->hand_over();
         return;
@@ -183,7 +184,8 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
         spdlog::set_level(known);
         return done;
     }
-    return {{"error", "no command \"" + command + "\"; there are status, stop, transfer, signal and log-level"}};
+    return {
+        {"error", "no command \"" + command + "\"; there are status, stop, transfer, signal and log-level"}};
 }
 
 }  // namespace crane::proxy

@@ -1,8 +1,8 @@
 // The daemon: the loop, the control socket and the signals, around one replica at a time.
 //
-// When the domain is taken away, the replica hands leadership over, is taken down, and a new one is made in its place:
-// fresh segment, fresh container, the log replayed from its first index. Tries are spaced and counted; a domain that
-// does not stay up is left down and said so.
+// When the domain is taken away, the replica hands leadership over, is taken down, and a new one is made in
+// its place: fresh segment, fresh container, the log replayed from its first index. Tries are spaced and
+// counted; a domain that does not stay up is left down and said so.
 #pragma once
 
 #include <memory>

@@ -60,7 +60,8 @@ int main(int argc, char** argv) {
         return status;
     } catch (const std::exception& error) {
         if (spdlog::default_logger()->name() == "craned") spdlog::critical("{}", error.what());
-        if (!isatty(2) || spdlog::default_logger()->name() != "craned") fprintf(stderr, "craned: %s\n", error.what());
+        if (!isatty(2) || spdlog::default_logger()->name() != "craned")
+            fprintf(stderr, "craned: %s\n", error.what());
         return 1;
     }
 }

@@ -12,8 +12,9 @@ void AdmissionHistory::add(const Admission& admission) {
 }
 
 const Admission* AdmissionHistory::find(uint64_t index) const {
-    const auto at = std::lower_bound(all_.begin(), all_.end(), index,
-                                     [](const Admission& one, uint64_t wanted) { return one.index < wanted; });
+    const auto at =
+        std::lower_bound(all_.begin(), all_.end(), index,
+                         [](const Admission& one, uint64_t wanted) { return one.index < wanted; });
     return at != all_.end() && at->index == index ? &*at : nullptr;
 }
 

@@ -1,9 +1,10 @@
 // Do all replicas do the same? Pure.
 //
-// Every acknowledgement carries the sender's last admission: its log index, the output hash there, the schedule hash
-// there. The leader compares each with its own at that index. When one differs, it asks all replicas for their recent
-// admissions, so that a quorum tells who is wrong and from which index on. A comparison that could not be made
-// (the index is gone, or the reports never met) is counted as unchecked; nothing unchecked is ever called equal.
+// Every acknowledgement carries the sender's last admission: its log index, the output hash there, the
+// schedule hash there. The leader compares each with its own at that index. When one differs, it asks all
+// replicas for their recent admissions, so that a quorum tells who is wrong and from which index on. A
+// comparison that could not be made (the index is gone, or the reports never met) is counted as unchecked;
+// nothing unchecked is ever called equal.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,8 @@ class DivergenceCheck {
         uint64_t last;
     };
 
-    DivergenceCheck(uint32_t self, std::vector<uint32_t> members) : self_(self), members_(std::move(members)) {}
+    DivergenceCheck(uint32_t self, std::vector<uint32_t> members)
+        : self_(self), members_(std::move(members)) {}
 
     /// This replica's own domain has admitted.
     void own(const AdmissionHistory& history);

@@ -72,7 +72,8 @@ size_t DomainLink::drain(const Handler& handler, size_t max_bytes) {
     uint64_t tail = ring.tail.load(std::memory_order_relaxed);
     if (head == tail) return 0;
     if (head - tail > kOutputRingBytes) {
-        throw std::runtime_error("the server has overwritten the output ring (head and tail do not fit together)");
+        throw std::runtime_error(
+            "the server has overwritten the output ring (head and tail do not fit together)");
     }
     size_t records = 0;
     const uint64_t end = tail + max_bytes;
@@ -83,7 +84,8 @@ size_t DomainLink::drain(const Handler& handler, size_t max_bytes) {
         memcpy(&header, at, sizeof(header));
         const size_t need = sizeof(header) + padded(header.bytes);
         if (header.bytes > kMaxOutputPayload || head - tail < need) {
-            throw std::runtime_error("the server has overwritten the output ring (a record is not well formed)");
+            throw std::runtime_error(
+                "the server has overwritten the output ring (a record is not well formed)");
         }
         if (header.kind == OutputKind::kAdmitted) ++admitted_;
         handler(header, {reinterpret_cast<const char*>(at + sizeof(header)), header.bytes});
@@ -108,6 +110,8 @@ bool DomainLink::at_rest() const {
                control.output.tail.load(std::memory_order_relaxed);
 }
 
-void DomainLink::awake() { view_.control->output.waiting.store(0, std::memory_order_relaxed); }
+void DomainLink::awake() {
+    view_.control->output.waiting.store(0, std::memory_order_relaxed);
+}
 
 }  // namespace crane::proxy

@@ -1,8 +1,8 @@
 // craned's end of the rings: decided batches in, output records out.
 //
-// It keeps the segment's rules (timebubble/transport.hpp): publish with a release store, ring only a partner that
-// said it sleeps, announce before sleeping and look once more. What the domain wrote is checked before it is used:
-// the domain is the operator's server and may scribble.
+// It keeps the segment's rules (timebubble/transport.hpp): publish with a release store, ring only a partner
+// that said it sleeps, announce before sleeping and look once more. What the domain wrote is checked before
+// it is used: the domain is the operator's server and may scribble.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class DomainLink {
     /// Throws std::runtime_error when the ring is not well formed.
     size_t drain(const Handler& handler, size_t max_bytes);
 
-    /// Announces that craned goes to sleep. False: there is output already, do not sleep. What else the domain may
-    /// have said of itself (status) must be read again after this call. Call awake() after either.
+    /// Announces that craned goes to sleep. False: there is output already, do not sleep. What else the
+    /// domain may have said of itself (status) must be read again after this call. Call awake() after either.
     bool prepare_sleep();
     void awake();
 

@@ -49,13 +49,14 @@ timebubble::DomainSettings domain_settings(const Config& config) {
 
 std::string wait_status_text(int32_t status) {
     if (WIFSIGNALED(status)) {
-        return "was killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) +
-               ")";
+        return "was killed by signal " + std::to_string(WTERMSIG(status)) + " (" +
+               strsignal(WTERMSIG(status)) + ")";
     }
     return "exited with status " + std::to_string(WEXITSTATUS(status));
 }
 
-DomainRunner::DomainRunner(event_base* base, const Config& config, std::function<void()> woken, Changed changed)
+DomainRunner::DomainRunner(event_base* base, const Config& config, std::function<void()> woken,
+                           Changed changed)
     : base_(base),
       config_(config),
       woken_(std::move(woken)),
@@ -96,7 +97,8 @@ void DomainRunner::start() {
 void DomainRunner::kill() {
     if (exit_event_) event_del(exit_event_);
     event_del(poll_event_);
-    if (!host_.kill_all()) spdlog::error("processes of the domain could not be killed; look for uninterruptible I/O");
+    if (!host_.kill_all())
+        spdlog::error("processes of the domain could not be killed; look for uninterruptible I/O");
     gone_ = true;
 }
 
@@ -122,8 +124,12 @@ void DomainRunner::check_damage() {
     enter(DomainState::kLost, "the server is damaged: " + reason + "; its other processes are ended");
 }
 
-void DomainRunner::on_poll(int, short, void* self) { static_cast<DomainRunner*>(self)->poll_attachment(); }
-void DomainRunner::on_exit(int, short, void* self) { static_cast<DomainRunner*>(self)->domain_gone(); }
+void DomainRunner::on_poll(int, short, void* self) {
+    static_cast<DomainRunner*>(self)->poll_attachment();
+}
+void DomainRunner::on_exit(int, short, void* self) {
+    static_cast<DomainRunner*>(self)->domain_gone();
+}
 
 void DomainRunner::poll_attachment() {
     using timebubble::Attachment;
@@ -139,10 +145,11 @@ void DomainRunner::poll_attachment() {
         enter(DomainState::kRefused, reason);
     } else if (monotonic_ns() - started_ns_ > kHandshakeNs) {
         event_del(poll_event_);
-        enter(DomainState::kRefused,
-              "the server did not load the shim within 10 s: is it a static, Go or setuid program, or does its "
-              "launcher clear LD_PRELOAD? `crane check -- " +
-                  config_.server[0] + "` tells; run the program itself instead of its launcher");
+        enter(
+            DomainState::kRefused,
+            "the server did not load the shim within 10 s: is it a static, Go or setuid program, or does its "
+            "launcher clear LD_PRELOAD? `crane check -- " +
+                config_.server[0] + "` tells; run the program itself instead of its launcher");
     }
 }
 

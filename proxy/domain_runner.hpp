@@ -1,8 +1,8 @@
 // The life of the server domain on this replica: segment, start, handshake, end.
 //
-// It tells apart three ends: the server refuses to run under the shim (kRefused), it has ended by its own deed (every
-// replica reaches the same end), and it was taken away (killed, crashed container): only the last is a failure of this
-// replica, and only then is a new domain started and the log replayed.
+// It tells apart three ends: the server refuses to run under the shim (kRefused), it has ended by its own
+// deed (every replica reaches the same end), and it was taken away (killed, crashed container): only the last
+// is a failure of this replica, and only then is a new domain started and the log replayed.
 #pragma once
 
 #include <functional>

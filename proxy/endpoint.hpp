@@ -1,7 +1,9 @@
-// A client as the primary or a relaying backup sees it: a TCP connection here, or a stream from another replica.
+// A client as the primary or a relaying backup sees it: a TCP connection here, or a stream from another
+// replica.
 //
-// Ownership: an endpoint looks after itself. Its user lets it go by exactly one of close() and reset(), after which the
-// user hears nothing more and must not touch it; after EndpointUser::on_gone() it has gone by itself.
+// Ownership: an endpoint looks after itself. Its user lets it go by exactly one of close() and reset(), after
+// which the user hears nothing more and must not touch it; after EndpointUser::on_gone() it has gone by
+// itself.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +30,8 @@ class EndpointUser {
 class Endpoint {
   public:
     virtual void set_user(EndpointUser* user) = 0;
-    /// Input starts stopped; the user allows it. `consumed` bytes of it have been dealt with (for a relay's credit).
+    /// Input starts stopped; the user allows it. `consumed` bytes of it have been dealt with (for a relay's
+    /// credit).
     virtual void allow_input(bool allowed) = 0;
     virtual void consumed(size_t bytes) = 0;
     virtual void send(std::string_view bytes) = 0;

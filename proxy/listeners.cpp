@@ -91,7 +91,9 @@ void Listeners::unlisten(const timebubble::ListenRecord& record) {
     ports_.erase(found);
 }
 
-void Listeners::close_all() { ports_.clear(); }
+void Listeners::close_all() {
+    ports_.clear();
+}
 
 void Listeners::try_open(Port& port) {
     std::string error;
@@ -105,7 +107,8 @@ void Listeners::try_open(Port& port) {
     port.error.clear();
     port.accept_event = event_new(base_, port.fd, EV_READ | EV_PERSIST, &Listeners::on_accept, &port);
     event_add(port.accept_event, nullptr);
-    spdlog::info("clients of the server's port {} are served on {}:{}", port.port, address_, port.client_port);
+    spdlog::info("clients of the server's port {} are served on {}:{}", port.port, address_,
+                 port.client_port);
 }
 
 void Listeners::on_retry(int, short, void* port) {
@@ -130,8 +133,8 @@ void Listeners::accept_some(Port& port) {
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            spdlog::warn("cannot accept a client on port {}: {}; raise the limit of open files", port.client_port,
-                         strerror(errno));
+            spdlog::warn("cannot accept a client on port {}: {}; raise the limit of open files",
+                         port.client_port, strerror(errno));
             event_del(port.accept_event);
             evtimer_add(port.retry_event, &kOutOfDescriptors);
         }

@@ -1,5 +1,6 @@
-// The ports clients connect to: opened when the server listens, closed when it no longer does. Found, not configured;
-// the configuration may only move a port (port_map). A port that is taken is said so and tried again every second.
+// The ports clients connect to: opened when the server listens, closed when it no longer does. Found, not
+// configured; the configuration may only move a port (port_map). A port that is taken is said so and tried
+// again every second.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ class Listeners {
         std::string error;
     };
 
-    Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map, Accepted accepted);
+    Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map,
+              Accepted accepted);
     ~Listeners();
 
     void listen(const timebubble::ListenRecord& record);

@@ -20,7 +20,9 @@ namespace {
 constexpr size_t kFlushBytes = 256 * 1024;
 constexpr int kOldFiles = 3;
 
-Hash128 from_xxh(XXH128_hash_t hash) { return {hash.low64, hash.high64}; }
+Hash128 from_xxh(XXH128_hash_t hash) {
+    return {hash.low64, hash.high64};
+}
 
 }  // namespace
 
@@ -42,8 +44,8 @@ Hash128 next_chain(const Hash128& previous, const OutputLogRecord& record, const
         uint64_t connection;
         uint64_t bytes;
         Hash128 payload;
-    } input{previous, static_cast<uint64_t>(record.kind) << 16 | record.flags, record.connection, record.bytes,
-            payload};
+    } input{previous, static_cast<uint64_t>(record.kind) << 16 | record.flags, record.connection,
+            record.bytes, payload};
     return from_xxh(XXH3_128bits(&input, sizeof(input)));
 }
 
@@ -102,8 +104,13 @@ void OutputLog::rotate() {
 
 void OutputLog::append(const timebubble::OutputHeader& header, std::string_view payload) {
     if (header.kind == OutputKind::kConsumed || header.kind == OutputKind::kMessage) return;
-    OutputLogRecord record{header.bytes, static_cast<uint16_t>(header.kind), header.flags, header.connection,
-                           header.clock, header.schedule_hash,               {}};
+    OutputLogRecord record{header.bytes,
+                           static_cast<uint16_t>(header.kind),
+                           header.flags,
+                           header.connection,
+                           header.clock,
+                           header.schedule_hash,
+                           {}};
     const Hash128 payload_hash = hash_payload(payload);
     chain_ = next_chain(chain_, record, payload_hash);
     record.chain = chain_;
@@ -137,7 +144,8 @@ void OutputLog::flush() {
             done += static_cast<size_t>(wrote);
         } else if (errno != EINTR) {
             error_ = "cannot write " + path_ + ": " + strerror(errno) +
-                     "; output is no longer logged: free space, or lower [output_log] max_bytes, and restart craned";
+                     "; output is no longer logged: free space, or lower [output_log] max_bytes, and restart "
+                     "craned";
             spdlog::error("{}", error_);
             close(fd_);
             fd_ = -1;

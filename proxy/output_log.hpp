@@ -1,12 +1,13 @@
 // The output log: every output record of the domain, in order, so that replicas can be compared byte by byte.
 //
-// Files: output.log is written; when it has a quarter of max_bytes it becomes output.log.1, and so on up to .3; older
-// ones are removed. The log can be made again by replay, so it is buffered and never synced. A start of craned replays
-// the domain from the log's first index and begins the output log anew; the old one becomes output.log.previous.
+// Files: output.log is written; when it has a quarter of max_bytes it becomes output.log.1, and so on up to
+// .3; older ones are removed. The log can be made again by replay, so it is buffered and never synced. A
+// start of craned replays the domain from the log's first index and begins the output log anew; the old one
+// becomes output.log.previous.
 //
-// Format (version 1, little endian). A file is one OutputLogHeader, then records: OutputLogRecord, then the payload
-// padded to 8 bytes; under content "hash" the payload of a kSend is replaced by its XXH3-128 (16 bytes).
-// The chain, the replica's output hash, is over what clients can see: for every record but kAdmitted,
+// Format (version 1, little endian). A file is one OutputLogHeader, then records: OutputLogRecord, then the
+// payload padded to 8 bytes; under content "hash" the payload of a kSend is replaced by its XXH3-128 (16
+// bytes). The chain, the replica's output hash, is over what clients can see: for every record but kAdmitted,
 //   chain = XXH3-128(previous chain, kind, flags, connection, payload length, XXH3-128 of the payload)
 // It leaves out logical clock and schedule hash, which are compared apart, and it also finds a torn tail.
 #pragma once

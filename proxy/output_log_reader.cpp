@@ -20,7 +20,8 @@ constexpr int kMaxOldFiles = 3;
 OutputLogReader::OutputLogReader(const std::string& path) : path_(path) {
     struct stat info {};
     if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) path_ += "/output.log";
-    // The newest first, then the older ones: a file that rotates meanwhile is opened twice rather than missed.
+    // The newest first, then the older ones: a file that rotates meanwhile is opened twice rather than
+    // missed.
     for (int i = 0; i <= kMaxOldFiles; ++i) {
         const std::string name = i == 0 ? path_ : path_ + "." + std::to_string(i);
         File file(fopen(name.c_str(), "re"));
@@ -40,14 +41,15 @@ OutputLogReader::OutputLogReader(const std::string& path) : path_(path) {
 
 void OutputLogReader::read_header(FILE* file, const std::string& name, OutputLogHeader& header) const {
     if (fread(&header, sizeof(header), 1, file) != 1) {
-        throw std::runtime_error(name + " has no header yet: the replica has just started, or its log was cut");
+        throw std::runtime_error(name +
+                                 " has no header yet: the replica has just started, or its log was cut");
     }
     if (memcmp(header.magic, kOutputLogMagic, sizeof(header.magic)) != 0) {
         throw std::runtime_error(name + " is not an output log");
     }
     if (header.version != kOutputLogVersion) {
-        throw std::runtime_error(name + " has format " + std::to_string(header.version) + "; this program reads " +
-                                 std::to_string(kOutputLogVersion));
+        throw std::runtime_error(name + " has format " + std::to_string(header.version) +
+                                 "; this program reads " + std::to_string(kOutputLogVersion));
     }
 }
 

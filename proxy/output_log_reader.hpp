@@ -1,5 +1,5 @@
-// Reads an output log (output_log.hpp) from its oldest file on, checking the chain record by record. Tolerates the torn
-// end that a killed replica leaves, and says so.
+// Reads an output log (output_log.hpp) from its oldest file on, checking the chain record by record.
+// Tolerates the torn end that a killed replica leaves, and says so.
 #pragma once
 
 #include <cstdio>
@@ -29,7 +29,7 @@ class OutputLogReader {
     /// Comparable whatever either log keeps.
     Hash128 payload_hash() const;
 
-    uint64_t number() const { return number_; }             ///< of record()
+    uint64_t number() const { return number_; }              ///< of record()
     uint64_t first_number() const { return first_number_; }  ///< of the oldest record kept
     uint64_t admitted_index() const { return admitted_index_; }
     const OutputLogHeader& header() const { return header_; }
@@ -44,7 +44,8 @@ class OutputLogReader {
     bool next_file();
 
     std::string path_;
-    std::deque<std::pair<File, OutputLogHeader>> files_;  ///< opened together, so that rotation does not matter
+    std::deque<std::pair<File, OutputLogHeader>>
+        files_;  ///< opened together, so that rotation does not matter
     OutputLogHeader header_{};
     OutputLogRecord record_{};
     std::string payload_;

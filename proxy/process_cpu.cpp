@@ -31,8 +31,8 @@ bool read_times(const char* pid, ProcessTimes& out) {
     const char* after = strrchr(line, ')');  // the name may hold anything
     unsigned long user = 0, system = 0;
     long waited_user = 0, waited_system = 0;
-    if (!after || sscanf(after + 1, " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld", &out.parent,
-                         &user, &system, &waited_user, &waited_system) != 5) {
+    if (!after || sscanf(after + 1, " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld",
+                         &out.parent, &user, &system, &waited_user, &waited_system) != 5) {
         return false;
     }
     out.ticks = user + system + static_cast<unsigned long>(waited_user + waited_system);

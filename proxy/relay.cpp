@@ -12,18 +12,18 @@ namespace crane::proxy {
 namespace {
 
 enum FrameType : uint8_t {
-    kHello = 1,      ///< nothing; says that the link has begun anew
-    kOpen = 2,       ///< backup to primary from here: OpenPayload
-    kInput = 3,      ///< bytes from the client
-    kInputEnd = 4,   ///< the client's FIN
-    kGoneUp = 5,     ///< the client is gone
-    kCreditUp = 6,   ///< uint64_t more bytes may come for the client
-    kOutput = 16,    ///< primary to backup from here: bytes for the client
-    kFinish = 17,    ///< FIN for the client
-    kClose = 18,     ///< the server has closed
-    kGoneDown = 19,  ///< reset the client
+    kHello = 1,        ///< nothing; says that the link has begun anew
+    kOpen = 2,         ///< backup to primary from here: OpenPayload
+    kInput = 3,        ///< bytes from the client
+    kInputEnd = 4,     ///< the client's FIN
+    kGoneUp = 5,       ///< the client is gone
+    kCreditUp = 6,     ///< uint64_t more bytes may come for the client
+    kOutput = 16,      ///< primary to backup from here: bytes for the client
+    kFinish = 17,      ///< FIN for the client
+    kClose = 18,       ///< the server has closed
+    kGoneDown = 19,    ///< reset the client
     kCreditDown = 20,  ///< uint64_t more bytes may come from the client; the first one accepts the stream
-    kRefused = 21,   ///< not the primary of that view
+    kRefused = 21,     ///< not the primary of that view
 };
 
 /// In front of each message. A link that lost something shows as another incarnation or a gap.
@@ -57,9 +57,9 @@ struct Relay::Outgoing final : EndpointUser {
     uint64_t view;
     ClientConnection* client;
     bool accepted = false;
-    uint64_t credit = 0;   ///< input that the primary still takes
-    uint64_t taken = 0;    ///< output taken by the client, not yet credited
-    std::string held;      ///< input read beyond the credit; at most one read
+    uint64_t credit = 0;  ///< input that the primary still takes
+    uint64_t taken = 0;   ///< output taken by the client, not yet credited
+    std::string held;     ///< input read beyond the credit; at most one read
     bool held_end = false;
 
     Outgoing(Relay& owner, uint64_t id, uint32_t to, uint64_t in_view, ClientConnection* connection)

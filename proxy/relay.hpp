@@ -1,10 +1,11 @@
-// A backup's clients, served by the primary: their connections are carried over the links between the replicas.
+// A backup's clients, served by the primary: their connections are carried over the links between the
+// replicas.
 //
-// Frames, several in one message: FrameHeader + payload. A stream is opened by the backup with the client's real
-// addresses and the view it means; the primary's first credit says it is accepted, and only then is the client read.
-// Either direction sends no more than the other has given credit for, so nothing here is unbounded. A stream lives in
-// one view: when the primary changes or the link breaks, a client whose stream was accepted is reset, one that was not
-// yet goes back to wait.
+// Frames, several in one message: FrameHeader + payload. A stream is opened by the backup with the client's
+// real addresses and the view it means; the primary's first credit says it is accepted, and only then is the
+// client read. Either direction sends no more than the other has given credit for, so nothing here is
+// unbounded. A stream lives in one view: when the primary changes or the link breaks, a client whose stream
+// was accepted is reset, one that was not yet goes back to wait.
 #pragma once
 
 #include <cstdint>

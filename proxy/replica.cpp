@@ -18,8 +18,8 @@ using timebubble::OutputKind;
 
 namespace {
 
-/// Batches under way at once. More calls than these carry coalesce, which is what a busy domain needs: it admits one
-/// batch per grant.
+/// Batches under way at once. More calls than these carry coalesce, which is what a busy domain needs: it
+/// admits one batch per grant.
 constexpr uint64_t kBatchesUnderWay = 4;
 constexpr size_t kDrainBytes = 4 * 1024 * 1024;
 constexpr size_t kPendingBatches = 64;
@@ -32,9 +32,10 @@ constexpr uint64_t kStepDownPauseNs = 2'000'000'000;
 
 /// What every replica's domain must have equal, in one number.
 uint64_t settings_hash(const Config& config) {
-    std::string text = std::to_string(static_cast<int>(config.policy)) + "/" + std::to_string(config.quantum) +
-                       "/" + std::to_string(config.bubbles) + "/" + std::to_string(config.cpus) + "/" +
-                       std::to_string(config.memory_bytes) + "/" + config.hostname + "/" + config.cwd;
+    std::string text = std::to_string(static_cast<int>(config.policy)) + "/" +
+                       std::to_string(config.quantum) + "/" + std::to_string(config.bubbles) + "/" +
+                       std::to_string(config.cpus) + "/" + std::to_string(config.memory_bytes) + "/" +
+                       config.hostname + "/" + config.cwd;
     for (const std::string& word : config.server) text += '\0' + word;
     text += '\1';
     for (const std::string& word : config.environment) text += '\0' + word;
@@ -46,14 +47,16 @@ Replica::Replica(event_base* base, const Config& config, Events events)
       config_(config),
       events_(std::move(events)),
       settings_hash_(settings_hash(config)),
-      domain_(base, config, [this] { drain(); }, [this] { on_domain_changed(); }),
+      domain_(
+          base, config, [this] { drain(); }, [this] { on_domain_changed(); }),
       log_(config.state_dir, config),
       bubbles_(base, config),
       pool_(base),
       sessions_(batcher_),
-      relay_([this](uint32_t to, std::string message) { return sequencer_.send(to, "R" + std::move(message)); },
-             [this](Endpoint* client, const timebubble::ConnectPayload& from) { sessions_.open(client, from); },
-             [this](ClientConnection* client) { waiting_.push_back(client); }),
+      relay_(
+          [this](uint32_t to, std::string message) { return sequencer_.send(to, "R" + std::move(message)); },
+          [this](Endpoint* client, const timebubble::ConnectPayload& from) { sessions_.open(client, from); },
+          [this](ClientConnection* client) { waiting_.push_back(client); }),
       listeners_(base, config.self().client_address, config.self().port_map,
                  [this](int fd, uint16_t port) { on_accepted(fd, port); }),
       sequencer_(base, config,
@@ -119,7 +122,8 @@ void Replica::stop(std::function<void()> done) {
     sequencer_.shutdown(std::move(done));
 }
 
-// --- the decided sequence ---------------------------------------------------------------------------------------
+// --- the decided sequence
+// ---------------------------------------------------------------------------------------
 
 void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch) {
     track_connections(*batch);
@@ -179,8 +183,8 @@ void Replica::on_ready() {
     orphans_after_ = last_batch_index_;
 }
 
-/// Connections of earlier primaries: their clients are gone with them. Which of them the server has closed by itself
-/// is known once the domain has come as far as the log was when this replica took over.
+/// Connections of earlier primaries: their clients are gone with them. Which of them the server has closed by
+/// itself is known once the domain has come as far as the log was when this replica took over.
 void Replica::reset_orphans() {
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     if (!orphans_due_ || admitted < orphans_after_) return;
@@ -208,7 +212,8 @@ void Replica::on_role() {
     if (!stopping_) route_waiting();
 }
 
-// --- proposing --------------------------------------------------------------------------------------------------
+// --- proposing
+// --------------------------------------------------------------------------------------------------
 
 uint64_t Replica::under_way() const {
     const uint64_t in_domain = native_ ? 0 : domain_.link().unadmitted();
@@ -240,15 +245,15 @@ void Replica::propose_batch(uint64_t calls) {
     calls_proposed_ += calls - std::min<uint64_t>(calls, batcher_.calls());
 }
 
-// --- the domain's output ----------------------------------------------------------------------------------------
+// --- the domain's output
+// ----------------------------------------------------------------------------------------
 
 void Replica::drain() {
     try {
-        const size_t records = domain_.link().drain(
-            [this](const timebubble::OutputHeader& header, std::string_view payload) {
-                on_output(header, payload);
-            },
-            kDrainBytes);
+        const size_t records =
+            domain_.link().drain([this](const timebubble::OutputHeader& header,
+                                        std::string_view payload) { on_output(header, payload); },
+                                 kDrainBytes);
         more_output_ = records != 0;
         output_records_ += records;
         domain_.check_damage();
@@ -330,7 +335,8 @@ void Replica::on_domain_changed() {
     }
 }
 
-// --- the turn ---------------------------------------------------------------------------------------------------
+// --- the turn
+// ---------------------------------------------------------------------------------------------------
 
 bool Replica::turn() {
     drain();
@@ -366,7 +372,8 @@ void Replica::housekeep() {
     }
 }
 
-// --- divergence -------------------------------------------------------------------------------------------------
+// --- divergence
+// -------------------------------------------------------------------------------------------------
 
 std::string Replica::make_report() const {
     std::string report(reinterpret_cast<const char*>(&settings_hash_), sizeof(settings_hash_));
@@ -380,7 +387,8 @@ void Replica::on_report(uint32_t from, const std::string& report) {
     memcpy(&settings, report.data(), sizeof(settings));
     if (settings != settings_hash_ && settings_differ_.insert(from).second) {
         spdlog::error(
-            "replica {} has other settings of schedule, bubble, machine, server or environment than this one: the "
+            "replica {} has other settings of schedule, bubble, machine, server or environment than this "
+            "one: the "
             "replicas will diverge; give all the same and start the cluster anew",
             from);
     }
@@ -391,8 +399,8 @@ void Replica::on_report(uint32_t from, const std::string& report) {
 void Replica::send_queries() {
     for (const DivergenceCheck::Finding& one : divergence_.take_findings()) {
         if (one.replica == 0) {
-            spdlog::critical("DIVERGENCE at log index {}: the replicas' output differs and no majority agrees",
-                             one.index);
+            spdlog::critical(
+                "DIVERGENCE at log index {}: the replicas' output differs and no majority agrees", one.index);
         } else {
             spdlog::critical("DIVERGENCE: replica {} differs from the majority {} log index {}", one.replica,
                              one.exact ? "first at" : "at or before", one.index);
@@ -421,7 +429,8 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     }
 }
 
-// --- the operator -----------------------------------------------------------------------------------------------
+// --- the operator
+// -----------------------------------------------------------------------------------------------
 
 std::string Replica::transfer(uint32_t to) {
     if (!sequencer_.leads()) {

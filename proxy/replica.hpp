@@ -1,9 +1,11 @@
 // One replica, from the start of its domain to the domain's end: binds domain, log, clients and relay.
 //
-// The loop's owner calls turn() again and again, each time before it sleeps. All work that a turn's events have
-// gathered happens there, in this order, so that each batch, message and write carries everything that came together:
+// The loop's owner calls turn() again and again, each time before it sleeps. All work that a turn's events
+// have gathered happens there, in this order, so that each batch, message and write carries everything that
+// came together:
 //   output ring -> output log, clients   |   clients' writes   |   calls -> batch -> log   |   relay messages
-// Decided batches go into the input ring as they come; when it is full, delivery is paused and they stay on disk.
+// Decided batches go into the input ring as they come; when it is full, delivery is paused and they stay on
+// disk.
 #pragma once
 
 #include <deque>
@@ -113,8 +115,8 @@ class Replica {
     event* flush_timer_ = nullptr;
     bool flush_armed_ = false;
     bool more_output_ = false;
-    bool orphans_due_ = false;     ///< connections of earlier primaries are still to be closed
-    uint64_t orphans_after_ = 0;   ///< once the domain has admitted this index
+    bool orphans_due_ = false;    ///< connections of earlier primaries are still to be closed
+    uint64_t orphans_after_ = 0;  ///< once the domain has admitted this index
     uint64_t orphans_since_ns_ = 0;
     uint64_t last_batch_index_ = 0;
     bool stopping_ = false;

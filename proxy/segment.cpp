@@ -33,20 +33,21 @@ bool tmpfs_usable() {
 
 }  // namespace
 
-Segment::Segment(const std::string& state_dir, const std::string& cluster_id, uint32_t replica, bool enterable)
+Segment::Segment(const std::string& state_dir, const std::string& cluster_id, uint32_t replica,
+                 bool enterable)
     : link_(state_dir + "/shared"), directory_(link_) {
     std::error_code ignored;
     fs::remove_all(link_, ignored);  // of an earlier run; a symlink is removed, not followed
     if (tmpfs_usable()) {
-        outer_ =
-            std::string(kTmpfs) + "/crane-" + cluster_id.substr(0, 8) + "-" + std::to_string(replica);
+        outer_ = std::string(kTmpfs) + "/crane-" + cluster_id.substr(0, 8) + "-" + std::to_string(replica);
         fs::remove_all(outer_, ignored);
         if (mkdir(outer_.c_str(), 0700) != 0) fail("make", outer_);
         if (enterable && chmod(outer_.c_str(), 0711) != 0) fail("open", outer_);
         directory_ = outer_ + "/shared";
         if (symlink(directory_.c_str(), link_.c_str()) != 0) fail("link", link_);
     }
-    if (mkdir(directory_.c_str(), 0755) != 0 || chmod(directory_.c_str(), 0755) != 0) fail("make", directory_);
+    if (mkdir(directory_.c_str(), 0755) != 0 || chmod(directory_.c_str(), 0755) != 0)
+        fail("make", directory_);
     make_files();
 }
 

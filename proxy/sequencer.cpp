@@ -59,7 +59,8 @@ void Sequencer::start() {
 
 void Sequencer::decided(const paxos::Entry& entry) {
     if (entry.kind == paxos::EntryKind::Value) {
-        if (undecided_ > 0 && node_->role() == paxos::Role::Leader && entry.view == node_->view()) --undecided_;
+        if (undecided_ > 0 && node_->role() == paxos::Role::Leader && entry.view == node_->view())
+            --undecided_;
         ++batches_seen_;
         events_.on_batch(entry.index, entry.view, entry.value);
         return;
@@ -94,7 +95,9 @@ bool Sequencer::propose(std::string batch) {
     return true;
 }
 
-void Sequencer::on_local_turn(int, short, void* self) { static_cast<Sequencer*>(self)->deliver_local(); }
+void Sequencer::on_local_turn(int, short, void* self) {
+    static_cast<Sequencer*>(self)->deliver_local();
+}
 
 void Sequencer::deliver_local() {
     while (!local_queue_.empty() && !local_paused_) {
@@ -115,18 +118,30 @@ void Sequencer::pause_delivery(bool paused) {
     if (!paused) event_active(local_event_, EV_TIMEOUT, 0);
 }
 
-bool Sequencer::leads() const { return !node_ || node_->role() == paxos::Role::Leader; }
-uint64_t Sequencer::view() const { return node_ ? node_->view() : kLocalView; }
-uint64_t Sequencer::view_counter() const { return node_ ? paxos::view_counter(node_->view()) : kLocalView; }
-uint32_t Sequencer::leader() const { return node_ ? node_->leader() : self_; }
+bool Sequencer::leads() const {
+    return !node_ || node_->role() == paxos::Role::Leader;
+}
+uint64_t Sequencer::view() const {
+    return node_ ? node_->view() : kLocalView;
+}
+uint64_t Sequencer::view_counter() const {
+    return node_ ? paxos::view_counter(node_->view()) : kLocalView;
+}
+uint32_t Sequencer::leader() const {
+    return node_ ? node_->leader() : self_;
+}
 
 const char* Sequencer::role_name() const {
     if (leads()) return "primary";
     return node_->role() == paxos::Role::Follower ? "backup" : "candidate";
 }
 
-uint64_t Sequencer::decided_index() const { return node_ ? node_->decided_index() : local_index_; }
-uint64_t Sequencer::delivered_index() const { return node_ ? node_->delivered_index() : local_index_; }
+uint64_t Sequencer::decided_index() const {
+    return node_ ? node_->decided_index() : local_index_;
+}
+uint64_t Sequencer::delivered_index() const {
+    return node_ ? node_->delivered_index() : local_index_;
+}
 
 void Sequencer::transfer(uint32_t to) {
     if (node_) node_->transfer_leadership(to);
@@ -136,7 +151,9 @@ bool Sequencer::send(uint32_t to, std::string message) {
     return node_ && node_->send_app_message(to, std::move(message));
 }
 
-size_t Sequencer::queued_bytes(uint32_t to) const { return node_ ? node_->app_queue_bytes(to) : 0; }
+size_t Sequencer::queued_bytes(uint32_t to) const {
+    return node_ ? node_->app_queue_bytes(to) : 0;
+}
 
 std::vector<paxos::PeerStatus> Sequencer::peers() const {
     return node_ ? node_->peers() : std::vector<paxos::PeerStatus>{};

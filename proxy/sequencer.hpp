@@ -1,5 +1,5 @@
-// Where batches get their order: the consensus node, or, for a replica without consensus (mode dmt), this process alone.
-// The rest of craned sees one interface and does not ask which it is.
+// Where batches get their order: the consensus node, or, for a replica without consensus (mode dmt), this
+// process alone. The rest of craned sees one interface and does not ask which it is.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ namespace crane::proxy {
 
 struct SequencerEvents {
     /// A decided batch, in order.
-    std::function<void(uint64_t index, uint64_t view, const std::shared_ptr<const std::string>& batch)> on_batch;
+    std::function<void(uint64_t index, uint64_t view, const std::shared_ptr<const std::string>& batch)>
+        on_batch;
     /// This replica leads and has seen all that was decided before: it may propose.
     std::function<void()> on_ready;
     std::function<void()> on_role;

@@ -48,7 +48,9 @@ struct Sessions::Session final : EndpointUser {
 };
 
 Sessions::Sessions(Batcher& batcher) : batcher_(batcher) {}
-Sessions::~Sessions() { stop_leading(); }
+Sessions::~Sessions() {
+    stop_leading();
+}
 
 void Sessions::lead(uint64_t view_counter, uint32_t replica) {
     stop_leading();

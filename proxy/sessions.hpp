@@ -1,9 +1,10 @@
-// The primary's clients: turns what they do into client socket calls for the log, and what the server does on their
-// connections into bytes for them. Only connections accepted while this replica leads, in its present view, are here;
-// output of all others is another primary's to deliver.
+// The primary's clients: turns what they do into client socket calls for the log, and what the server does on
+// their connections into bytes for them. Only connections accepted while this replica leads, in its present
+// view, are here; output of all others is another primary's to deliver.
 //
-// Bounds kept: input proposed and not yet read by the server (256 KiB a connection, 128 MiB in all: above, the client
-// is not read); output that a client has not taken (the decided send window: kWindow moves it as the client takes).
+// Bounds kept: input proposed and not yet read by the server (256 KiB a connection, 128 MiB in all: above,
+// the client is not read); output that a client has not taken (the decided send window: kWindow moves it as
+// the client takes).
 //
 // A connection's id is unique in the log for ever: view counter (20 bits), replica (4), sequence (40).
 #pragma once

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/magic.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <string.h>
@@ -10,7 +11,6 @@
 #include <sys/prctl.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
-#include <linux/magic.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -36,7 +36,8 @@ struct Finding {
     std::string detail;
 };
 
-/// Runs `probe` in a child, so that what it does to its process ends with it. Its result is the child's status.
+/// Runs `probe` in a child, so that what it does to its process ends with it. Its result is the child's
+/// status.
 int in_child(const std::function<int()>& probe) {
     const pid_t child = fork();
     if (child == 0) _exit(probe());
@@ -74,7 +75,8 @@ Finding check_overlay() {
         // On a tmpfs of its own: /tmp may itself be an overlay, which cannot hold an upper layer.
         if (mount("tmpfs", base.c_str(), "tmpfs", 0, nullptr) != 0) return errno;
         for (const char* name : {"/lower", "/upper", "/work", "/merged"}) fs::create_directory(base + name);
-        const std::string options = "lowerdir=" + base + "/lower,upperdir=" + base + "/upper,workdir=" + base + "/work";
+        const std::string options =
+            "lowerdir=" + base + "/lower,upperdir=" + base + "/upper,workdir=" + base + "/work";
         return mount("overlay", (base + "/merged").c_str(), "overlay", 0, options.c_str()) == 0 ? 0 : errno;
     });
     fs::remove_all(base);
@@ -85,7 +87,8 @@ Finding check_overlay() {
 
 Finding check_lxc() {
     if (!in_path("lxc-start")) {
-        return {"LXC", Result::kMissing, "lxc-start is not installed: apt-get install lxc, or use --isolation none"};
+        return {"LXC", Result::kMissing,
+                "lxc-start is not installed: apt-get install lxc, or use --isolation none"};
     }
     return {"LXC", Result::kOk, ""};
 }
@@ -93,13 +96,15 @@ Finding check_lxc() {
 Finding check_shm() {
     struct statfs info {};
     if (statfs("/dev/shm", &info) != 0 || info.f_type != TMPFS_MAGIC) {
-        return {"/dev/shm", Result::kWarning, "is no tmpfs: the transport segment lies in the state directory and is "
-                                              "written to disk now and then; mount -t tmpfs tmpfs /dev/shm"};
+        return {"/dev/shm", Result::kWarning,
+                "is no tmpfs: the transport segment lies in the state directory and is "
+                "written to disk now and then; mount -t tmpfs tmpfs /dev/shm"};
     }
     const uint64_t free_bytes = static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
     if (free_bytes < (256u << 20)) {
-        return {"/dev/shm", Result::kWarning, "has " + std::to_string(free_bytes >> 20) +
-                                                  " MiB free; 64 MiB a replica are needed at least"};
+        return {
+            "/dev/shm", Result::kWarning,
+            "has " + std::to_string(free_bytes >> 20) + " MiB free; 64 MiB a replica are needed at least"};
     }
     return {"/dev/shm", Result::kOk, std::to_string(free_bytes >> 20) + " MiB free"};
 }
@@ -112,7 +117,8 @@ Finding check_seccomp() {
         return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0 ? 0 : errno;
     });
     if (failed == 0) return {"seccomp filters", Result::kOk, ""};
-    return {"seccomp filters", Result::kMissing, std::string(strerror(failed)) + ": a kernel with CONFIG_SECCOMP_FILTER"};
+    return {"seccomp filters", Result::kMissing,
+            std::string(strerror(failed)) + ": a kernel with CONFIG_SECCOMP_FILTER"};
 }
 
 Finding check_root() {
@@ -125,7 +131,8 @@ Finding check_root() {
         if (line.starts_with("CapEff:")) caps = strtoull(line.c_str() + 7, nullptr, 16);
     }
     const bool admin = caps >> 21 & 1;
-    return {"root", admin ? Result::kOk : Result::kMissing, admin ? "" : "root without CAP_SYS_ADMIN: no containers"};
+    return {"root", admin ? Result::kOk : Result::kMissing,
+            admin ? "" : "root without CAP_SYS_ADMIN: no containers"};
 }
 
 /// Where the shim is: beside this program, in the tree or installed.
@@ -154,11 +161,14 @@ bool loader_takes(const std::string& shim, const std::string& program, std::stri
     close(ends[1]);
     std::string said;
     char bytes[4096];
-    for (ssize_t got; (got = read(ends[0], bytes, sizeof(bytes))) > 0;) said.append(bytes, static_cast<size_t>(got));
+    for (ssize_t got; (got = read(ends[0], bytes, sizeof(bytes))) > 0;)
+        said.append(bytes, static_cast<size_t>(got));
     close(ends[0]);
     int status = 0;
     waitpid(child, &status, 0);
-    if (said.find("libcrane.so") != std::string::npos && said.find("cannot be preloaded") == std::string::npos) return true;
+    if (said.find("libcrane.so") != std::string::npos &&
+        said.find("cannot be preloaded") == std::string::npos)
+        return true;
     error = said.substr(0, 300);
     return false;
 }
@@ -166,7 +176,8 @@ bool loader_takes(const std::string& shim, const std::string& program, std::stri
 Finding check_shim(const std::string& program) {
     const std::string shim = find_shim();
     const std::string what = "shim in " + program;
-    if (shim.empty()) return {what, Result::kMissing, "libcrane.so is not there: run make, or reinstall Crane"};
+    if (shim.empty())
+        return {what, Result::kMissing, "libcrane.so is not there: run make, or reinstall Crane"};
     std::string error;
     if (loader_takes(shim, program, error)) return {what, Result::kOk, shim};
     return {what, Result::kMissing,
@@ -176,12 +187,19 @@ Finding check_shim(const std::string& program) {
 }  // namespace
 
 int tool_check(const std::vector<std::string>& program, bool as_json) {
-    std::vector<Finding> all = {check_root(),  check_namespaces(), check_overlay(), check_lxc(),
-                                check_shm(),   check_seccomp(),    check_shim(program.empty() ? "true" : program[0])};
+    std::vector<Finding> all = {check_root(),
+                                check_namespaces(),
+                                check_overlay(),
+                                check_lxc(),
+                                check_shm(),
+                                check_seccomp(),
+                                check_shim(program.empty() ? "true" : program[0])};
     bool missing = false;
     json rows = json::array();
     for (const Finding& one : all) {
-        const char* word = one.result == Result::kOk ? "ok" : one.result == Result::kWarning ? "warning" : "missing";
+        const char* word = one.result == Result::kOk        ? "ok"
+                           : one.result == Result::kWarning ? "warning"
+                                                            : "missing";
         missing |= one.result == Result::kMissing;
         rows.push_back({{"check", one.what}, {"result", word}, {"detail", one.detail}});
         if (!as_json) printf("%-8s %-22s %s\n", word, one.what.c_str(), one.detail.c_str());

@@ -69,11 +69,13 @@ std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
         const std::string name = entry.path().filename();
         if (name.size() < 2 || name[0] != 'r') continue;
         if (!std::all_of(name.begin() + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
-        if (entry.is_directory()) out.push_back({static_cast<uint32_t>(atoi(name.c_str() + 1)), entry.path()});
+        if (entry.is_directory())
+            out.push_back({static_cast<uint32_t>(atoi(name.c_str() + 1)), entry.path()});
     }
     if (out.empty() && fs::exists(state_dir + "/craned.toml")) out.push_back({0, state_dir});
     if (out.empty()) {
-        throw std::runtime_error(state_dir + " holds no replica; give the cluster's directory with --state-dir");
+        throw std::runtime_error(state_dir +
+                                 " holds no replica; give the cluster's directory with --state-dir");
     }
     std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
     return out;
@@ -120,28 +122,31 @@ int tool_status(const std::string& state_dir, bool as_json) {
             rows.push_back(row);
             any = true;
         } catch (const std::exception& error) {
-            rows.push_back({{"replica", replica.id}, {"alive", false}, {"role", "down"}, {"error", error.what()}});
+            rows.push_back(
+                {{"replica", replica.id}, {"alive", false}, {"role", "down"}, {"error", error.what()}});
         }
     }
     if (as_json) {
         std::cout << json{{"replicas", rows}}.dump(1) << "\n";
         return any ? kExitOk : kExitNo;
     }
-    printf("%-8s %-10s %-10s %-22s %6s %10s %10s %12s %6s %6s  %s\n", "replica", "role", "server", "clients at",
-           "view", "decided", "admitted", "clock", "lag", "conns", "output hash");
+    printf("%-8s %-10s %-10s %-22s %6s %10s %10s %12s %6s %6s  %s\n", "replica", "role", "server",
+           "clients at", "view", "decided", "admitted", "clock", "lag", "conns", "output hash");
     for (const json& row : rows) {
         if (!row["alive"]) {
-            printf("%-8u %-10s %s\n", row["replica"].get<uint32_t>(), "down", row["error"].get<std::string>().c_str());
+            printf("%-8u %-10s %s\n", row["replica"].get<uint32_t>(), "down",
+                   row["error"].get<std::string>().c_str());
             continue;
         }
         std::string clients;
         for (const json& one : row["listen"]) {
             clients += (clients.empty() ? "" : ",") + one["client"].get<std::string>();
         }
-        printf("%-8u %-10s %-10s %-22s %6lu %10lu %10lu %12lu %6lu %6lu  %s\n", row["replica"].get<uint32_t>(),
-               row["role"].get<std::string>().c_str(), row["server"].get<std::string>().c_str(), clients.c_str(),
-               row["view"].get<uint64_t>(), row["decided"].get<uint64_t>(), row["admitted"].get<uint64_t>(),
-               row["clock"].get<uint64_t>(), row["lag"].get<uint64_t>(), row["connections"].get<uint64_t>(),
+        printf("%-8u %-10s %-10s %-22s %6lu %10lu %10lu %12lu %6lu %6lu  %s\n",
+               row["replica"].get<uint32_t>(), row["role"].get<std::string>().c_str(),
+               row["server"].get<std::string>().c_str(), clients.c_str(), row["view"].get<uint64_t>(),
+               row["decided"].get<uint64_t>(), row["admitted"].get<uint64_t>(), row["clock"].get<uint64_t>(),
+               row["lag"].get<uint64_t>(), row["connections"].get<uint64_t>(),
                row["output_hash"].get<std::string>().substr(0, 16).c_str());
     }
     for (const json& row : rows) {
@@ -149,8 +154,9 @@ int tool_status(const std::string& state_dir, bool as_json) {
         const std::string message = row["message"];
         if (!message.empty()) printf("replica %u: %s\n", row["replica"].get<uint32_t>(), message.c_str());
         for (const json& one : row["divergence"]["diverged"]) {
-            printf("DIVERGENCE, says replica %u: replica %u at log index %lu\n", row["replica"].get<uint32_t>(),
-                   one["replica"].get<uint32_t>(), one["index"].get<uint64_t>());
+            printf("DIVERGENCE, says replica %u: replica %u at log index %lu\n",
+                   row["replica"].get<uint32_t>(), one["replica"].get<uint32_t>(),
+                   one["index"].get<uint64_t>());
         }
     }
     return any ? kExitOk : kExitNo;
@@ -166,7 +172,8 @@ int tool_stop(const std::string& state_dir, bool as_json) {
         kill(pid, SIGTERM);
         const uint64_t start = supervisor.value("start", uint64_t{0});
         if (!wait_until([&] { return start_time(pid) != start; }, kStopLimitMs)) {
-            throw std::runtime_error("crane-run (pid " + std::to_string(pid) + ") does not end; kill it and try again");
+            throw std::runtime_error("crane-run (pid " + std::to_string(pid) +
+                                     ") does not end; kill it and try again");
         }
         result["stopped"].push_back("crane-run");
     }
@@ -180,7 +187,8 @@ int tool_stop(const std::string& state_dir, bool as_json) {
         }
     }
     for (const ReplicaDir& replica : asked) {
-        const bool gone = wait_until([&] { return !fs::exists(replica.path + "/control.sock"); }, kStopLimitMs);
+        const bool gone =
+            wait_until([&] { return !fs::exists(replica.path + "/control.sock"); }, kStopLimitMs);
         if (!gone) throw std::runtime_error("replica " + std::to_string(replica.id) + " does not stop");
         result["stopped"].push_back(replica.id);
     }
@@ -224,7 +232,8 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
             for (const ReplicaDir& replica : find_replicas(state_dir)) {
                 try {
                     const json status = ask_craned(replica.path, {{"cmd", "status"}});
-                    if (status.value("replica", 0u) == to && status.value("role", "") == "primary") return true;
+                    if (status.value("replica", 0u) == to && status.value("role", "") == "primary")
+                        return true;
                 } catch (const std::runtime_error&) {
                     continue;
                 }
@@ -232,7 +241,9 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
             return false;
         },
         5000);
-    if (!as_json) std::cout << (done ? "replica " + std::to_string(to) + " is primary" : "it did not take over") << "\n";
+    if (!as_json)
+        std::cout << (done ? "replica " + std::to_string(to) + " is primary" : "it did not take over")
+                  << "\n";
     return done ? kExitOk : kExitNo;
 }
 

@@ -40,9 +40,11 @@ json to_json(const CompareResult& result) {
                 {"last_index", result.last_index},
                 {"compared_by", result.by_hash ? "hash" : "bytes"},
                 {"logs", logs}};
-    out["schedule_difference"] = result.schedule_difference.empty() ? json() : json(result.schedule_difference);
+    out["schedule_difference"] =
+        result.schedule_difference.empty() ? json() : json(result.schedule_difference);
     if (result.verdict == Verdict::kDifferent) {
-        out["difference"] = {{"log", result.logs[result.odd_log].path}, {"before", result.before}, {"at", result.at}};
+        out["difference"] = {
+            {"log", result.logs[result.odd_log].path}, {"before", result.before}, {"at", result.at}};
     }
     return out;
 }
@@ -50,8 +52,8 @@ json to_json(const CompareResult& result) {
 void print(const CompareResult& result) {
     std::cout << verdict_name(result.verdict) << ": compared " << result.records << " records from number "
               << result.first_record << " on, " << result.bytes << " bytes of output, log entries "
-              << result.first_index << " to " << result.last_index << ", of " << result.logs.size() << " replicas, by "
-              << (result.by_hash ? "hash" : "bytes") << "\n";
+              << result.first_index << " to " << result.last_index << ", of " << result.logs.size()
+              << " replicas, by " << (result.by_hash ? "hash" : "bytes") << "\n";
     if (result.verdict == Verdict::kDifferent) {
         std::cout << "before the first difference, equal in all:\n";
         for (const std::string& line : result.before) std::cout << "    " << line << "\n";
@@ -76,7 +78,8 @@ void print(const CompareResult& result) {
 
 }  // namespace
 
-int tool_diff(const std::string& state_dir, const std::vector<std::string>& given, bool allow_lag, bool as_json) {
+int tool_diff(const std::string& state_dir, const std::vector<std::string>& given, bool allow_lag,
+              bool as_json) {
     std::vector<std::string> paths = given;
     if (paths.empty()) {
         for (const ReplicaDir& replica : find_replicas(state_dir)) paths.push_back(replica.path);

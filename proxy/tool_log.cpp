@@ -1,5 +1,5 @@
-// crane log: the decided sequence, for people and programs. A replica that runs holds its database's lock, so what is
-// read is then a copy, recovered as after a crash; the replica itself is not touched.
+// crane log: the decided sequence, for people and programs. A replica that runs holds its database's lock, so
+// what is read is then a copy, recovered as after a crash; the replica itself is not touched.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -99,7 +99,8 @@ json entry_json(const paxos::Entry& entry) {
     out["grant_clocks"] = batch.header().grant_clocks;
     out["calls"] = json::array();
     for (Call call; batch.next(call);) {
-        json one = {{"call", call_name(call.kind)}, {"bytes", call.payload.size()}, {"detail", call_detail(call)}};
+        json one = {
+            {"call", call_name(call.kind)}, {"bytes", call.payload.size()}, {"detail", call_detail(call)}};
         if (call.connection != 0) {
             char id[20];
             snprintf(id, sizeof(id), "%lx", call.connection);
@@ -129,7 +130,8 @@ class Copy {
   public:
     explicit Copy(const std::string& db) {
         char name[] = "/tmp/crane-log-XXXXXX";
-        if (!mkdtemp(name)) throw std::runtime_error(std::string("cannot make a directory in /tmp: ") + strerror(errno));
+        if (!mkdtemp(name))
+            throw std::runtime_error(std::string("cannot make a directory in /tmp: ") + strerror(errno));
         path_ = name;
         // Data before log: what the data lacks is then in the log.
         std::vector<fs::path> files;
@@ -155,7 +157,8 @@ class Copy {
     std::string path_;
 };
 
-std::vector<json> read_entries(const std::string& db, const LogRequest& request, bool live, uint64_t& commit) {
+std::vector<json> read_entries(const std::string& db, const LogRequest& request, bool live,
+                               uint64_t& commit) {
     for (int tries = 1;; ++tries) {
         std::vector<json> out;
         const auto visit = [&](const paxos::Entry& entry) {

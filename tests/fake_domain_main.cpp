@@ -1,5 +1,6 @@
-// fake-domain: speaks the segment's protocol as a domain would, without shim or server, so that craned can be tested
-// alone. One logical clock per thing done, so that all replicas do the same. It serves one port (its argument).
+// fake-domain: speaks the segment's protocol as a domain would, without shim or server, so that craned can be
+// tested alone. One logical clock per thing done, so that all replicas do the same. It serves one port (its
+// argument).
 //
 // A connection's first bytes, up to a newline, say what it does:
 //   echo (or anything else)  sends back all it gets, the first line included
@@ -109,7 +110,8 @@ class FakeDomain {
         while (ring.head == ring.tail) {
             const uint32_t seen = ring.doorbell;
             ring.waiting = 1;
-            if (ring.head == ring.tail) syscall(SYS_futex, &ring.doorbell, FUTEX_WAIT, seen, nullptr, nullptr, 0);
+            if (ring.head == ring.tail)
+                syscall(SYS_futex, &ring.doorbell, FUTEX_WAIT, seen, nullptr, nullptr, 0);
         }
         ring.waiting = 0;
     }
@@ -170,7 +172,8 @@ class FakeDomain {
     }
 
     void command(uint64_t id, Connection& one, const std::string& line) {
-        const uint64_t number = line.find(' ') == std::string::npos ? 0 : strtoull(&line[line.find(' ')], nullptr, 10);
+        const uint64_t number =
+            line.find(' ') == std::string::npos ? 0 : strtoull(&line[line.find(' ')], nullptr, 10);
         if (line.starts_with("blast ")) {
             one.out.resize(number);
             for (uint64_t i = 0; i < number; ++i) one.out[i] = static_cast<char>('a' + (i / 7) % 26);
@@ -200,7 +203,8 @@ class FakeDomain {
             Connection& one = at->second;
             while (one.out_at < one.out.size() && one.sent < one.window_end) {
                 tick();
-                const uint64_t piece = std::min<uint64_t>({one.out.size() - one.out_at, 64 * 1024, one.window_end - one.sent});
+                const uint64_t piece =
+                    std::min<uint64_t>({one.out.size() - one.out_at, 64 * 1024, one.window_end - one.sent});
                 emit(OutputKind::kSend, 0, at->first, one.out.data() + one.out_at, piece);
                 one.sent += piece;
                 one.out_at += piece;

@@ -1,8 +1,9 @@
 // How many logical clocks a batch grants before the next one may be admitted (N_clock of the paper). Pure.
 //
-// A large grant lets a busy server compute without asking; a small one lets waiting input in soon. So the grant is
-// small, about a quarter of a millisecond's work, while client calls come, and doubles with every bubble in a row, up
-// to about two milliseconds' work. The size is only the leader's choice: replicas follow the number in the log.
+// A large grant lets a busy server compute without asking; a small one lets waiting input in soon. So the
+// grant is small, about a quarter of a millisecond's work, while client calls come, and doubles with every
+// bubble in a row, up to about two milliseconds' work. The size is only the leader's choice: replicas follow
+// the number in the log.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
-#include "interpose/core/tsc.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/tsc.hpp"
 
 namespace crane::interpose {
 
@@ -136,7 +136,8 @@ void announce_attachment() {
     timebubble::DomainStatus& status = runtime.view.control->status;
     status.server_pid.store(static_cast<uint32_t>(raw(SYS_getpid)), std::memory_order_relaxed);
     status.processes.store(1, std::memory_order_relaxed);
-    status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kAttached), std::memory_order_release);
+    status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kAttached),
+                            std::memory_order_release);
     timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
 }
 

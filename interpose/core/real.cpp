@@ -30,19 +30,22 @@ void resolve_real() noexcept {
     if (!real.dlsym)
         real.dlsym = reinterpret_cast<decltype(real.dlsym)>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
     CRANE_CHECK(real.dlsym != nullptr);
+// clang-format off
 #define X(name) real.name = reinterpret_cast<decltype(real.name)>(find(#name));
     CRANE_REAL_FUNCTIONS(X)
     CRANE_REAL_FAMILIES(X)
     X(fcntl)
     X(ioctl)
     X(syscall)
-    X(open) X(openat) X(fopen)
+    X(open)
+    X(openat) X(fopen)
 #undef X
     // The default versions: an unversioned look-up may give the 2.2.5 ones, whose pthread_cond_t is another.
 #define X(name) real.name = reinterpret_cast<decltype(real.name)>(find_version(#name, "GLIBC_2.3.2"));
         X(pthread_cond_wait) X(pthread_cond_timedwait) X(pthread_cond_signal) X(pthread_cond_broadcast)
 #undef X
-            real.pthread_cond_clockwait =
+        // clang-format on
+        real.pthread_cond_clockwait =
         reinterpret_cast<decltype(real.pthread_cond_clockwait)>(find("pthread_cond_clockwait"));
     resolved = true;
 }

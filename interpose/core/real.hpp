@@ -41,43 +41,30 @@
 #define CRANE_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Every function that a wrapper calls through to. A name is added here when its wrapper is written.
-#define CRANE_REAL_FUNCTIONS(X)                                                                              \
-    X(pthread_mutex_lock)                                                                                    \
-    X(pthread_mutex_trylock)                                                                                 \
-    X(pthread_mutex_unlock)                                                                                  \
-    X(pthread_mutex_timedlock) X(pthread_mutex_clocklock) X(pthread_rwlock_rdlock) X(pthread_rwlock_wrlock)  \
-        X(pthread_rwlock_tryrdlock) X(pthread_rwlock_trywrlock) X(pthread_rwlock_unlock) X(                  \
-            pthread_rwlock_timedrdlock) X(pthread_rwlock_timedwrlock) X(pthread_rwlock_clockrdlock)          \
-            X(pthread_rwlock_clockwrlock) X(pthread_spin_lock) X(pthread_spin_trylock) X(                    \
-                pthread_spin_unlock) X(pthread_barrier_init) X(pthread_barrier_wait)                         \
-                X(pthread_barrier_destroy) X(pthread_once) X(pthread_create) X(pthread_join) X(              \
-                    pthread_tryjoin_np) X(pthread_timedjoin_np) X(pthread_clockjoin_np) X(pthread_detach)    \
-                    X(pthread_exit) X(pthread_cancel) X(pthread_kill) X(pthread_sigmask) X(sigqueue) X(      \
-                        pthread_sigqueue) X(pthread_testcancel) X(sem_wait) X(sem_trywait) X(sem_timedwait)  \
-                        X(sem_clockwait) X(sem_post) X(sem_getvalue) X(sched_yield) X(socket) X(socketpair)  \
-                            X(bind) X(listen) X(accept) X(accept4) X(connect) X(shutdown) X(getsockname) X(  \
-                                getpeername) X(getsockopt) X(setsockopt) X(recv) X(recvfrom) X(recvmsg)      \
-                                X(recvmmsg) X(send) X(sendto) X(sendmsg) X(sendmmsg) X(read) X(readv) X(     \
-                                    write) X(writev) X(pread) X(pwrite) X(pwritev) X(sendfile) X(splice)     \
-                                    X(close) X(dup) X(dup2) X(dup3) X(pipe) X(pipe2) X(eventfd) X(poll) X(   \
-                                        ppoll) X(select) X(pselect) X(epoll_create) X(epoll_create1)         \
-                                        X(epoll_ctl) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) X(fork) X( \
-                                            execve) X(execvpe) X(system) X(popen) X(pclose)                  \
-                                            X(daemon) X(waitpid) X(waitid)                                   \
-                                                X(_exit) X(kill) X(raise) X(sigaction) X(signal)             \
-                                                    X(sigprocmask) X(sigwait) X(sigwaitinfo) X(sigtimedwait) \
-                                                        X(sigsuspend) X(sigpending)                          \
-                                                            X(pause) X(alarm)                                \
-                                                                X(clock_gettime) X(gettimeofday) X(time) X(  \
-                                                                    clock_nanosleep) X(nanosleep) X(usleep)  \
-                                                                    X(sleep) X(getrandom) X(getentropy)      \
-                                                                        X(timerfd_create) X(timerfd_settime) \
-                                                                            X(timerfd_gettime) X(setitimer)  \
-                                                                                X(getitimer) X(closefrom)    \
-                                                                                    X(close_range)           \
-                                                                                        X(posix_spawn)       \
-                                                                                            X(posix_spawnp)  \
-                                                                                                X(dlopen)
+// clang-format off
+#define CRANE_REAL_FUNCTIONS(X) \
+    X(pthread_mutex_lock) X(pthread_mutex_trylock) X(pthread_mutex_unlock) X(pthread_mutex_timedlock) \
+    X(pthread_mutex_clocklock) X(pthread_rwlock_rdlock) X(pthread_rwlock_wrlock) \
+    X(pthread_rwlock_tryrdlock) X(pthread_rwlock_trywrlock) X(pthread_rwlock_unlock) \
+    X(pthread_rwlock_timedrdlock) X(pthread_rwlock_timedwrlock) X(pthread_rwlock_clockrdlock) \
+    X(pthread_rwlock_clockwrlock) X(pthread_spin_lock) X(pthread_spin_trylock) X(pthread_spin_unlock) \
+    X(pthread_barrier_init) X(pthread_barrier_wait) X(pthread_barrier_destroy) X(pthread_once) \
+    X(pthread_create) X(pthread_join) X(pthread_tryjoin_np) X(pthread_timedjoin_np) \
+    X(pthread_clockjoin_np) X(pthread_detach) X(pthread_exit) X(pthread_cancel) X(pthread_kill) \
+    X(pthread_sigmask) X(sigqueue) X(pthread_sigqueue) X(pthread_testcancel) X(sem_wait) X(sem_trywait) \
+    X(sem_timedwait) X(sem_clockwait) X(sem_post) X(sem_getvalue) X(sched_yield) X(socket) X(socketpair) \
+    X(bind) X(listen) X(accept) X(accept4) X(connect) X(shutdown) X(getsockname) X(getpeername) \
+    X(getsockopt) X(setsockopt) X(recv) X(recvfrom) X(recvmsg) X(recvmmsg) X(send) X(sendto) X(sendmsg) \
+    X(sendmmsg) X(read) X(readv) X(write) X(writev) X(pread) X(pwrite) X(pwritev) X(sendfile) X(splice) \
+    X(close) X(dup) X(dup2) X(dup3) X(pipe) X(pipe2) X(eventfd) X(poll) X(ppoll) X(select) X(pselect) \
+    X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) X(fork) \
+    X(execve) X(execvpe) X(system) X(popen) X(pclose) X(daemon) X(waitpid) X(waitid) X(_exit) X(kill) \
+    X(raise) X(sigaction) X(signal) X(sigprocmask) X(sigwait) X(sigwaitinfo) X(sigtimedwait) \
+    X(sigsuspend) X(sigpending) X(pause) X(alarm) X(clock_gettime) X(gettimeofday) X(time) \
+    X(clock_nanosleep) X(nanosleep) X(usleep) X(sleep) X(getrandom) X(getentropy) X(timerfd_create) \
+    X(timerfd_settime) X(timerfd_gettime) X(setitimer) X(getitimer) X(closefrom) X(close_range) \
+    X(posix_spawn) X(posix_spawnp) X(dlopen)
+// clang-format on
 
 namespace crane::interpose {
 

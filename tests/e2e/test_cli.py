@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 
 from support import procs
 from support.case import CraneTest
@@ -35,7 +36,8 @@ class CommandLine(CraneTest):
     def test_mistakes_get_messages(self):
         self.fails_with([CRANE_RUN, "--replicas", "2", "--", "/bin/true"], "replicas")
         self.fails_with([CRANE_RUN, "--no-such-option", "--", "/bin/true"], "no-such-option")
-        self.fails_with([CRANE_RUN, "--", "/no/such/program"], "/no/such/program")
+        with tempfile.TemporaryDirectory() as state:
+            self.fails_with([CRANE_RUN, "--state-dir", state + "/state", "--", "/no/such/program"], "/no/such/program")
         self.fails_with([CRANE_RUN], "server", "--")
 
     def test_json_of_every_command(self):

@@ -1,12 +1,13 @@
-// Whole craneds over loopback, with a fake domain in the server's place: one alone, then three with consensus.
+// Whole craneds over loopback, with a fake domain in the server's place: one alone, then three with
+// consensus.
 #include <arpa/inet.h>
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
 
 #include <chrono>
 #include <filesystem>
@@ -34,7 +35,9 @@ bool wait_until(const std::function<bool()>& condition) {
     return true;
 }
 
-fs::path bin_dir() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+fs::path bin_dir() {
+    return fs::read_symlink("/proc/self/exe").parent_path();
+}
 
 uint16_t free_port() {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -76,7 +79,8 @@ class Client {
         return out;
     }
     bool echoes(const std::string& bytes) {
-        return connected_ && send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0 && hear(bytes.size()) == bytes;
+        return connected_ && send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0 &&
+               hear(bytes.size()) == bytes;
     }
 
   private:
@@ -94,16 +98,19 @@ class Cluster {
         std::string list;
         for (int i = 1; i <= replicas; ++i) {
             ports_.push_back(free_port());
-            list += "[[replica]]\nid = " + std::to_string(i) + "\npeer = \"127.0.0.1:" + std::to_string(free_port()) +
-                    "\"\nport_map = { \"" + std::to_string(port) + "\" = " + std::to_string(ports_.back()) + " }\n";
+            list += "[[replica]]\nid = " + std::to_string(i) +
+                    "\npeer = \"127.0.0.1:" + std::to_string(free_port()) + "\"\nport_map = { \"" +
+                    std::to_string(port) + "\" = " + std::to_string(ports_.back()) + " }\n";
         }
         for (int i = 1; i <= replicas; ++i) {
             fs::create_directories(dir(i));
             std::ofstream file(dir(i) + "/craned.toml");
             file << "cluster_id = \"" << std::hex << getpid() << port << std::dec << "\"\nreplica_id = " << i
-                 << "\nstate_dir = \"" << dir(i) << "\"\nmode = \"" << mode << "\"\nisolation = \"none\"\nserver = ["
-                 << bin_dir() / "fake-domain" << ", \"" << port << "\"]\nshim = \"" << shim() << "\"\ninit = "
-                 << bin_dir() / "crane-init" << "\n[consensus]\nelection_timeout_ms = 300\n" << list;
+                 << "\nstate_dir = \"" << dir(i) << "\"\nmode = \"" << mode
+                 << "\"\nisolation = \"none\"\nserver = [" << bin_dir() / "fake-domain"
+                 << ", \"" << port << "\"]\nshim = \"" << shim() << "\"\ninit = " << bin_dir() / "crane-init"
+                 << "\n[consensus]\nelection_timeout_ms = 300\n"
+                 << list;
         }
         pids_.resize(static_cast<size_t>(replicas) + 1, 0);
         for (int i = 1; i <= replicas; ++i) start(i);
@@ -155,7 +162,8 @@ class Cluster {
         REQUIRE(wait_until([&] {
             for (int i = 1; i <= replicas_ && found == 0; ++i) {
                 const json one = status(i);
-                if (i != other_than && one.value("role", "") == "primary" && one.value("ready", false)) found = i;
+                if (i != other_than && one.value("role", "") == "primary" && one.value("ready", false))
+                    found = i;
             }
             return found != 0;
         }));
@@ -170,7 +178,8 @@ class Cluster {
                 const json one = status(i);
                 if (one.value("lag", 1) != 0) return false;
                 if (first.is_null()) first = one;
-                if (one["admitted"] != first["admitted"] || one["output_hash"] != first["output_hash"]) return false;
+                if (one["admitted"] != first["admitted"] || one["output_hash"] != first["output_hash"])
+                    return false;
             }
             return true;
         });
@@ -193,7 +202,8 @@ class Cluster {
   private:
     /// Any library will do: the fake domain needs no shim.
     static std::string shim() {
-        for (const char* path : {"/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6"}) {
+        for (const char* path :
+             {"/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6"}) {
             if (fs::exists(path)) return path;
         }
         return "/lib/libm.so.6";
@@ -333,7 +343,8 @@ TEST_CASE("three craneds: leadership is handed over, and the server's own end is
     CHECK(wait_until([&] {
         for (int i : {1, 2, 3}) {
             const json now = cluster.status(i);
-            if (now.value("server", "") != "exited" || now.value("message", "").find("status 3") == std::string::npos) {
+            if (now.value("server", "") != "exited" ||
+                now.value("message", "").find("status 3") == std::string::npos) {
                 return false;
             }
         }

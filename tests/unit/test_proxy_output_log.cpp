@@ -1,4 +1,5 @@
-// The output log: what is written is read back, torn ends are seen, and two logs are told apart where they differ.
+// The output log: what is written is read back, torn ends are seen, and two logs are told apart where they
+// differ.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -38,8 +39,10 @@ Config config_of(uint32_t replica, LogContent content = LogContent::kFull, uint6
     return config;
 }
 
-void send(OutputLog& log, uint64_t connection, std::string_view bytes, uint64_t clock, uint64_t schedule = 5) {
-    log.append({static_cast<uint32_t>(bytes.size()), OutputKind::kSend, 0, connection, clock, schedule}, bytes);
+void send(OutputLog& log, uint64_t connection, std::string_view bytes, uint64_t clock,
+          uint64_t schedule = 5) {
+    log.append({static_cast<uint32_t>(bytes.size()), OutputKind::kSend, 0, connection, clock, schedule},
+               bytes);
 }
 
 void admitted(OutputLog& log, uint64_t index, uint64_t clock) {
@@ -94,7 +97,10 @@ TEST_CASE("output log: records are read back with their chain", "[proxy]") {
 
 TEST_CASE("output log: a new start keeps the old log as previous", "[proxy]") {
     Dirs dirs;
-    { OutputLog log(dirs.dir("r1"), config_of(1)); send(log, 1, "old", 1); }
+    {
+        OutputLog log(dirs.dir("r1"), config_of(1));
+        send(log, 1, "old", 1);
+    }
     { OutputLog log(dirs.dir("r1"), config_of(1)); }
     CHECK(fs::file_size(dirs.dir("r1") + "/output.log") == sizeof(OutputLogHeader));
     OutputLogReader previous(dirs.dir("r1") + "/output.log.previous");
@@ -106,7 +112,8 @@ TEST_CASE("output log: bounded by rotation, and the rest is still comparable", "
     Dirs dirs;
     const std::string big(100'000, 'x');
     for (uint32_t replica : {1u, 2u}) {
-        OutputLog log(dirs.dir("r" + std::to_string(replica)), config_of(replica, LogContent::kFull, 1 << 20));
+        OutputLog log(dirs.dir("r" + std::to_string(replica)),
+                      config_of(replica, LogContent::kFull, 1 << 20));
         for (uint64_t i = 0; i < 30; ++i) send(log, 1, big, i);
     }
     uint64_t total = 0;
@@ -135,7 +142,9 @@ TEST_CASE("compare: identical, behind, different", "[proxy]") {
         CHECK(result.records == 30);
         CHECK(result.logs[0].records - result.logs[1].records == 10);
     }
-    SECTION("nothing is no pass") { CHECK(compare_two(dirs, 0, 0).verdict == Verdict::kNothing); }
+    SECTION("nothing is no pass") {
+        CHECK(compare_two(dirs, 0, 0).verdict == Verdict::kNothing);
+    }
     SECTION("a differing answer is found, with its context") {
         const CompareResult result = compare_two(dirs, 20, 20, 12);
         CHECK(result.verdict == Verdict::kDifferent);

@@ -203,17 +203,21 @@ TEST_CASE("config: mistakes are named with file, line and key", "[proxy]") {
     CHECK_THAT(refusal(changed("h:7103", "h:70000")), Contains("65535"));
     CHECK_THAT(refusal(changed("\"80\" = 8080", "\"80\" = 0")), Contains("1 to 65535"));
     CHECK_THAT(refusal(changed("\"/s.so\"", "\"s.so\"")), Contains("absolute"));
-    CHECK_THAT(refusal(changed("[port_map]", "[bubble]\nn_clock = -1\n[port_map]")), Contains("bubble.n_clock"));
+    CHECK_THAT(refusal(changed("[port_map]", "[bubble]\nn_clock = -1\n[port_map]")),
+               Contains("bubble.n_clock"));
     CHECK_THAT(refusal(changed("[port_map]", "[consensus]\nheartbeat_ms = 400\n[port_map]")),
                Contains("election_timeout_ms") && Contains("three times"));
     CHECK_THAT(refusal(changed("[[replica]]\nid = 3\npeer = \"h:7103\"", "")), Contains("1, 3, 5 or 7"));
-    CHECK_THAT(refusal(changed("server = [\"apache2\", \"-DFOREGROUND\"]", "server = []")), Contains("server"));
+    CHECK_THAT(refusal(changed("server = [\"apache2\", \"-DFOREGROUND\"]", "server = []")),
+               Contains("server"));
     CHECK_THAT(refusal("mode = \"both\"\n" + kGood), Contains("\"full\", \"dmt\", \"proxy\""));
 }
 
 namespace {
 
-Admission at(uint64_t index, uint64_t output) { return {index, {output, 0}, index}; }
+Admission at(uint64_t index, uint64_t output) {
+    return {index, {output, 0}, index};
+}
 
 AdmissionHistory history_of(uint64_t last, uint64_t odd_from = UINT64_MAX) {
     AdmissionHistory out;

@@ -1,7 +1,7 @@
 // craned's end of the rings, against a domain played by the test.
-#include <catch2/catch.hpp>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
 
 #include <atomic>
 #include <cstring>
@@ -59,7 +59,8 @@ TEST_CASE("domain link: batches arrive whole and in order, and a full ring refus
     }
 }
 
-TEST_CASE("domain link: output is drained once, admissions are counted, a scribbled ring is refused", "[proxy]") {
+TEST_CASE("domain link: output is drained once, admissions are counted, a scribbled ring is refused",
+          "[proxy]") {
     Segment segment;
     DomainLink link(segment.view);
     std::vector<std::string> got;
