@@ -9,7 +9,7 @@ from support.paths import Settings
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
 from support.servers import Apache, Redis
-from support.webclient import Connection
+from support.webclient import Connection, build_request
 
 LIMIT_S = 3.0
 CLIENTS = 8
@@ -51,6 +51,11 @@ class Writer(threading.Thread):
         return max((b - a for a, b in zip(times, times[1:])), default=end)
 
 
+def batches(count, size):
+    """1 to `count`, in pieces."""
+    return [range(first, min(first + size, count + 1)) for first in range(1, count + 1, size)]
+
+
 class RedisWriter(Writer):
     def session(self, address):
         with RedisClient(address, timeout_s=5) as redis:
@@ -60,8 +65,12 @@ class RedisWriter(Writer):
                 self.acknowledge(number)
 
     def lost(self, address):
+        missing = []
         with RedisClient(address) as redis:
-            return [n for n in range(1, self.acknowledged + 1) if redis("GET", f"w{self.number}:{n}") != b"%d" % n]
+            for numbers in batches(self.acknowledged, 500):
+                found = redis("MGET", *(f"w{self.number}:{n}" for n in numbers))
+                missing += [n for n, value in zip(numbers, found) if value != b"%d" % n]
+        return missing
 
 
 class ApacheWriter(Writer):
@@ -75,11 +84,10 @@ class ApacheWriter(Writer):
 
     def lost(self, address):
         missing = []
-        for number in range(1, self.acknowledged + 1):
+        for numbers in batches(self.acknowledged, 50):  # Apache ends a kept connection after 100 requests
             with Connection(address) as connection:
-                reply = connection.request("GET", f"/dav/w{self.number}-{number}")
-                if reply.body != b"%d" % number:
-                    missing.append(number)
+                connection.send(b"".join(build_request("GET", f"/dav/w{self.number}-{n}") for n in numbers))
+                missing += [n for n in numbers if connection.reply().body != b"%d" % n]
         return missing
 
 
