@@ -97,7 +97,7 @@ class Cluster:
             for path in pathlib.Path("/dev/shm").glob(f"crane-{self.cluster_id[:8]}*"):
                 shutil.rmtree(path, ignore_errors=True)  # reported above; the next test shall not meet it
         if not Settings.keep:
-            shutil.rmtree(self.dir, ignore_errors=True)
+            remove_tree(self.dir)
 
     # --- what an operator types -----------------------------------------------------------------
 
@@ -274,6 +274,15 @@ class Cluster:
         while (found := look()) and time.monotonic() < deadline:
             time.sleep(0.1)
         return found
+
+
+def remove_tree(path):
+    """A daemon that is just ending may still write a last file into a folder while it is being removed."""
+    for _ in range(20):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+        time.sleep(0.1)
 
 
 def parse_json(text):
