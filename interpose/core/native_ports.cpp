@@ -12,8 +12,16 @@ namespace {
 
 constexpr int kMaxMoved = 1024;
 
-/// The port the program asked for, by descriptor; 0: not moved.
+/// The port the program asked for, by descriptor, between bind and listen; 0: not moved. Network order.
 uint16_t asked_port[kMaxMoved];
+
+/// Ports that were moved, for getsockname on the listener and on what it accepts. Network order.
+struct MovedPort {
+    uint16_t actual, asked;
+};
+constexpr uint32_t kMaxMovedPorts = 256;
+MovedPort moved_ports[kMaxMovedPorts];
+uint32_t moved_port_count = 0;
 
 bool moves_ports() {
     return runtime.domain != nullptr && !runtime.scheduled;
@@ -58,14 +66,20 @@ int listen_native(int fd, int backlog) {
     record.family = actual.ss_family;
     record.port = ntohs(asked_port[fd]);
     record.actual_port = ntohs(*port_of(reinterpret_cast<sockaddr*>(&actual)));
+    if (moved_port_count < kMaxMovedPorts) {
+        moved_ports[moved_port_count++] = {htons(record.actual_port), asked_port[fd]};
+    }
+    asked_port[fd] = 0;
     emit(timebubble::OutputKind::kListen, 0, 0, &record, sizeof(record));
     return rc;
 }
 
 int getsockname_native(int fd, sockaddr* address, socklen_t* length) {
     const int rc = real.getsockname(fd, address, length);
-    if (rc == 0 && moves_ports() && fd < kMaxMoved && asked_port[fd] != 0) {
-        if (uint16_t* port = port_of(address)) *port = asked_port[fd];
+    uint16_t* port = rc == 0 && moves_ports() ? port_of(address) : nullptr;
+    if (!port) return rc;
+    for (uint32_t i = 0; i < moved_port_count; ++i) {
+        if (moved_ports[i].actual == *port) *port = moved_ports[i].asked;
     }
     return rc;
 }
