@@ -35,7 +35,8 @@ say() { echo "install_deps: $*"; }
 
 missing_packages() {
     local installed package
-    installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null |
+    # dpkg-query fails as a whole when it does not know one of the names.
+    installed=$({ dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${wanted[@]}" 2>/dev/null || true; } |
         awk '$2 == "installed" { print $1 }')
     for package in "${wanted[@]}"; do
         grep -qxF -- "$package" <<<"$installed" || echo "$package"
