@@ -21,14 +21,15 @@ int main(int argc, char** argv) {
     CLI::App* status = verb("status", "what each replica is doing");
     CLI::App* stop = verb("stop", "end the cluster");
     CLI::App* diff = verb("diff", "compare the replicas' output logs, byte by byte");
-    std::vector<std::string> paths;
-    bool allow_lag = false;
-    bool same_end = false;
-    diff->add_option("logs", paths,
+    DiffRequest compared;
+    diff->add_option("logs", compared.logs,
                      "output logs, or directories with one (default: all of the state directory)");
-    auto* lag_flag =
-        diff->add_flag("--allow-lag", allow_lag, "a log that ends before the others is no failure");
-    diff->add_flag("--same-end", same_end, "all logs must end alike (the default)")->excludes(lag_flag);
+    diff->add_flag("--allow-lag", compared.allow_lag, "a log that ends before the others is no failure");
+    auto* wait =
+        diff->add_option("--wait", compared.wait_s,
+                         "seconds to wait for every replica, also one that is being started, to reach "
+                         "what is decided now (default: 10, and not for replicas that are down)");
+    wait->check(CLI::Range(0, 86400));
     CLI::App* log = verb("log", "the decided sequence of client calls");
     LogRequest request;
     log->add_option("--replica", request.replica, "whose log (default: the first)");
@@ -49,7 +50,8 @@ int main(int argc, char** argv) {
     try {
         if (*status) return tool_status(state_dir, json);
         if (*stop) return tool_stop(state_dir, json);
-        if (*diff) return tool_diff(state_dir, paths, allow_lag, json);
+        compared.wait_for_down = wait->count() > 0;
+        if (*diff) return tool_diff(state_dir, compared, json);
         if (*log) return tool_log(state_dir, request, json);
         if (*check) return tool_check(program, json);
         if (*transfer) return tool_transfer(state_dir, to, json);

@@ -1,7 +1,11 @@
 // crane diff: do the replicas' outputs agree, byte by byte?
+#include <unistd.h>
+
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "proxy/clock.hpp"
 #include "proxy/compare.hpp"
 #include "proxy/tools.hpp"
 
@@ -76,24 +80,76 @@ void print(const CompareResult& result) {
     }
 }
 
+/// What a replica's craned says of itself; null if none answers. Asking makes it write its log out.
+json ask_status(const std::string& path) {
+    try {
+        return ask_craned(path, {{"cmd", "status"}}, 1000);
+    } catch (const std::runtime_error&) {
+        return {};
+    }
+}
+
+/// The highest index that any of the replicas knows to be decided; 0 if none runs.
+uint64_t highest_decided(const std::vector<std::string>& paths) {
+    uint64_t highest = 0;
+    for (const std::string& path : paths) {
+        const json status = ask_status(path);
+        if (status.is_object()) highest = std::max(highest, status.value("decided", uint64_t{0}));
+    }
+    return highest;
+}
+
+/// Has every replica, or every one that runs, admitted all up to `index`?
+bool all_reached(const std::vector<std::string>& paths, uint64_t index, bool also_down) {
+    return std::all_of(paths.begin(), paths.end(), [&](const std::string& path) {
+        const json status = ask_status(path);
+        if (!status.is_object()) return !also_down;
+        const bool level =
+            status.value("lag", uint64_t{1}) == 0 && status.value("decided", uint64_t{0}) >= index;
+        return level || status.value("admitted", uint64_t{0}) >= index;
+    });
+}
+
+bool any_down(const std::vector<std::string>& paths) {
+    return std::any_of(paths.begin(), paths.end(),
+                       [](const std::string& path) { return !ask_status(path).is_object(); });
+}
+
+/// Compares until the equal range reaches what was decided when asked: timers alone keep a cluster's log
+/// growing, so running replicas' logs seldom end alike at one moment.
+CompareResult compare_cluster(const std::vector<std::string>& paths, const DiffRequest& request) {
+    const uint64_t end_ns = monotonic_ns() + uint64_t{request.wait_s} * 1'000'000'000;
+    const uint64_t target = highest_decided(paths);
+    while (true) {
+        const bool reached = all_reached(paths, target, request.wait_for_down);
+        const bool late = monotonic_ns() >= end_ns;
+        if (reached || late) {
+            CompareResult result = compare_logs(paths);
+            const bool covered = target > 0 && result.last_index >= target;
+            if (result.verdict == Verdict::kPrefix && covered) result.verdict = Verdict::kIdentical;
+            const bool final = result.verdict == Verdict::kIdentical || result.verdict == Verdict::kDifferent;
+            // A log that nobody writes any more will not grow.
+            if (late || final || (!request.wait_for_down && any_down(paths))) return result;
+        }
+        usleep(50'000);
+    }
+}
+
 }  // namespace
 
-int tool_diff(const std::string& state_dir, const std::vector<std::string>& given, bool allow_lag,
-              bool as_json) {
-    std::vector<std::string> paths = given;
+int tool_diff(const std::string& state_dir, const DiffRequest& request, bool as_json) {
+    std::vector<std::string> paths = request.logs;
+    CompareResult result;
     if (paths.empty()) {
         for (const ReplicaDir& replica : find_replicas(state_dir)) paths.push_back(replica.path);
     }
-    for (const std::string& path : paths) {
-        try {
-            // A running craned writes its log out when it is asked for its state.
-            ask_craned(path, {{"cmd", "status"}}, 1000);
-        } catch (const std::runtime_error&) {
-            // Not running: its log is as it is.
-        }
-    }
     if (paths.size() < 2) throw std::runtime_error("there is one log only, and nothing to compare it with");
-    const CompareResult result = compare_logs(paths);
+    if (request.logs.empty()) {
+        result = compare_cluster(paths, request);
+    } else {
+        for (const std::string& path : paths) ask_status(path);
+        result = compare_logs(paths);
+    }
     if (as_json) {
         std::cout << to_json(result).dump(1) << "\n";
     } else {
@@ -103,7 +159,7 @@ int tool_diff(const std::string& state_dir, const std::vector<std::string>& give
         case Verdict::kIdentical:
             return kExitOk;
         case Verdict::kPrefix:
-            return allow_lag ? kExitOk : kExitLag;
+            return request.allow_lag ? kExitOk : kExitLag;
         case Verdict::kDifferent:
             return kExitNo;
         case Verdict::kNothing:

@@ -29,7 +29,14 @@ int tool_status(const std::string& state_dir, bool json);
 int tool_stop(const std::string& state_dir, bool json);
 int tool_transfer(const std::string& state_dir, uint32_t to, bool json);
 int tool_signal(const std::string& state_dir, uint32_t signal, bool json);
-int tool_diff(const std::string& state_dir, const std::vector<std::string>& paths, bool allow_lag, bool json);
+
+struct DiffRequest {
+    std::vector<std::string> logs;  ///< as they are; empty: the state directory's, see wait_s
+    bool allow_lag = false;
+    uint32_t wait_s = 10;        ///< for running replicas to reach what was decided at the call
+    bool wait_for_down = false;  ///< wait for replicas that do not run, too: they may be starting
+};
+int tool_diff(const std::string& state_dir, const DiffRequest& request, bool json);
 
 struct LogRequest {
     uint32_t replica = 0;  ///< 0: the first that has a log

@@ -138,8 +138,8 @@ begin "ab: $requests requests to $next_address"
 rate=$(load "$next_address" "$requests") || fail "some requests failed"
 done_with "none failed, $rate/s"
 
-begin "compare the output logs again"
-compared=$("$crane" diff --state-dir "$state" 2>&1) || { echo "$compared" >&2 && fail "the replicas differ"; }
+begin "compare the output logs again, the killed replica's too"
+compared=$("$crane" diff --wait 60 --state-dir "$state" 2>&1) || { echo "$compared" >&2 && fail "the replicas differ"; }
 done_with "identical"
 
 begin "stop, and look for anything left behind"

@@ -60,6 +60,19 @@ class CommandLine(CraneTest):
             done = cluster.crane("diff")
             self.assertNotEqual(done.returncode, 0, f"crane diff passed without replica 2's log:\n{done.stdout}")
 
+    def test_diff_waits_for_a_replica_that_is_started_again(self):
+        with self.crane(Redis) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                for n in range(2000):
+                    redis("SET", f"key{n}", n)
+            leader = cluster.primary()
+            os.kill(cluster.craned_pid(leader), signal.SIGKILL)
+            done = cluster.crane("diff", "--wait", "60", "--json", timeout_s=90)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            result = json.loads(done.stdout)
+            self.assertTrue(result["identical"])
+            self.assertGreaterEqual(min(log["records"] for log in result["logs"]), 2000)
+
     def test_next_start_cleans_what_a_crash_left(self):
         first = self.crane(Redis)
         with first:
