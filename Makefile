@@ -22,7 +22,8 @@ LIBS     := $(foreach p,$(PARTS),$(BUILD)/lib/lib$(p).a)
 # Link order follows the dependency direction: proxy -> checkpoint, paxos -> timebubble.
 LINKLIBS := $(BUILD)/lib/libproxy.a $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libpaxos.a \
             $(BUILD)/lib/libtimebubble.a
-SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhash -lspdlog -lfmt -pthread
+SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhash -lspdlog -lfmt \
+            -lunwind-ptrace -lunwind-generic -lunwind -pthread
 
 # --- the shim -----------------------------------------------------------------------------------
 # A guest in someone else's process: hidden by default, initial-exec TLS, bound at load, first to start.

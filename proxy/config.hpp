@@ -42,6 +42,7 @@ struct Config {
     uint32_t quantum = 1000;
     uint64_t disturb_seed = 0;
     int pin_cpu = -1;
+    uint32_t watchdog_s = 10;  // 0: off
 
     bool bubbles = true;
     uint64_t w_timeout_us = 0;

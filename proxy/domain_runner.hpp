@@ -77,7 +77,4 @@ class DomainRunner {
 /// "exited with status 3", "was killed by signal 9 (Killed)".
 std::string wait_status_text(int32_t status);
 
-/// CPU time of a process and all its descendants, in seconds; what they waited for included.
-double tree_cpu_seconds(pid_t root);
-
 }  // namespace crane::proxy

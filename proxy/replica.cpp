@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "proxy/backtrace.hpp"
 #include "proxy/clock.hpp"
 
 namespace crane::proxy {
@@ -80,11 +81,13 @@ Replica::Replica(event_base* base, const Config& config, Events events)
                      },
                      [this](const std::string& reason) { events_.fatal(reason); },
                  }),
-      divergence_(config.replica_id, [&config] {
-          std::vector<uint32_t> ids;
-          for (const ReplicaAddress& one : config.replicas) ids.push_back(one.id);
-          return ids;
-      }()) {
+      divergence_(config.replica_id,
+                  [&config] {
+                      std::vector<uint32_t> ids;
+                      for (const ReplicaAddress& one : config.replicas) ids.push_back(one.id);
+                      return ids;
+                  }()),
+      stall_(uint64_t{config.watchdog_s} * 1'000'000'000) {
     if (config.mode == Mode::kProxy) {
         native_ = std::make_unique<NativeBackend>(
             base, [this](const timebubble::OutputHeader& header, std::string_view payload) {
@@ -360,8 +363,22 @@ bool Replica::turn() {
              bubbles_.due(domain_.link().status(), under_way() > 0));
 }
 
+void Replica::watch(uint64_t now_ns) {
+    const timebubble::DomainStatus& domain = domain_.link().status();
+    const bool waits = native_ || domain_.state() != DomainState::kAttached ||
+                       domain.quiescent.load(std::memory_order_relaxed) != 0;
+    const uint64_t stood_ns = stall_.observe(now_ns, domain.clock.load(std::memory_order_relaxed), waits);
+    if (!stall_.told()) stall_message_.clear();
+    if (stood_ns == 0) return;
+    const StallReport report = describe_stall(domain_.init_pid(), stood_ns / 1'000'000'000);
+    if (report.summary.empty()) return;  // every thread sleeps: the next decided batch is waited for
+    stall_message_ = report.summary;
+    spdlog::warn("{}{}", report.summary, report.details);
+}
+
 void Replica::housekeep() {
     const uint64_t now = monotonic_ns();
+    watch(now);
     pool_.reap(now);
     route_waiting();
     const bool unfit = domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost;

@@ -27,6 +27,7 @@
 #include "proxy/relay.hpp"
 #include "proxy/sequencer.hpp"
 #include "proxy/sessions.hpp"
+#include "proxy/stall_detector.hpp"
 
 struct event;
 struct event_base;
@@ -81,6 +82,7 @@ class Replica {
     void route_waiting();
     void send_queries();
     void housekeep();
+    void watch(uint64_t now_ns);
     uint64_t under_way() const;
     bool may_propose() const;
     void track_connections(std::string_view batch);
@@ -112,6 +114,8 @@ class Replica {
     std::deque<ClientConnection*> waiting_;  ///< no primary to serve them yet
     AdmissionHistory history_;
     DivergenceCheck divergence_;
+    StallDetector stall_;
+    std::string stall_message_;
     std::set<uint32_t> settings_differ_;
     event* housekeeping_ = nullptr;
     event* flush_timer_ = nullptr;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {
@@ -82,6 +83,7 @@ nlohmann::json Replica::status() const {
         listen.push_back(std::move(one));
     }
     if (message.empty()) message = log_.error();
+    if (message.empty()) message = stall_message_;
     if (message.empty()) message = server_message_;
     nlohmann::json peers = nlohmann::json::array();
     for (const auto& peer : sequencer_.peers()) {

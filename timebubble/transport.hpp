@@ -80,8 +80,6 @@ struct DomainStatus {
     std::atomic<uint64_t> virtual_now_ns;
     std::atomic<uint32_t> threads;
     std::atomic<uint32_t> processes;
-    std::atomic<uint32_t> holder_pid;  ///< who has the turn, for the watchdog
-    std::atomic<uint32_t> holder_tid;
     // Counters for the evaluation.
     std::atomic<uint64_t> handovers;  ///< turns passed to another thread
     std::atomic<uint64_t> wakeups;    ///< of those, how many needed a futex wake

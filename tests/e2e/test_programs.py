@@ -7,6 +7,7 @@ crane diff checks.
 import socket
 import time
 
+from support import procs
 from support.case import CraneTest, together
 from support.paths import Settings
 from support.servers import Program
@@ -103,3 +104,16 @@ class Programs(CraneTest):
             numbers = sum(together(*[client] * clients), [])
             self.assertEqual(sorted(numbers), list(range(1, clients * rounds + 1)))
             cluster.assert_identical()
+
+    def test_watchdog_names_a_spinning_thread(self):
+        self.built_program("spinning")
+        with self.crane(Program, "spinning", options=("--watchdog-s", "2")) as cluster:
+            with socket.create_connection(cluster.address(), 30) as client:
+                client.sendall(b"run\n")
+
+                def told():
+                    return all("spin_until_raised" in row["message"] for row in cluster.status().values())
+
+                procs.wait_until(told, 30, "every replica names the function that spins")
+            log = (cluster.state / "r1" / "craned.log").read_text()
+            self.assertIn("scenario+", log)

@@ -1,3 +1,5 @@
+#include "proxy/process_tree.hpp"
+
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,18 +8,10 @@
 
 #include <map>
 #include <set>
-#include <vector>
-
-#include "proxy/domain_runner.hpp"
 
 namespace crane::proxy {
 
 namespace {
-
-struct ProcessTimes {
-    pid_t parent = 0;
-    unsigned long ticks = 0;
-};
 
 bool read_times(const char* pid, ProcessTimes& out) {
     char path[64];
@@ -41,9 +35,9 @@ bool read_times(const char* pid, ProcessTimes& out) {
 
 }  // namespace
 
-double tree_cpu_seconds(pid_t root) {
-    if (root <= 0) return 0;
+std::map<pid_t, ProcessTimes> process_tree(pid_t root) {
     std::map<pid_t, ProcessTimes> all;
+    if (root <= 0) return all;
     if (DIR* proc = opendir("/proc")) {
         while (const dirent* entry = readdir(proc)) {
             const pid_t pid = atoi(entry->d_name);
@@ -59,10 +53,13 @@ double tree_cpu_seconds(pid_t root) {
             if (tree.count(times.parent) && tree.insert(pid).second) grew = true;
         }
     }
+    std::erase_if(all, [&](const auto& one) { return tree.count(one.first) == 0; });
+    return all;
+}
+
+double tree_cpu_seconds(pid_t root) {
     unsigned long ticks = 0;
-    for (pid_t pid : tree) {
-        if (all.count(pid)) ticks += all[pid].ticks;
-    }
+    for (const auto& [pid, times] : process_tree(root)) ticks += times.ticks;
     return static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 

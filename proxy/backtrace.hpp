@@ -1,0 +1,35 @@
+// Looks into the domain from outside: which threads are busy, and where. Stops a thread for a moment with
+// ptrace; the thread cannot tell, and no schedule changes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace crane::proxy {
+
+struct BusyThread {
+    pid_t process;
+    pid_t thread;
+    std::string program;  ///< of the process
+    std::string name;     ///< of the thread
+    long system_call;     ///< number of the one it is blocked in, -1: it runs or is ready to
+};
+
+/// The threads below `root`, itself left out, that run, or that are blocked in a system call other than the
+/// futex where threads without the turn sleep: those that run alone if there is one.
+std::vector<BusyThread> busy_threads(pid_t root);
+
+/// "function+0x1c", innermost first, at most `most` of them; the reason in words if it cannot be had.
+std::vector<std::string> backtrace_of(pid_t thread, size_t most);
+
+struct StallReport {
+    std::string summary;  ///< one line; empty if no thread is to blame
+    std::string details;  ///< the rest: each thread's backtrace
+};
+
+/// Says who keeps the domain below `root` from going on, where, and what to do about it.
+StallReport describe_stall(pid_t root, uint64_t stood_s);
+
+}  // namespace crane::proxy

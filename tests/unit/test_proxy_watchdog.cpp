@@ -1,0 +1,84 @@
+// The watchdog: when a stall is told, and that it names the thread and the function.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "proxy/backtrace.hpp"
+#include "proxy/stall_detector.hpp"
+
+using namespace crane::proxy;
+
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+}  // namespace
+
+extern "C" {
+__attribute__((noinline)) void crane_test_spins_here() {
+    for (;;) asm volatile("");
+}
+__attribute__((noinline)) void crane_test_calls_it() {
+    crane_test_spins_here();
+    asm volatile("");  // no tail call
+}
+}
+
+TEST_CASE("watchdog: a stall is told at the limit and each time it has doubled") {
+    StallDetector detector(10 * kSecond);
+    CHECK(detector.observe(1 * kSecond, 5, false) == 0);
+    CHECK(detector.observe(10 * kSecond, 5, false) == 0);
+    CHECK_FALSE(detector.told());
+    CHECK(detector.observe(11 * kSecond, 5, false) == 10 * kSecond);
+    CHECK(detector.told());
+    CHECK(detector.observe(12 * kSecond, 5, false) == 0);
+    CHECK(detector.observe(20 * kSecond, 5, false) == 0);
+    CHECK(detector.observe(21 * kSecond, 5, false) == 20 * kSecond);
+    CHECK(detector.observe(22 * kSecond, 6, false) == 0);
+    CHECK_FALSE(detector.told());
+}
+
+TEST_CASE("watchdog: a domain that waits, or goes on, does not stall") {
+    StallDetector detector(2 * kSecond);
+    for (uint64_t s = 1; s < 20; ++s) CHECK(detector.observe(s * kSecond, 7, true) == 0);
+    for (uint64_t s = 20; s < 40; ++s) CHECK(detector.observe(s * kSecond, s, false) == 0);
+    StallDetector off(0);
+    for (uint64_t s = 1; s < 200; ++s) CHECK(off.observe(s * kSecond, 7, false) == 0);
+}
+
+TEST_CASE("watchdog: names the spinning function of another process") {
+    // The spinner is below the process that is looked into, as a server is below the container's init.
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    const pid_t root = fork();
+    if (root == 0) {
+        const pid_t spinner = fork();
+        if (spinner == 0) crane_test_calls_it();
+        if (write(ready[1], &spinner, sizeof(spinner)) != sizeof(spinner)) _exit(1);
+        pause();
+        _exit(0);
+    }
+    pid_t spinner = 0;
+    REQUIRE(read(ready[0], &spinner, sizeof(spinner)) == sizeof(spinner));
+    StallReport report;
+    // It is seen as running once it is past its fork.
+    for (int i = 0; i < 1000 && report.details.find("crane_test_calls_it") == std::string::npos; ++i) {
+        report = describe_stall(root, 12);
+        usleep(1000);
+    }
+    CHECK(report.summary.find("stands still for 12 s") != std::string::npos);
+    CHECK(report.summary.find("pid " + std::to_string(spinner)) != std::string::npos);
+    CHECK(report.details.find("crane_test_spins_here") != std::string::npos);
+    CHECK(report.details.find("crane_test_calls_it") != std::string::npos);
+    const auto busy = busy_threads(root);
+    const auto same = [&](const BusyThread& one) { return one.thread == spinner && one.system_call == -1; };
+    CHECK(std::any_of(busy.begin(), busy.end(), same));
+    kill(spinner, SIGKILL);
+    kill(root, SIGKILL);
+    waitpid(root, nullptr, 0);
+    close(ready[0]);
+    close(ready[1]);
+}
