@@ -49,14 +49,29 @@ bool is_cgroup_of(const std::string& folder_name, const std::string& name) {
     return false;
 }
 
+/// Folders of the container below `folder`, wherever the starter's own cgroup put them; children come first.
+/// A cgroup may vanish while it is looked into, and what is left is gone through all the same.
+void find_cgroups(const fs::path& folder, const std::string& name, bool inside, int depth,
+                  std::vector<std::string>& found) {
+    constexpr int kMaxDepth = 16;
+    std::error_code ignored;
+    std::vector<fs::path> below;
+    for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
+         entry.increment(ignored))
+        if (std::error_code gone; entry->symlink_status(gone).type() == fs::file_type::directory)
+            below.push_back(entry->path());
+    for (const fs::path& one : below) {
+        const bool own = inside || is_cgroup_of(one.filename().string(), name);
+        if (depth < kMaxDepth) find_cgroups(one, name, own, depth + 1, found);
+        if (own) found.push_back(one.string());
+    }
+}
+
 void remove_cgroups(const std::string& name) {
     std::vector<std::string> found;
-    for (const Mount& mount : read_mounts()) {
-        if (mount.type != "cgroup" && mount.type != "cgroup2") continue;
-        std::error_code ignored;
-        for (const auto& entry : fs::directory_iterator(mount.point, ignored))
-            if (is_cgroup_of(entry.path().filename().string(), name)) found.push_back(entry.path().string());
-    }
+    for (const Mount& mount : read_mounts())
+        if (mount.type == "cgroup" || mount.type == "cgroup2")
+            find_cgroups(mount.point, name, false, 0, found);
     for (const std::string& folder : found) remove_cgroup(folder);
 }
 

@@ -53,6 +53,7 @@ class Stopped {
         if (ok_ && status >> 16 != PTRACE_EVENT_STOP) signal_ = WSTOPSIG(status);
     }
     ~Stopped() {
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): ptrace takes the number in the place of an address
         if (seized_ && ok_) ptrace(PTRACE_DETACH, thread_, nullptr, reinterpret_cast<void*>(signal_));
     }
     Stopped(const Stopped&) = delete;
@@ -133,13 +134,13 @@ StallReport describe_stall(pid_t root, uint64_t stood_s) {
         const std::string who = "thread " + std::to_string(one.thread) + " (" + one.name + ") of " +
                                 one.program + ", pid " + std::to_string(one.process);
         if (i == 0) {
-            report.summary = "the server stands still for " + std::to_string(stood_s) + " s: " + who +
-                             (one.system_call < 0 ? " computes, or spins on memory that only another thread "
-                                                    "changes (then start with --schedule parallel)"
-                                                  : " is blocked in system call " +
-                                                        std::to_string(one.system_call) +
-                                                        ", which Crane does not schedule") +
-                             ", in " + frames[0];
+            report.summary =
+                "the server stands still for " + std::to_string(stood_s) + " s: " + who +
+                (one.system_call < 0 ? " computes, or spins on memory that only another thread "
+                                       "changes (then start with --schedule parallel)"
+                                     : " is blocked in system call " + std::to_string(one.system_call) +
+                                           ", which Crane does not schedule") +
+                ", in " + frames[0];
         }
         report.details += "\n    " + who + ":";
         for (const std::string& frame : frames) report.details += "\n        " + frame;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "checkpoint/domain_host.hpp"
+#include "checkpoint/mounts.hpp"
 #include "checkpoint/processes.hpp"
 
 namespace fs = std::filesystem;
@@ -149,6 +150,31 @@ TEST_CASE("the death of craned ends the domain at once", "[checkpoint]") {
             CHECK_FALSE(fs::exists("/sys/fs/cgroup/pids/lxc.payload." + domain.spec.name));
         }
         CHECK_FALSE(fs::exists(domain.spec.state_dir + "/container"));
+    }
+}
+
+TEST_CASE("clean finds the container's cgroups below the cgroup that craned itself was in", "[checkpoint]") {
+    if (!can_contain()) return;
+    const Domain domain(Isolation::lxc, "true");
+    const std::string outer = "crane-outer-" + domain.spec.name.substr(domain.spec.name.size() - 6);
+    std::vector<fs::path> made;
+    for (const Mount& mount : read_mounts()) {
+        if (mount.type != "cgroup" && mount.type != "cgroup2") continue;
+        const fs::path own = fs::path(mount.point) / outer / "deeper";
+        const fs::path other = own / ("lxc.payload." + domain.spec.name + "0");
+        std::error_code refused;
+        fs::create_directories(own / ("lxc.payload." + domain.spec.name) / "child", refused);
+        fs::create_directories(own / ("lxc.monitor." + domain.spec.name + "-1"), refused);
+        fs::create_directories(other, refused);
+        if (!refused) made.push_back(other);
+    }
+    REQUIRE_FALSE(made.empty());
+    DomainHost::clean(domain.spec);
+    for (const fs::path& other : made) {
+        CHECK(fs::exists(other));  // somebody else's
+        CHECK(::rmdir(other.c_str()) == 0);
+        CHECK(::rmdir(other.parent_path().c_str()) == 0);  // empty: the rest is gone
+        CHECK(::rmdir(other.parent_path().parent_path().c_str()) == 0);
     }
 }
 

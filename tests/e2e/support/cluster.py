@@ -264,8 +264,10 @@ class Cluster:
                     found.append(f"mount {line.split()[4]}")
             if self.cluster_id:
                 for base in ("/sys/fs/cgroup", "/var/lib/lxc"):
-                    for path in pathlib.Path(base).glob(f"**/*crane-{self.cluster_id[:8]}*"):
-                        found.append(f"container {path}")
+                    # os.walk goes on when another container's folder vanishes under it; glob does not.
+                    for folder, below, _ in os.walk(base):
+                        found += [f"container {folder}/{name}" for name in below
+                                  if f"crane-{self.cluster_id[:8]}" in name]
                 for path in pathlib.Path("/dev/shm").glob(f"crane-{self.cluster_id[:8]}*"):
                     found.append(f"shared memory {path}")
             return found
