@@ -134,6 +134,7 @@ void DomainHost::Running::spawn(const std::vector<std::string>& command, const s
     ::setsockopt(notify_fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
     const int log_fd = ::open(log_path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     std::vector<char*> argv;
+    argv.reserve(command.size() + 2);
     for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
     char notify_number[] = "3";
     argv.push_back(notify_number);

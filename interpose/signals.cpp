@@ -243,7 +243,7 @@ CRANE_EXPORT int pthread_sigqueue(pthread_t thread, int signal, const union sigv
     return pthread_kill(thread, signal);
 }
 
-CRANE_EXPORT int tgkill(pid_t group, pid_t tid, int signal) noexcept {
+CRANE_EXPORT int tgkill(pid_t group, pid_t tid, int signal) {
     if (active() && group == runtime.process->pid && tid == static_cast<pid_t>(raw(SYS_gettid)))
         return raise(signal);
     return static_cast<int>(as_libc(raw(SYS_tgkill, group, tid, signal)));

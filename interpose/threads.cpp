@@ -233,7 +233,7 @@ CRANE_EXPORT int pthread_detach(pthread_t thread) noexcept {
     return 0;
 }
 
-CRANE_EXPORT int pthread_cancel(pthread_t thread) noexcept {
+CRANE_EXPORT int pthread_cancel(pthread_t thread) {
     if (!active()) return resolve_real(), real.pthread_cancel(thread);
     Turn turn(Op::kSignal);
     const crane::dmt::SlotId slot = slot_of_thread(thread);

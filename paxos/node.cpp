@@ -451,7 +451,7 @@ void Node::transfer_leadership(uint32_t to) {
 void Node::step_down() {
     impl_->step_down();
 }
-bool Node::send_app_message(uint32_t to, std::string message) {
+bool Node::send_app_message(uint32_t to, const std::string& message) {
     return impl_->send_app_message(to, message);
 }
 size_t Node::app_queue_bytes(uint32_t to) const {

@@ -149,7 +149,7 @@ class Node {
     // Opaque bytes to another craned over the same connections as the protocol, at lower priority. Ordered
     // per peer, not ordered with on_decided, lost when the link goes down. False when the peer is
     // unreachable, the message is too large, or the queue is full; nothing is queued then.
-    bool send_app_message(uint32_t to, std::string message);
+    bool send_app_message(uint32_t to, const std::string& message);
     size_t app_queue_bytes(uint32_t to) const;
 
     NodeStats stats() const;

@@ -93,10 +93,11 @@ void DivergenceCheck::judge(const AdmissionHistory&) {
     for (const auto& [index, votes] : evidence_) {
         const Hash128* agreed = nullptr;
         for (const auto& [replica, vote] : votes) {
-            const auto same = std::count_if(votes.begin(), votes.end(), [&](const auto& other) {
-                return other.second.output == vote.output;
+            const Hash128& output = vote.output;
+            const auto same = std::count_if(votes.begin(), votes.end(), [&output](const auto& other) {
+                return other.second.output == output;
             });
-            if (static_cast<size_t>(same) >= majority) agreed = &vote.output;
+            if (static_cast<size_t>(same) >= majority) agreed = &output;
         }
         if (!agreed && votes.size() == members_.size() && !diverged_.count(0)) {
             diverged_[0] = {0, index, false};

@@ -55,7 +55,7 @@ Replica::Replica(event_base* base, const Config& config, Events events)
       pool_(base),
       sessions_(batcher_),
       relay_(
-          [this](uint32_t to, std::string message) { return sequencer_.send(to, "R" + std::move(message)); },
+          [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); },
           [this](Endpoint* client, const timebubble::ConnectPayload& from) { sessions_.open(client, from); },
           [this](ClientConnection* client) { waiting_.push_back(client); }),
       listeners_(base, config.self().client_address, config.self().port_map,

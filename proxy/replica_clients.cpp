@@ -27,7 +27,7 @@ void Replica::on_accepted(int fd, uint16_t port) {
 }
 
 void Replica::route(ClientConnection* client) {
-    if (stopping_ || server_ended_) {
+    if (stopping_ || server_ended_) {  // NOLINT(bugprone-branch-clone): the order of the questions matters
         client->reset();
     } else if (sessions_.leading()) {
         sessions_.open(client, client->addresses());

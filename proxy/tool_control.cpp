@@ -107,7 +107,7 @@ json ask_craned(const std::string& replica_dir, const json& request, int timeout
         reply.append(bytes, static_cast<size_t>(got));
     }
     close(fd);
-    const json answer = json::parse(reply, nullptr, false);
+    json answer = json::parse(reply, nullptr, false);
     if (!answer.is_object()) throw std::runtime_error("craned did not answer on " + path);
     return answer;
 }

@@ -74,6 +74,7 @@ void refuse_call(const char* what) {
     const size_t start = strlen(text);
     const size_t bytes = strlen(what) < sizeof(text) - start - 1 ? strlen(what) : sizeof(text) - start - 1;
     std::memcpy(text + start, what, bytes);
+    text[start + bytes] = 0;
     report(text);
 }
 
