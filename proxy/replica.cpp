@@ -69,7 +69,7 @@ Replica::Replica(event_base* base, const Config& config, Events events)
                      [this] { on_role(); },
                      [this] { return make_report(); },
                      [this](uint32_t from, const std::string& report) { on_report(from, report); },
-                     [this](uint32_t from, std::string message) { on_message(from, message); },
+                     [this](uint32_t from, const std::string& message) { on_message(from, message); },
                      [this](uint32_t peer, bool up) {
                          if (up) {
                              peers_up_.insert(peer);

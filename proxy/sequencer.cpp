@@ -147,8 +147,8 @@ void Sequencer::transfer(uint32_t to) {
     if (node_) node_->transfer_leadership(to);
 }
 
-bool Sequencer::send(uint32_t to, std::string message) {
-    return node_ && node_->send_app_message(to, std::move(message));
+bool Sequencer::send(uint32_t to, const std::string& message) {
+    return node_ && node_->send_app_message(to, message);
 }
 
 size_t Sequencer::queued_bytes(uint32_t to) const {

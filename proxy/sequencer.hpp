@@ -55,7 +55,7 @@ class Sequencer {
     uint64_t batches_seen() const { return batches_seen_; }
 
     void transfer(uint32_t to);
-    bool send(uint32_t to, std::string message);
+    bool send(uint32_t to, const std::string& message);
     size_t queued_bytes(uint32_t to) const;
     std::vector<paxos::PeerStatus> peers() const;
     paxos::NodeStats stats() const;
