@@ -96,8 +96,8 @@ uint64_t timeval_ns(const void* value) {
 /// Options that have no meaning for a socket that lives in memory, and that servers set on every connection.
 bool is_common_option(int level, int name) {
     if (level == IPPROTO_TCP) {
-        return name == TCP_NODELAY || name == TCP_CORK || name == TCP_QUICKACK || name == TCP_DEFER_ACCEPT ||
-               name == TCP_KEEPIDLE || name == TCP_KEEPINTVL || name == TCP_KEEPCNT;
+        return name == TCP_NODELAY || name == TCP_CORK || name == TCP_QUICKACK || name == TCP_KEEPIDLE ||
+               name == TCP_KEEPINTVL || name == TCP_KEEPCNT;
     }
     return level == SOL_SOCKET && (name == SO_REUSEADDR || name == SO_REUSEPORT || name == SO_KEEPALIVE);
 }
@@ -108,7 +108,8 @@ long set_timeout(VirtualSocket& s, int name, const void* value, socklen_t length
     return 0;
 }
 
-long set_option(VirtualSocket& s, int fd, int level, int name, const void* value, socklen_t length) {
+long set_option(const FdEntry& entry, int fd, int level, int name, const void* value, socklen_t length) {
+    VirtualSocket& s = at(entry);
     if (!value) return -EFAULT;
     if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
         return set_timeout(s, name, value, length);
@@ -138,6 +139,7 @@ long set_option(VirtualSocket& s, int fd, int level, int name, const void* value
     if (level == SOL_SOCKET && name == SO_REUSEPORT) s.reuse_port = number != 0;
     if (level == SOL_SOCKET && name == SO_KEEPALIVE) s.keepalive = number != 0;
     if (level == IPPROTO_TCP && name == TCP_NODELAY) s.nodelay = number != 0;
+    if (level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT) socket_defer_accept(entry.object, number);
     return 0;
 }
 
@@ -283,7 +285,7 @@ CRANE_EXPORT int setsockopt(int fd, int level, int name, const void* value, sock
     if (!active()) return resolve_real(), real.setsockopt(fd, level, name, value, length);
     if (FdEntry* entry = virtual_socket(fd)) {
         Turn turn(Op::kSocketOption);
-        return static_cast<int>(as_libc(set_option(at(*entry), fd, level, name, value, length)));
+        return static_cast<int>(as_libc(set_option(*entry, fd, level, name, value, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_setsockopt, fd, level, name, value, length)));
 }

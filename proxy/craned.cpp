@@ -105,8 +105,10 @@ void Craned::begin_stop(const std::string& why) {
 void Craned::on_lost() {
     if (stopping_ || lost_ns_ != 0) return;
     lost_ns_ = monotonic_ns();
-    if (config_.mode == Mode::kDmt) {
-        given_up_ = "the domain is gone, and without consensus there is no log to bring it back from";
+    if (config_.mode != Mode::kFull) {
+        given_up_ = config_.mode == Mode::kDmt
+                        ? "the domain is gone, and without consensus there is no log to bring it back from"
+                        : "the server is gone, and mode proxy cannot replay its log: it is not scheduled";
         spdlog::error("{}", given_up_);
         return;
     }

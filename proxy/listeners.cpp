@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -44,6 +45,11 @@ int open_listener(const std::string& address, uint16_t port, std::string& error)
     return -1;
 }
 
+/// Where the server would leave a client that says nothing to its kernel, this machine's kernel keeps it.
+void defer_accept(int fd, int seconds) {
+    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof(seconds));
+}
+
 }  // namespace
 
 struct Listeners::Port {
@@ -55,6 +61,7 @@ struct Listeners::Port {
     event* accept_event = nullptr;
     event* retry_event = nullptr;
     std::string error = {};
+    int defer_accept_s = 0;
 
     ~Port() {
         if (accept_event) event_free(accept_event);
@@ -79,9 +86,17 @@ void Listeners::listen(const timebubble::ListenRecord& record) {
         const uint16_t client_port = mapped == port_map_.end() ? record.port : mapped->second;
         slot.reset(new Port{*this, record.port, client_port});
         slot->retry_event = evtimer_new(base_, &Listeners::on_retry, slot.get());
+        slot->defer_accept_s = record.defer_accept_s;
         try_open(*slot);
     }
     ++slot->users;
+}
+
+void Listeners::change(const timebubble::ListenRecord& record) {
+    const auto found = ports_.find(record.port);
+    if (found == ports_.end()) return;
+    found->second->defer_accept_s = record.defer_accept_s;
+    defer_accept(found->second->fd, record.defer_accept_s);
 }
 
 void Listeners::unlisten(const timebubble::ListenRecord& record) {
@@ -105,6 +120,7 @@ void Listeners::try_open(Port& port) {
         return;
     }
     port.error.clear();
+    defer_accept(port.fd, port.defer_accept_s);
     port.accept_event = event_new(base_, port.fd, EV_READ | EV_PERSIST, &Listeners::on_accept, &port);
     event_add(port.accept_event, nullptr);
     spdlog::info("clients of the server's port {} are served on {}:{}", port.port, address_,

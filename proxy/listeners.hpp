@@ -34,6 +34,8 @@ class Listeners {
     ~Listeners();
 
     void listen(const timebubble::ListenRecord& record);
+    /// The settings of a port have changed (TCP_DEFER_ACCEPT).
+    void change(const timebubble::ListenRecord& record);
     void unlisten(const timebubble::ListenRecord& record);
     void close_all();
     std::vector<State> states() const;

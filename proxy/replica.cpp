@@ -11,6 +11,7 @@
 
 #include "proxy/backtrace.hpp"
 #include "proxy/clock.hpp"
+#include "proxy/process_tree.hpp"
 
 namespace crane::proxy {
 
@@ -27,6 +28,7 @@ constexpr size_t kPendingBatches = 64;
 constexpr timeval kHousekeeping{0, 250'000};
 constexpr timeval kFlushDelay{0, 100'000};
 constexpr uint64_t kOrphanPatienceNs = 1'000'000'000;
+constexpr uint64_t kFrozenNs = 1'000'000'000;
 constexpr uint64_t kStepDownPauseNs = 2'000'000'000;
 
 }  // namespace
@@ -87,7 +89,8 @@ Replica::Replica(event_base* base, const Config& config, Events events)
                       for (const ReplicaAddress& one : config.replicas) ids.push_back(one.id);
                       return ids;
                   }()),
-      stall_(uint64_t{config.watchdog_s} * 1'000'000'000) {
+      stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
+      frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)) {
     if (config.mode == Mode::kProxy) {
         native_ = std::make_unique<NativeBackend>(
             base, [this](const timebubble::OutputHeader& header, std::string_view payload) {
@@ -116,6 +119,13 @@ void Replica::start() {
     sequencer_.pause_delivery(true);  // until the domain is there to take it; this replica votes meanwhile
     sequencer_.start();
     sequencer_.pause_delivery(true);
+    if (native_ && sequencer_.decided_index() > 0) {
+        events_.fatal(
+            "this directory holds the log of an earlier run in mode proxy, and that mode cannot replay it: "
+            "the "
+            "server is not scheduled. Start anew (crane-run --fresh, or another directory)");
+        return;
+    }
     domain_.start();
 }
 
@@ -275,12 +285,15 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             timebubble::ListenRecord record;
             if (payload.size() != sizeof(record)) return;
             memcpy(&record, payload.data(), sizeof(record));
+            const bool changed = header.flags & timebubble::kListenChanged;
             if (native_) native_->listen(record);
             if (stopping_ || server_ended_) return;
-            if (header.kind == OutputKind::kListen) {
-                listeners_.listen(record);
-            } else {
+            if (header.kind == OutputKind::kUnlisten) {
                 listeners_.unlisten(record);
+            } else if (changed) {
+                listeners_.change(record);
+            } else {
+                listeners_.listen(record);
             }
             return;
         }
@@ -381,10 +394,15 @@ void Replica::housekeep() {
     watch(now);
     pool_.reap(now);
     route_waiting();
-    const bool unfit = domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost;
+    const bool attached = domain_.state() == DomainState::kAttached && !native_;
+    frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? others_admitted_ : 0,
+                    [this] { return tree_cpu_seconds(domain_.init_pid()); });
+    const bool unfit =
+        domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost || frozen_.frozen();
     if (unfit && sequencer_.leads() && !alone() && now - last_step_down_ns_ > kStepDownPauseNs) {
         last_step_down_ns_ = now;
-        spdlog::warn("this replica leads without a server: leadership is handed over");
+        spdlog::warn("this replica leads {}: leadership is handed over",
+                     frozen_.frozen() ? "while its server does not run at all" : "without a server");
         sequencer_.transfer(0);
     }
 }
@@ -410,7 +428,9 @@ void Replica::on_report(uint32_t from, const std::string& report) {
             from);
     }
     const auto admissions = decode_admissions(std::string_view(report).substr(sizeof(settings)));
-    if (!admissions.empty()) divergence_.report(from, admissions[0], history_);
+    if (admissions.empty()) return;
+    others_admitted_ = std::max(others_admitted_, admissions[0].index);
+    divergence_.report(from, admissions[0], history_);
 }
 
 void Replica::send_queries() {

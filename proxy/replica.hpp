@@ -21,6 +21,7 @@
 #include "proxy/config.hpp"
 #include "proxy/divergence.hpp"
 #include "proxy/domain_runner.hpp"
+#include "proxy/frozen_detector.hpp"
 #include "proxy/listeners.hpp"
 #include "proxy/native_backend.hpp"
 #include "proxy/output_log.hpp"
@@ -116,6 +117,8 @@ class Replica {
     DivergenceCheck divergence_;
     StallDetector stall_;
     std::string stall_message_;
+    FrozenDetector frozen_;
+    uint64_t others_admitted_ = 0;  ///< the most that another replica has reported
     std::set<uint32_t> settings_differ_;
     event* housekeeping_ = nullptr;
     event* flush_timer_ = nullptr;

@@ -10,6 +10,10 @@ namespace crane::proxy {
 
 namespace {
 
+constexpr char kFrozenMessage[] =
+    "the server does not run at all, while another replica's goes on: is it stopped or traced, is its cgroup "
+    "frozen, does its disk hang?";
+
 std::string hex64(uint64_t value) {
     char text[17];
     snprintf(text, sizeof(text), "%016lx", value);
@@ -83,6 +87,7 @@ nlohmann::json Replica::status() const {
         listen.push_back(std::move(one));
     }
     if (message.empty()) message = log_.error();
+    if (message.empty() && frozen_.frozen()) message = kFrozenMessage;
     if (message.empty()) message = stall_message_;
     if (message.empty()) message = server_message_;
     nlohmann::json peers = nlohmann::json::array();

@@ -19,6 +19,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/program_check.hpp"
 #include "proxy/tools.hpp"
 
 namespace crane::proxy {
@@ -151,6 +152,7 @@ bool loader_takes(const std::string& shim, const std::string& program, std::stri
     if (pipe2(ends, O_CLOEXEC) != 0) return false;
     const pid_t child = fork();
     if (child == 0) {
+        alarm(10);
         dup2(ends[1], 1);
         dup2(ends[1], 2);
         setenv("LD_PRELOAD", shim.c_str(), 1);
@@ -178,6 +180,11 @@ Finding check_shim(const std::string& program) {
     const std::string what = "shim in " + program;
     if (shim.empty())
         return {what, Result::kMissing, "libcrane.so is not there: run make, or reinstall Crane"};
+    std::vector<std::string> environment;
+    for (char** one = environ; *one; ++one) environment.emplace_back(*one);
+    // What is not dynamic must not even be started: it would not know that it is only asked.
+    const auto checked = checkpoint::check_program(program, fs::current_path(), environment);
+    if (!checked.ok) return {what, Result::kMissing, checked.message};
     std::string error;
     if (loader_takes(shim, program, error)) return {what, Result::kOk, shim};
     return {what, Result::kMissing,

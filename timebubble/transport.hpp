@@ -130,12 +130,14 @@ struct OutputHeader {
 };
 
 struct ListenRecord {
-    uint16_t family;       ///< AF_INET or AF_INET6
-    uint16_t port;         ///< host order
-    uint16_t actual_port;  ///< where a server without scheduling really listens; 0 otherwise
-    uint16_t reserved;
+    uint16_t family;          ///< AF_INET or AF_INET6
+    uint16_t port;            ///< host order
+    uint16_t actual_port;     ///< where a server without scheduling really listens; 0 otherwise
+    uint16_t defer_accept_s;  ///< TCP_DEFER_ACCEPT: a client is taken when it has sent something
     uint8_t address[16];
 };
+/// OutputHeader::flags of a kListen: not another listener, only its settings have changed.
+constexpr uint16_t kListenChanged = 1;
 
 struct AdmittedRecord {
     uint64_t index;

@@ -116,6 +116,7 @@ struct VirtualSocket {
     uint8_t reuse_port;
     uint8_t v6_only;
     uint8_t rst_reported;
+    uint16_t defer_accept_s;
     uint32_t references;  ///< open descriptors in all processes
     uint32_t generation;
     Address local, peer;

@@ -112,12 +112,13 @@ void send_close(uint32_t index, bool reset) {
     emit(OutputKind::kClose, s.connection, reset ? 1 : 0, nullptr, 0);
 }
 
-void emit_listen(OutputKind kind, const VirtualSocket& s) {
+void emit_listen(OutputKind kind, const VirtualSocket& s, uint16_t flags = 0) {
     timebubble::ListenRecord record{};
     record.family = s.local.family;
     record.port = s.local.port;
     std::memcpy(record.address, s.local.bytes, sizeof(record.address));
-    emit(kind, 0, 0, &record, sizeof(record));
+    record.defer_accept_s = s.defer_accept_s;
+    emit(kind, 0, flags, &record, sizeof(record));
 }
 
 // --- decided calls
@@ -328,6 +329,12 @@ int socket_listen(uint32_t index, int backlog) {
     d.listeners[d.listener_count++] = index;
     emit_listen(OutputKind::kListen, s);
     return 0;
+}
+
+void socket_defer_accept(uint32_t index, int seconds) {
+    VirtualSocket& s = socket_at(index);
+    s.defer_accept_s = static_cast<uint16_t>(seconds < 0 ? 0 : seconds > 0xffff ? 0xffff : seconds);
+    if (s.state == SocketState::kListening) emit_listen(OutputKind::kListen, s, timebubble::kListenChanged);
 }
 
 int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {

@@ -22,6 +22,8 @@ int socket_bind(uint32_t socket, const sockaddr* address, socklen_t length);
 int socket_listen(uint32_t socket, int backlog);
 /// Connects to a listener inside the domain.
 int socket_connect(uint32_t socket, const sockaddr* address, socklen_t length);
+/// TCP_DEFER_ACCEPT: craned's listening socket does what the kernel would do.
+void socket_defer_accept(uint32_t socket, int seconds);
 /// The oldest queued connection, or kNone.
 uint32_t socket_accept(uint32_t listener);
 /// Copies up to the vector's size out of the unread input. 0: end of stream; -EAGAIN: nothing there yet.

@@ -1,5 +1,6 @@
 """Debian's Apache under Crane: replicas byte-identical, answers equal to the native server's but for time."""
 
+import contextlib
 import random
 import socket
 import time
@@ -161,6 +162,15 @@ class ApacheTest(CraneTest):
             self.assertEqual(results[1].body_bytes, 10 * 1024)
             self.assertEqual(get(address, "/dav/slow1").body_bytes, 20_000)
             self.assertEqual(get(address, "/dav/slow2").body_bytes, 5_001)
+            cluster.assert_identical()
+
+    def test_idle_connections_take_no_worker(self):
+        with self.crane(Apache) as cluster, contextlib.ExitStack() as idle:
+            for _ in range(300):  # more than Apache's 150 workers; it asks for TCP_DEFER_ACCEPT
+                idle.enter_context(Connection(cluster.address()))
+            self.assertEqual(get(cluster.address(), "/10k.bin").body_bytes, 10 * 1024)
+            if not Settings.native:
+                self.assertLess(cluster.status()[1]["connections"], 10)
             cluster.assert_identical()
 
     def test_reader_that_stops_does_not_stop_others(self):

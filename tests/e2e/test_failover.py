@@ -1,5 +1,7 @@
 """kill -9 under load: service goes on within 3 s, nothing acknowledged is lost, the remaining logs agree."""
 
+import os
+import signal
 import threading
 import time
 
@@ -150,6 +152,16 @@ class Failover(CraneTest):
 
     def test_server_of_primary_apache(self):
         self.check(Apache, ApacheWriter, lambda cluster, old: cluster.kill_server(old))
+
+    def test_server_of_primary_that_is_frozen(self):
+        def freeze(cluster, old):
+            pid = cluster.server_pid(old)
+            os.kill(pid, signal.SIGSTOP)
+            thaw = threading.Timer(4, os.kill, (pid, signal.SIGCONT))
+            self.addCleanup(thaw.join)
+            thaw.start()
+
+        self.check(Redis, RedisWriter, freeze)
 
     def test_backup_dies_unnoticed(self):
         self.needs_replicas()

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "proxy/backtrace.hpp"
+#include "proxy/frozen_detector.hpp"
 #include "proxy/stall_detector.hpp"
 
 using namespace crane::proxy;
@@ -81,4 +82,23 @@ TEST_CASE("watchdog: names the spinning function of another process") {
     waitpid(root, nullptr, 0);
     close(ready[0]);
     close(ready[1]);
+}
+
+TEST_CASE("watchdog: a domain is frozen when it neither goes on nor computes while another one goes on") {
+    double cpu = 1;
+    const auto used = [&] { return cpu; };
+    FrozenDetector detector(2 * kSecond);
+    for (uint64_t s = 1; s < 5; ++s) detector.observe(s * kSecond, 7, 7, used);
+    CHECK_FALSE(detector.frozen());  // no other is ahead
+    for (uint64_t s = 5; s < 10; ++s, cpu += 1) detector.observe(s * kSecond, 7, 9, used);
+    CHECK_FALSE(detector.frozen());  // it computes
+    detector.observe(10 * kSecond, 7, 9, used);
+    detector.observe(11 * kSecond, 7, 9, used);
+    CHECK_FALSE(detector.frozen());
+    detector.observe(13 * kSecond, 7, 9, used);
+    CHECK(detector.frozen());
+    detector.observe(14 * kSecond, 8, 9, used);
+    CHECK_FALSE(detector.frozen());  // it goes on
+    for (uint64_t s = 15; s < 30; ++s) detector.observe(s * kSecond, s, 40, used);
+    CHECK_FALSE(detector.frozen());  // behind, but on its way
 }
