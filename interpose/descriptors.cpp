@@ -60,14 +60,15 @@ bool virtual_fcntl(const FdEntry& entry, int command, long argument, long& rc) {
             return true;
         }
     }
-    if (entry.kind == FdKind::kTimer) {
-        VirtualTimer& timer = domain().timers[entry.object];
+    if (entry.kind == FdKind::kTimer || entry.kind == FdKind::kSignals) {
+        uint32_t& nonblocking = entry.kind == FdKind::kTimer ? domain().timers[entry.object].nonblocking
+                                                             : domain().signal_fds[entry.object].nonblocking;
         if (command == F_GETFL) {
-            rc = O_RDWR | (timer.nonblocking ? O_NONBLOCK : 0);
+            rc = O_RDWR | (nonblocking ? O_NONBLOCK : 0);
             return true;
         }
         if (command == F_SETFL) {
-            timer.nonblocking = (argument & O_NONBLOCK) != 0;
+            nonblocking = (argument & O_NONBLOCK) != 0;
             rc = 0;
             return true;
         }

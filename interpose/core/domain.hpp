@@ -27,6 +27,7 @@ constexpr size_t kChunkBytes = 16384;
 constexpr size_t kMaxChunks = 16384;
 constexpr size_t kConnectionBuckets = 8192;
 constexpr size_t kMaxTimers = 256;
+constexpr size_t kMaxSignalFds = 1024;
 constexpr size_t kMaxPassed = 256;
 constexpr int kSignals = 65;
 
@@ -42,6 +43,7 @@ enum class FdKind : uint8_t {
     kEpoll,    ///< object: index into epolls
     kEntropy,  ///< /dev/random, /dev/urandom
     kTimer,    ///< object: index into timers
+    kSignals,  ///< signalfd. object: index into signal_fds
 };
 
 struct FdEntry {
@@ -75,6 +77,7 @@ struct Process {
     uint64_t ordinal;     ///< n-th process of the domain: names its random stream
     uint64_t entropy_at;  ///< bytes drawn from it
     uint64_t pending;
+    uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
     FdEntry fds[kMaxFds];
 };
@@ -86,7 +89,7 @@ struct ThreadExtra {
     uint64_t waiting_signals;  ///< in sigwait for these
     uint64_t pthread;          ///< pthread_t in its process
     uint32_t detached;
-    uint32_t exited;  ///< ended, not joined yet
+    uint32_t exited;     ///< ended, not joined yet
     uint32_t cancelled;
     uint32_t next_zombie;
 };
@@ -141,17 +144,21 @@ struct Chunk {
 // --- epoll
 // --------------------------------------------------------------------------------------------------
 
+/// What an item of an epoll watches. Sockets tell their watchers; the other kinds are looked at.
+enum class Watched : uint8_t { kSocket, kTimer, kSignals };
+
 struct EpollItem {
     uint32_t epoll;
     int32_t fd;
-    uint32_t socket;  ///< or timer, if is_timer
+    uint32_t object;  ///< index of the socket, timer or signalfd
     uint32_t events;
     uint64_t data;
     uint32_t watch_next, watch_previous;  ///< the socket's items
     uint32_t item_next, item_previous;    ///< the epoll's items; item_next also chains the free list
     uint32_t ready_next, ready_previous;
-    uint64_t seen_ns;  ///< timers under EPOLLET: the expiry already reported
-    uint8_t ready, disabled, is_timer;
+    uint64_t seen;  ///< under EPOLLET: the timer's expiry, or count of signals, already reported
+    uint8_t ready, disabled;
+    Watched watched;
 };
 
 struct Epoll {
@@ -159,8 +166,8 @@ struct Epoll {
     uint32_t items;  ///< first
     uint32_t ready_head, ready_tail;
     uint32_t kernel_items;
-    uint32_t timer_items;
-    uint64_t kernel_mask;  ///< signature of the kernel descriptors in it
+    uint32_t looked_at_items;  ///< timers and signalfds
+    uint64_t kernel_mask;      ///< signature of the kernel descriptors in it
 };
 
 /// A timerfd: readable when virtual time has passed `next_ns`.
@@ -171,6 +178,13 @@ struct VirtualTimer {
     uint32_t waiter_slot;
     uint64_t next_ns;  ///< realtime; 0: disarmed
     uint64_t interval_ns;
+};
+
+/// A signalfd: readable when the process that looks has one of the signals pending.
+struct SignalFd {
+    uint32_t references;
+    uint32_t nonblocking;
+    uint64_t mask;
 };
 
 // --- files
@@ -221,6 +235,8 @@ struct DomainState {
     Epoll epolls[kMaxEpolls];
     EpollItem items[kMaxEpollItems];
     VirtualTimer timers[kMaxTimers];
+    uint32_t signal_fds_open;
+    SignalFd signal_fds[kMaxSignalFds];
     uint32_t files_known;
     FileIdentity files[kMaxFiles];     ///< open hash table by key
     uint64_t file_numbers[kMaxFiles];  ///< open hash set of the numbers in use

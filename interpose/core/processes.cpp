@@ -88,7 +88,8 @@ uint32_t make_child() {
 void forget_child(uint32_t index) {
     Process& p = domain().processes[index];
     for (FdEntry& entry : p.fds) {
-        if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer) {
+        if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer ||
+            entry.kind == FdKind::kSignals) {
             drop_entry(entry, -1);
         }
     }
