@@ -90,7 +90,7 @@ struct ThreadExtra {
     uint64_t pthread;          ///< pthread_t in its process
     uint32_t detached;
     uint32_t exited;     ///< ended, not joined yet
-    uint32_t cancelled;
+    uint32_t cancelled;  ///< 1: asked to end, 2: and a wait was cut short for it
     uint32_t next_zombie;
 };
 

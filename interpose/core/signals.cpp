@@ -116,6 +116,14 @@ bool handler_due() {
     return ((own().pending | runtime.process->pending) & ~own().mask) != 0;
 }
 
+bool interruption_due() {
+    if (runtime.process->attention != 0 && handler_due()) return true;
+    // Said once: a thread that has cancellation disabled must be able to wait.
+    if (own().cancelled != 1) return false;
+    own().cancelled = 2;
+    return true;
+}
+
 void die_by_signal(int signal) {
     leave_domain(signal);
     struct sigaction fallback {};

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -125,6 +126,50 @@ static void signals(void) {
     signal(SIGUSR1, SIG_DFL);
 }
 
+static int woken_by[2];
+static void on_usr2(int number) {
+    char byte = (char)number;
+    (void)!write(woken_by[1], &byte, 1);
+}
+
+static void* unblock_and_wait(void* argument) {
+    sigset_t none;
+    char byte;
+    sigemptyset(&none);
+    sched_yield();
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    while (read(woken_by[0], &byte, 1) < 0 && errno == EINTR) {
+    }
+    *(int*)argument = byte;
+    return NULL;
+}
+
+// A signal sent between the end of its blocking and a wait: its handler runs, wherever the schedule puts it.
+static void signals_before_waits(void) {
+    struct sigaction action = {.sa_handler = on_usr2};
+    int handled = 0;
+    sigset_t set, before;
+    CHECK(pipe(woken_by) == 0);
+    sigaction(SIGUSR2, &action, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &set, &before);
+    for (int round = 0; round < 8; round++) {
+        pthread_t thread;
+        int got = 0;
+        CHECK(pthread_create(&thread, NULL, unblock_and_wait, &got) == 0);
+        for (int n = 0; n < round; n++) sched_yield();
+        pthread_kill(thread, SIGUSR2);
+        pthread_join(thread, NULL);
+        handled += got == SIGUSR2;
+    }
+    say("handled %d", handled);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signal(SIGUSR2, SIG_DFL);
+    close(woken_by[0]);
+    close(woken_by[1]);
+}
+
 static void executes(void) {
     int ends[2], status;
     char text[128] = {0};
@@ -183,6 +228,7 @@ static void scenario(void) {
     exits();
     shared_counting();
     signals();
+    signals_before_waits();
     executes();
 }
 
