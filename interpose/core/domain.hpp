@@ -74,6 +74,7 @@ struct Process {
     uint32_t is_main;
     uint32_t attention;   ///< some signal is pending for the process or one of its threads
     int32_t status;       ///< as waitpid gives it, once kExited
+    uint32_t unseen;      ///< kExited, and its parent had said that it would not wait: as good as gone
     uint64_t ordinal;     ///< n-th process of the domain: names its random stream
     uint64_t entropy_at;  ///< bytes drawn from it
     uint64_t pending;

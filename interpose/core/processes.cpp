@@ -18,6 +18,12 @@ uint32_t free_process() {
     return kNone;
 }
 
+/// The parent lets its children go without a wait.
+bool ignores_children(const Process& parent) {
+    const SignalAction& action = parent.actions[SIGCHLD];
+    return action.handler == reinterpret_cast<uint64_t>(SIG_IGN) || (action.flags & SA_NOCLDWAIT);
+}
+
 /// Everything of an ending process that others in the domain can see. Turn in hand.
 void withdraw(uint32_t index, int wait_status, bool own) {
     DomainState& d = domain();
@@ -51,6 +57,7 @@ void withdraw(uint32_t index, int wait_status, bool own) {
         p.state = ProcessState::kFree;
         return;
     }
+    p.unseen = ignores_children(d.processes[p.parent]);
     post_signal(p.parent, SIGCHLD, dmt::kNoSlot);
     scheduler().signal(make_key(KeyKind::kChild, p.parent), ~uint32_t{0});
 }

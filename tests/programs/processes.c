@@ -84,6 +84,27 @@ static void shared_counting(void) {
     munmap(shared, sizeof *shared);
 }
 
+// Children of a process that ignores SIGCHLD are gone when they end; others remain to be waited for.
+static void ignored_children(void) {
+    int ends[2], left = 0;
+    char byte;
+    for (int ignored = 0; ignored < 2; ignored++) {
+        signal(SIGCHLD, ignored ? SIG_IGN : SIG_DFL);
+        CHECK(pipe(ends) == 0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) _exit(0);
+        close(ends[1]);
+        say("end of file %s", outcome(read(ends[0], &byte, 1)));  // the child has ended, or is about to
+        close(ends[0]);
+        for (int n = 0; n < 100 && (left = kill(child, 0)) == 0; n++) usleep(2000);
+        say("left %d", left == 0);
+        say("waited %d", waitpid(child, NULL, 0) == child);
+        say("again %s", outcome(waitpid(child, NULL, 0)));
+    }
+    signal(SIGCHLD, SIG_DFL);
+}
+
 static void signals(void) {
     struct sigaction action = {.sa_handler = on_usr1}, child_action = {.sa_handler = on_child};
     sigset_t blocked, old;
@@ -227,6 +248,7 @@ static int receive_fd(int over) {
 static void scenario(void) {
     exits();
     shared_counting();
+    ignored_children();
     signals();
     signals_before_waits();
     executes();
