@@ -213,6 +213,7 @@ struct DomainState {
     uint64_t streams_made;  ///< numbers for kernel streams
     uint32_t trap_tsc;      ///< rdtsc faults and shows virtual time (tsc.hpp)
     uint32_t opaque_children;
+    uint32_t file_lock_waiters;
     uint32_t next_port;
     uint64_t published_deadline_ns;
 

@@ -31,9 +31,10 @@ void withdraw(uint32_t index, int wait_status, bool own) {
     for (size_t fd = 0; fd < kMaxFds; ++fd) {
         FdEntry& entry = p.fds[fd];
         if (entry.kind == FdKind::kUnknown) continue;
-        // Ends of pipes are closed now, not when the kernel gets to it, so that the other end sees it in
-        // order.
-        if (own && entry.kind == FdKind::kStream) raw(SYS_close, fd);
+        // Ends of pipes, and files with locks, are closed now, not when the kernel gets to it, so that others
+        // see it in order.
+        const bool lock = entry.kind == FdKind::kPlain && d.file_lock_waiters != 0;
+        if (own && (lock || entry.kind == FdKind::kStream)) raw(SYS_close, fd);
         drop_entry(entry, static_cast<int>(fd));
     }
     all_streams_event();

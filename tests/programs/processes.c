@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -191,6 +192,38 @@ static void signals_before_waits(void) {
     close(woken_by[1]);
 }
 
+// Each child counts in a file, under a lock that it gives up by an unlock, a close, or its end.
+static int count_locked(const char* path, int n) {
+    int fd = open(path, O_RDWR), count = 0;
+    CHECK(fd >= 0 && (n < 3 ? flock(fd, LOCK_EX) : lockf(fd, F_LOCK, 0)) == 0);
+    CHECK(pread(fd, &count, sizeof count, 0) == sizeof count);
+    sched_yield();
+    count++;
+    CHECK(pwrite(fd, &count, sizeof count, 0) == sizeof count);
+    if (n % 3 == 0) CHECK((n < 3 ? flock(fd, LOCK_UN) : lockf(fd, F_ULOCK, 0)) == 0);
+    if (n % 3 == 1) close(fd);
+    if (n % 3 == 2) usleep(1000);
+    return count;
+}
+
+static void file_locks(void) {
+    char path[] = "/tmp/crane-test-XXXXXX";
+    int fd = mkstemp(path), zero = 0, status;
+    CHECK(fd >= 0 && pwrite(fd, &zero, sizeof zero, 0) == sizeof zero);
+    for (int kind = 0; kind < 2; kind++) {
+        for (int n = 0; n < 3; n++) {
+            pid_t child = fork();
+            CHECK(child >= 0);
+            if (child == 0) _exit(count_locked(path, 3 * kind + n));
+        }
+        int sum = 0;
+        for (int n = 0; n < 3; n++) sum += wait(&status) > 0 ? WEXITSTATUS(status) : 0;
+        say("counted under locks %d", sum);
+    }
+    close(fd);
+    unlink(path);
+}
+
 static void executes(void) {
     int ends[2], status;
     char text[128] = {0};
@@ -251,6 +284,7 @@ static void scenario(void) {
     ignored_children();
     signals();
     signals_before_waits();
+    file_locks();
     executes();
 }
 
