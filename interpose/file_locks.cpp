@@ -69,9 +69,8 @@ using namespace crane::interpose;
 
 CRANE_EXPORT int flock(int fd, int operation) noexcept {
     if (!active()) return resolve_real(), real.flock(fd, operation);
-    return static_cast<int>(as_libc(take_lock(fd, !(operation & LOCK_NB), [&] {
-        return raw(SYS_flock, fd, operation | LOCK_NB);
-    })));
+    return static_cast<int>(as_libc(
+        take_lock(fd, !(operation & LOCK_NB), [&] { return raw(SYS_flock, fd, operation | LOCK_NB); })));
 }
 
 CRANE_EXPORT int lockf(int fd, int command, off_t bytes) {
