@@ -67,6 +67,7 @@ void Scheduler::await(SlotId me) {
     slot.wake.store(kNotGranted, std::memory_order_relaxed);
     slot.has_turn = 1;
     if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
+    if (hooks_.resumed) hooks_.resumed(hooks_.context);
 }
 
 void Scheduler::grant(SlotId next) {

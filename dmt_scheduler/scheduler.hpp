@@ -28,6 +28,8 @@ struct Hooks {
     /// Sleeps until slot.wake is kGranted / wakes the thread that sleeps so.
     void (*park)(void* context, Slot& slot);
     void (*unpark)(void* context, Slot& slot);
+    /// The calling thread was handed the turn by another one. May be null.
+    void (*resumed)(void* context) = nullptr;
 };
 
 /// The order source: who gets the turn next. Round-robin is the first; replaying a recorded order is another.

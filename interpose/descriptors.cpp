@@ -4,6 +4,7 @@
 #include <cstdarg>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/file_locks.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/sockets.hpp"
 
@@ -17,6 +18,7 @@ long close_fd(int fd) {
     settle_file_times(fd);
     const long rc = raw(SYS_close, fd);
     if (rc != -EBADF) drop_entry(fd);
+    file_lock_event();
     return rc;
 }
 
@@ -60,14 +62,15 @@ bool virtual_fcntl(const FdEntry& entry, int command, long argument, long& rc) {
             return true;
         }
     }
-    if (entry.kind == FdKind::kTimer) {
-        VirtualTimer& timer = domain().timers[entry.object];
+    if (entry.kind == FdKind::kTimer || entry.kind == FdKind::kSignals) {
+        uint32_t& nonblocking = entry.kind == FdKind::kTimer ? domain().timers[entry.object].nonblocking
+                                                             : domain().signal_fds[entry.object].nonblocking;
         if (command == F_GETFL) {
-            rc = O_RDWR | (timer.nonblocking ? O_NONBLOCK : 0);
+            rc = O_RDWR | (nonblocking ? O_NONBLOCK : 0);
             return true;
         }
         if (command == F_SETFL) {
-            timer.nonblocking = (argument & O_NONBLOCK) != 0;
+            nonblocking = (argument & O_NONBLOCK) != 0;
             rc = 0;
             return true;
         }
@@ -75,40 +78,15 @@ bool virtual_fcntl(const FdEntry& entry, int command, long argument, long& rc) {
     return false;
 }
 
-long blocking_file_lock(int fd, int command, long argument) {
-    // A lock held by another process of the domain is given up at some operation of its: look again after
-    // each.
-    const int probe = command == F_SETLKW ? F_SETLK : F_OFD_SETLK;
-    Turn turn(Op::kFile);
-    for (;;) {
-        const long rc = raw(SYS_fcntl, fd, probe, argument);
-        if (rc != -EAGAIN && rc != -EACCES) {
-            if (rc == 0) all_streams_event();
-            return rc;
-        }
-        if (turn.wait(make_key(KeyKind::kSleep, self.slot), dmt::kNoDeadline, true, ~uint64_t{0}) ==
-                dmt::WaitResult::kInterrupted &&
-            !restart_after_signals()) {
-            return -EINTR;
-        }
-    }
-}
-
 long do_fcntl(int fd, int command, long argument) {
     if (is_reserved_fd(fd)) return -EBADF;
     if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
         return duplicate(fd, command, static_cast<int>(argument));
-    if (command == F_SETLKW || command == F_OFD_SETLKW) return blocking_file_lock(fd, command, argument);
+    if (is_file_lock(command)) return lock_by_fcntl(fd, command, argument);
     const FdEntry* entry = fd_entry(fd);
     long rc = 0;
     if (entry && virtual_fcntl(*entry, command, argument, rc)) return rc;
-    rc = raw(SYS_fcntl, fd, command, argument);
-    // A lock given up lets another process of the domain go on.
-    if ((command == F_SETLK || command == F_OFD_SETLK) && rc == 0) {
-        Turn turn(Op::kFile);
-        all_streams_event();
-    }
-    return rc;
+    return raw(SYS_fcntl, fd, command, argument);
 }
 
 long do_ioctl(int fd, unsigned long request, void* argument) {

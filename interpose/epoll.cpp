@@ -29,9 +29,11 @@ long control(int epoll_fd, int operation, int fd, epoll_event* event) {
     Turn turn(Op::kEpollControl);
     switch (target->kind) {
         case FdKind::kSocket:
-            return epoll_control_socket(epoll->object, operation, fd, target->object, event);
+            return epoll_control(epoll->object, operation, fd, Watched::kSocket, target->object, event);
         case FdKind::kTimer:
-            return epoll_control_timer(epoll->object, operation, fd, target->object, event);
+            return epoll_control(epoll->object, operation, fd, Watched::kTimer, target->object, event);
+        case FdKind::kSignals:
+            return epoll_control(epoll->object, operation, fd, Watched::kSignals, target->object, event);
         case FdKind::kEpoll:
             if (domain().epolls[target->object].items != kNone) {
                 refuse_call("an epoll inside an epoll, with virtual sockets in it");

@@ -3,6 +3,7 @@
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/signal_fds.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
@@ -21,6 +22,9 @@ bool virtual_events(int fd, const FdEntry& entry, uint32_t& events) {
             return true;
         case FdKind::kTimer:
             events = timer_due(entry.object) ? uint32_t{EPOLLIN} : 0;
+            return true;
+        case FdKind::kSignals:
+            events = signal_fd_ready(entry.object) ? uint32_t{EPOLLIN} : 0;
             return true;
         case FdKind::kEpoll:
             events = epoll_ready(entry.object, fd) ? uint32_t{EPOLLIN} : 0;
@@ -82,6 +86,7 @@ WaitSet wait_set(const pollfd* fds, nfds_t count, uint64_t deadline) {
         if (!entry) continue;
         if (entry->kind == FdKind::kSocket) set.mask |= set_bit(KeyKind::kSocket, entry->object);
         if (entry->kind == FdKind::kTimer) earlier(timer_deadline(entry->object));
+        if (entry->kind == FdKind::kSignals) set.mask |= signal_fd_bit();
         if (entry->kind == FdKind::kEpoll) {
             set.mask |= set_bit(KeyKind::kEpoll, entry->object);
             earlier(epoll_deadline(entry->object));

@@ -29,13 +29,9 @@ ForkHandlers fork_handlers[kMaxForkHandlers];
 size_t fork_handler_count = 0;
 
 void reap_children_nobody_waits_for() {
-    const SignalAction& action = runtime.process->actions[SIGCHLD];
-    const bool ignored =
-        action.handler == reinterpret_cast<uint64_t>(SIG_IGN) || (action.flags & SA_NOCLDWAIT);
-    if (!ignored) return;
     for (uint32_t i = 0; i < kMaxProcesses; ++i) {
         Process& p = domain().processes[i];
-        if (p.state != ProcessState::kExited || p.parent != runtime.process_index) continue;
+        if (p.state != ProcessState::kExited || p.parent != runtime.process_index || !p.unseen) continue;
         raw(SYS_wait4, p.pid, nullptr, 0, nullptr);
         p.state = ProcessState::kFree;
     }
@@ -198,6 +194,7 @@ long wait_child(int pid, int* status, int options) {
             Process& p = domain().processes[i];
             if (p.state == ProcessState::kFree || p.parent != runtime.process_index || !matches(p, pid))
                 continue;
+            if (p.state == ProcessState::kExited && p.unseen) continue;
             any = true;
             if (p.state == ProcessState::kExited) return collect(p, status, options & WNOWAIT);
             if (p.state == ProcessState::kOpaque && !opaque) opaque = &p;

@@ -80,7 +80,9 @@ long send_signal(int pid, int signal) {
     if (pid > 0) {
         const uint32_t process = process_of(pid);
         if (process == kNone) return raw(SYS_kill, pid, signal);
-        if (domain().processes[process].state == ProcessState::kOpaque) return raw(SYS_kill, pid, signal);
+        const Process& target = domain().processes[process];
+        if (target.state == ProcessState::kExited && target.unseen) return -ESRCH;
+        if (target.state == ProcessState::kOpaque) return raw(SYS_kill, pid, signal);
         return -post_signal(process, signal, dmt::kNoSlot);
     }
     const int group = pid == 0 ? static_cast<int>(raw(SYS_getpgid, 0)) : -pid;

@@ -3,6 +3,7 @@
 
 #include <threads.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "interpose/core/processes.hpp"
@@ -27,6 +28,8 @@ uint32_t records_high = 0;
 thread_local Record* own_record __attribute__((tls_model("initial-exec"))) = nullptr;
 pthread_key_t end_key;
 bool end_key_made = false;
+/// A thread of this process that has given the turn up for good but may still run: 0, none.
+std::atomic<int> ending_tid = 0;
 
 Record* find_record(pthread_t thread) {
     for (uint32_t i = 0; i < records_high; ++i) {
@@ -70,6 +73,9 @@ void end_thread() {
     scheduler().signal(join_key(record), ~uint32_t{0});
     domain().threads[self.slot] = {};
     const dmt::SlotId slot = self.slot;
+    const auto tid = static_cast<int>(scheduler().slot(slot).tid);
+    // The main thread stays as a zombie: there is no end of it to wait for.
+    if (serial() && tid != runtime.process->pid) ending_tid.store(tid, std::memory_order_relaxed);
     self.active = false;
     scheduler().finish(slot);
 }
@@ -154,6 +160,24 @@ int join_thread(pthread_t thread, void** result, uint64_t deadline, bool try_onl
 
 }  // namespace
 
+/// What libc does last in a thread (it frees the thread's cache of small blocks, gives back its arena)
+/// changes the heap, so the next thread must not run beside it.
+void await_ended_thread() {
+    const int tid = ending_tid.load(std::memory_order_relaxed);
+    if (__builtin_expect(tid == 0, 1)) return;
+    ending_tid.store(0, std::memory_order_relaxed);
+    const long pid = raw(SYS_getpid);
+    constexpr int kYields = 50, kTries = 20'000;
+    for (int i = 0; i < kTries && raw(SYS_tgkill, pid, tid, 0) == 0; ++i) {
+        const timespec pause{0, 50'000};
+        if (i < kYields) {
+            raw(SYS_sched_yield);
+        } else {
+            raw(SYS_nanosleep, &pause, nullptr);
+        }
+    }
+}
+
 uint32_t count_threads() {
     uint32_t count = 0;
     const dmt::State& s = domain().scheduler;
@@ -180,6 +204,7 @@ void keep_only_this_thread() {
     for (uint32_t i = 0; i < records_high; ++i) {
         if (&records[i] != own_record) release(&records[i]);
     }
+    ending_tid.store(0, std::memory_order_relaxed);
     *own_record = mine;
 }
 

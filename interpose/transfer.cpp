@@ -6,6 +6,7 @@
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/file_times.hpp"
+#include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/timers.hpp"
@@ -171,6 +172,8 @@ long do_read(int fd, void* buffer, size_t bytes) {
         }
         case FdKind::kTimer:
             return read_timer(entry->object, buffer, bytes);
+        case FdKind::kSignals:
+            return read_signals(entry->object, buffer, bytes);
         default:
             return on_file([&] { return raw(SYS_read, fd, buffer, bytes); });
     }
@@ -187,6 +190,7 @@ long do_readv(int fd, const iovec* vector, int count) {
                              [&] { return raw(SYS_readv, fd, vector, count); });
         case FdKind::kEntropy:
         case FdKind::kTimer:
+        case FdKind::kSignals:
             return count ? do_read(fd, vector[0].iov_base, vector[0].iov_len) : 0;
         default:
             return on_file([&] { return raw(SYS_readv, fd, vector, count); });

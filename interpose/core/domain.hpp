@@ -27,6 +27,7 @@ constexpr size_t kChunkBytes = 16384;
 constexpr size_t kMaxChunks = 16384;
 constexpr size_t kConnectionBuckets = 8192;
 constexpr size_t kMaxTimers = 256;
+constexpr size_t kMaxSignalFds = 1024;
 constexpr size_t kMaxPassed = 256;
 constexpr int kSignals = 65;
 
@@ -42,6 +43,7 @@ enum class FdKind : uint8_t {
     kEpoll,    ///< object: index into epolls
     kEntropy,  ///< /dev/random, /dev/urandom
     kTimer,    ///< object: index into timers
+    kSignals,  ///< signalfd. object: index into signal_fds
 };
 
 struct FdEntry {
@@ -72,9 +74,11 @@ struct Process {
     uint32_t is_main;
     uint32_t attention;   ///< some signal is pending for the process or one of its threads
     int32_t status;       ///< as waitpid gives it, once kExited
+    uint32_t unseen;      ///< kExited, and its parent had said that it would not wait: as good as gone
     uint64_t ordinal;     ///< n-th process of the domain: names its random stream
     uint64_t entropy_at;  ///< bytes drawn from it
     uint64_t pending;
+    uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
     FdEntry fds[kMaxFds];
 };
@@ -86,8 +90,8 @@ struct ThreadExtra {
     uint64_t waiting_signals;  ///< in sigwait for these
     uint64_t pthread;          ///< pthread_t in its process
     uint32_t detached;
-    uint32_t exited;  ///< ended, not joined yet
-    uint32_t cancelled;
+    uint32_t exited;     ///< ended, not joined yet
+    uint32_t cancelled;  ///< 1: asked to end, 2: and a wait was cut short for it
     uint32_t next_zombie;
 };
 
@@ -142,17 +146,21 @@ struct Chunk {
 // --- epoll
 // --------------------------------------------------------------------------------------------------
 
+/// What an item of an epoll watches. Sockets tell their watchers; the other kinds are looked at.
+enum class Watched : uint8_t { kSocket, kTimer, kSignals };
+
 struct EpollItem {
     uint32_t epoll;
     int32_t fd;
-    uint32_t socket;  ///< or timer, if is_timer
+    uint32_t object;  ///< index of the socket, timer or signalfd
     uint32_t events;
     uint64_t data;
     uint32_t watch_next, watch_previous;  ///< the socket's items
     uint32_t item_next, item_previous;    ///< the epoll's items; item_next also chains the free list
     uint32_t ready_next, ready_previous;
-    uint64_t seen_ns;  ///< timers under EPOLLET: the expiry already reported
-    uint8_t ready, disabled, is_timer;
+    uint64_t seen;  ///< under EPOLLET: the timer's expiry, or count of signals, already reported
+    uint8_t ready, disabled;
+    Watched watched;
 };
 
 struct Epoll {
@@ -160,8 +168,8 @@ struct Epoll {
     uint32_t items;  ///< first
     uint32_t ready_head, ready_tail;
     uint32_t kernel_items;
-    uint32_t timer_items;
-    uint64_t kernel_mask;  ///< signature of the kernel descriptors in it
+    uint32_t looked_at_items;  ///< timers and signalfds
+    uint64_t kernel_mask;      ///< signature of the kernel descriptors in it
 };
 
 /// A timerfd: readable when virtual time has passed `next_ns`.
@@ -172,6 +180,13 @@ struct VirtualTimer {
     uint32_t waiter_slot;
     uint64_t next_ns;  ///< realtime; 0: disarmed
     uint64_t interval_ns;
+};
+
+/// A signalfd: readable when the process that looks has one of the signals pending.
+struct SignalFd {
+    uint32_t references;
+    uint32_t nonblocking;
+    uint64_t mask;
 };
 
 // --- files
@@ -199,6 +214,7 @@ struct DomainState {
     uint64_t streams_made;  ///< numbers for kernel streams
     uint32_t trap_tsc;      ///< rdtsc faults and shows virtual time (tsc.hpp)
     uint32_t opaque_children;
+    uint32_t file_lock_waiters;
     uint32_t next_port;
     uint64_t published_deadline_ns;
 
@@ -222,6 +238,8 @@ struct DomainState {
     Epoll epolls[kMaxEpolls];
     EpollItem items[kMaxEpollItems];
     VirtualTimer timers[kMaxTimers];
+    uint32_t signal_fds_open;
+    SignalFd signal_fds[kMaxSignalFds];
     uint32_t files_known;
     FileIdentity files[kMaxFiles];     ///< open hash table by key
     uint64_t file_numbers[kMaxFiles];  ///< open hash set of the numbers in use

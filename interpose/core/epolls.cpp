@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "interpose/core/fds.hpp"
+#include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/timers.hpp"
 
@@ -59,10 +60,10 @@ void remove_item(uint32_t index) {
     unlink_ready(index);
     (item.item_previous != kNone ? item_at(item.item_previous).item_next : e.items) = item.item_next;
     if (item.item_next != kNone) item_at(item.item_next).item_previous = item.item_previous;
-    if (item.is_timer) {
-        --e.timer_items;
+    if (item.watched != Watched::kSocket) {
+        --e.looked_at_items;
     } else {
-        uint32_t& watchers = domain().sockets[item.socket].watchers;
+        uint32_t& watchers = domain().sockets[item.object].watchers;
         (item.watch_previous != kNone ? item_at(item.watch_previous).watch_next : watchers) = item.watch_next;
         if (item.watch_next != kNone) item_at(item.watch_next).watch_previous = item.watch_previous;
     }
@@ -71,10 +72,10 @@ void remove_item(uint32_t index) {
     domain().item_free = index + 1;
 }
 
-uint32_t find_item(uint32_t epoll, int fd, uint32_t object, bool is_timer) {
+uint32_t find_item(uint32_t epoll, int fd, uint32_t object, Watched watched) {
     for (uint32_t at = epoll_at(epoll).items; at != kNone; at = item_at(at).item_next) {
         const EpollItem& item = item_at(at);
-        if (item.fd == fd && item.socket == object && item.is_timer == is_timer) return at;
+        if (item.fd == fd && item.object == object && item.watched == watched) return at;
     }
     return kNone;
 }
@@ -95,9 +96,25 @@ bool wake_epoll(uint32_t epoll) {
 }
 
 uint32_t item_events(const EpollItem& item) {
-    const uint32_t now =
-        item.is_timer ? (timer_due(item.socket) ? uint32_t{EPOLLIN} : 0) : socket_events(item.socket);
+    uint32_t now = 0;
+    switch (item.watched) {
+        case Watched::kSocket:
+            now = socket_events(item.object);
+            break;
+        case Watched::kTimer:
+            now = timer_due(item.object) ? uint32_t{EPOLLIN} : 0;
+            break;
+        case Watched::kSignals:
+            now = signal_fd_ready(item.object) ? uint32_t{EPOLLIN} : 0;
+            break;
+    }
     return now & wanted_events(item);
+}
+
+/// Grows with every event of a timer or signalfd; what is still due after it was reported is no new edge.
+uint64_t edge_number(const EpollItem& item) {
+    return item.watched == Watched::kTimer ? domain().timers[item.object].next_ns
+                                           : runtime.process->signals_posted;
 }
 
 void arm(uint32_t index, const epoll_event& event) {
@@ -105,14 +122,14 @@ void arm(uint32_t index, const epoll_event& event) {
     item.events = event.events;
     item.data = event.data.u64;
     item.disabled = 0;
-    item.seen_ns = 0;
-    if (!item.is_timer && item_events(item)) {
+    item.seen = 0;
+    if (item.watched == Watched::kSocket && item_events(item)) {
         push_ready(index);
         wake_epoll(item.epoll);
     }
 }
 
-uint32_t insert_item(uint32_t epoll, int fd, uint32_t object, bool is_timer) {
+uint32_t insert_item(uint32_t epoll, int fd, uint32_t object, Watched watched) {
     const uint32_t index = take_item();
     if (index == kNone) return kNone;
     Epoll& e = epoll_at(epoll);
@@ -120,15 +137,15 @@ uint32_t insert_item(uint32_t epoll, int fd, uint32_t object, bool is_timer) {
     item = {};
     item.epoll = epoll;
     item.fd = fd;
-    item.socket = object;
-    item.is_timer = is_timer;
+    item.object = object;
+    item.watched = watched;
     item.item_previous = item.watch_next = item.watch_previous = item.ready_next = item.ready_previous =
         kNone;
     item.item_next = e.items;
     if (e.items != kNone) item_at(e.items).item_previous = index;
     e.items = index;
-    if (is_timer) {
-        ++e.timer_items;
+    if (watched != Watched::kSocket) {
+        ++e.looked_at_items;
         return index;
     }
     VirtualSocket& s = domain().sockets[object];
@@ -138,9 +155,12 @@ uint32_t insert_item(uint32_t epoll, int fd, uint32_t object, bool is_timer) {
     return index;
 }
 
-int control(uint32_t epoll, int operation, int fd, uint32_t object, bool is_timer, const epoll_event* event) {
-    const uint32_t found =
-        is_timer ? find_item(epoll, fd, object, true) : find_socket_item(epoll, fd, object);
+}  // namespace
+
+int epoll_control(uint32_t epoll, int operation, int fd, Watched watched, uint32_t object,
+                  const epoll_event* event) {
+    const uint32_t found = watched == Watched::kSocket ? find_socket_item(epoll, fd, object)
+                                                       : find_item(epoll, fd, object, watched);
     if (operation == EPOLL_CTL_DEL) {
         if (found == kNone) return -ENOENT;
         remove_item(found);
@@ -156,13 +176,11 @@ int control(uint32_t epoll, int operation, int fd, uint32_t object, bool is_time
     }
     if (operation != EPOLL_CTL_ADD) return -EINVAL;
     if (found != kNone) return -EEXIST;
-    const uint32_t index = insert_item(epoll, fd, object, is_timer);
+    const uint32_t index = insert_item(epoll, fd, object, watched);
     if (index == kNone) return -ENOSPC;
     arm(index, *event);
     return 0;
 }
-
-}  // namespace
 
 uint32_t new_epoll() {
     DomainState& d = domain();
@@ -187,14 +205,6 @@ void release_epoll(uint32_t index) {
     while (e.items != kNone) remove_item(e.items);
     e.items = domain().epoll_free;
     domain().epoll_free = index + 1;
-}
-
-int epoll_control_socket(uint32_t epoll, int operation, int fd, uint32_t socket, const epoll_event* event) {
-    return control(epoll, operation, fd, socket, false, event);
-}
-
-int epoll_control_timer(uint32_t epoll, int operation, int fd, uint32_t timer, const epoll_event* event) {
-    return control(epoll, operation, fd, timer, true, event);
 }
 
 int epoll_control_kernel(uint32_t epoll, int real_epoll, int operation, int fd, epoll_event* event) {
@@ -236,13 +246,13 @@ int epoll_collect(uint32_t epoll, int real_epoll, epoll_event* events, int most)
         }
         if (index == last) break;
     }
-    for (uint32_t at = e.timer_items ? e.items : kNone; at != kNone && count < most;
+    for (uint32_t at = e.looked_at_items ? e.items : kNone; at != kNone && count < most;
          at = item_at(at).item_next) {
         EpollItem& item = item_at(at);
-        if (!item.is_timer || item.disabled || !item_events(item)) continue;
-        const uint64_t due = domain().timers[item.socket].next_ns;
-        if ((item.events & EPOLLET) && item.seen_ns == due) continue;
-        item.seen_ns = due;
+        if (item.watched == Watched::kSocket || item.disabled || !item_events(item)) continue;
+        const uint64_t edge = edge_number(item);
+        if ((item.events & EPOLLET) && item.seen == edge) continue;
+        item.seen = edge;
         if (item.events & EPOLLONESHOT) item.disabled = 1;
         events[count].events = EPOLLIN;
         events[count].data.u64 = item.data;
@@ -261,8 +271,9 @@ bool epoll_ready(uint32_t epoll, int real_epoll) {
     for (uint32_t at = e.ready_head; at != kNone; at = item_at(at).ready_next) {
         if (!item_at(at).disabled && item_events(item_at(at))) return true;
     }
-    for (uint32_t at = e.timer_items ? e.items : kNone; at != kNone; at = item_at(at).item_next) {
-        if (item_at(at).is_timer && !item_at(at).disabled && item_events(item_at(at))) return true;
+    for (uint32_t at = e.looked_at_items ? e.items : kNone; at != kNone; at = item_at(at).item_next) {
+        const EpollItem& item = item_at(at);
+        if (item.watched != Watched::kSocket && !item.disabled && item_events(item)) return true;
     }
     if (!e.kernel_items) return false;
     pollfd probe{real_epoll, POLLIN, 0};
@@ -272,11 +283,11 @@ bool epoll_ready(uint32_t epoll, int real_epoll) {
 uint64_t epoll_deadline(uint32_t epoll) {
     const Epoll& e = epoll_at(epoll);
     uint64_t earliest = dmt::kNoDeadline;
-    for (uint32_t at = e.timer_items ? e.items : kNone; at != kNone; at = item_at(at).item_next) {
+    for (uint32_t at = e.looked_at_items ? e.items : kNone; at != kNone; at = item_at(at).item_next) {
         const EpollItem& item = item_at(at);
-        if (!item.is_timer || item.disabled) continue;
-        const uint64_t due = timer_deadline(item.socket);
-        if (due == dmt::kNoDeadline || item.seen_ns == due) continue;
+        if (item.watched != Watched::kTimer || item.disabled) continue;
+        const uint64_t due = timer_deadline(item.object);
+        if (due == dmt::kNoDeadline || item.seen == due) continue;
         if (earliest == dmt::kNoDeadline || due < earliest) earliest = due;
     }
     return earliest;
@@ -302,6 +313,19 @@ void forget_kernel_fd(int fd) {
     // The kernel itself takes a closed descriptor out of the real epoll; our count only says whether to ask
     // it.
     (void)fd;
+}
+
+void signal_fd_event(uint64_t signals) {
+    for (uint32_t epoll = 0; epoll < domain().epoll_high; ++epoll) {
+        const Epoll& e = epoll_at(epoll);
+        if (e.references == 0 || e.looked_at_items == 0) continue;
+        for (uint32_t at = e.items; at != kNone; at = item_at(at).item_next) {
+            const EpollItem& item = item_at(at);
+            if (item.watched != Watched::kSignals) continue;
+            // All of them: the signal may be for any of the processes that share the epoll.
+            if (domain().signal_fds[item.object].mask & signals) scheduler().signal(epoll_key(epoll), ~0u);
+        }
+    }
 }
 
 void kernel_stream_event(uint64_t mask) {

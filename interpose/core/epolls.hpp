@@ -11,9 +11,9 @@ namespace crane::interpose {
 
 uint32_t new_epoll();
 void release_epoll(uint32_t epoll);
-/// -errno or 0. `socket` is the virtual socket behind fd.
-int epoll_control_socket(uint32_t epoll, int operation, int fd, uint32_t socket, const epoll_event* event);
-int epoll_control_timer(uint32_t epoll, int operation, int fd, uint32_t timer, const epoll_event* event);
+/// -errno or 0. `object` is the virtual socket, timer or signalfd behind fd.
+int epoll_control(uint32_t epoll, int operation, int fd, Watched watched, uint32_t object,
+                  const epoll_event* event);
 int epoll_control_kernel(uint32_t epoll, int real_epoll, int operation, int fd, epoll_event* event);
 /// Events that are ready now; never blocks.
 int epoll_collect(uint32_t epoll, int real_epoll, epoll_event* events, int most);
@@ -27,6 +27,8 @@ void drop_watches(uint32_t socket);
 void forget_kernel_fd(int fd);
 /// Kernel streams whose signature meets `mask` were acted on: epolls that watch such are looked at again.
 void kernel_stream_event(uint64_t mask);
+/// Some of `signals` became pending somewhere: epolls with such a signalfd are looked at again.
+void signal_fd_event(uint64_t signals);
 inline uint64_t epoll_key(uint32_t epoll) {
     return make_key(KeyKind::kEpoll, epoll);
 }

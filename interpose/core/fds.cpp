@@ -1,6 +1,7 @@
 #include "interpose/core/fds.hpp"
 
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/timers.hpp"
 
@@ -17,7 +18,7 @@ void classify(int fd, FdEntry& entry) {
     if (raw(SYS_fstat, fd, &info) != 0) return;
     const mode_t type = info.st_mode & S_IFMT;
     const bool stream = type == S_IFIFO || type == S_IFSOCK || type == 0 || (type == S_IFCHR && isatty(fd));
-    // Type 0: anonymous inodes (eventfd, signalfd, inotify, pidfd).
+    // Type 0: anonymous inodes (eventfd, inotify, pidfd).
     entry.kind = stream ? FdKind::kStream : FdKind::kPlain;
     entry.object = 0;
 }
@@ -49,6 +50,7 @@ void add_reference(const FdEntry& entry) {
     if (entry.kind == FdKind::kSocket) ++domain().sockets[entry.object].references;
     if (entry.kind == FdKind::kEpoll) ++domain().epolls[entry.object].references;
     if (entry.kind == FdKind::kTimer) ++domain().timers[entry.object].references;
+    if (entry.kind == FdKind::kSignals) ++domain().signal_fds[entry.object].references;
 }
 
 void copy_entry(int fd, int copy) {
@@ -65,6 +67,7 @@ void drop_entry(FdEntry& entry, int fd) {
     if (old.kind == FdKind::kSocket) release_socket(old.object, fd);
     if (old.kind == FdKind::kEpoll) release_epoll(old.object);
     if (old.kind == FdKind::kTimer) release_timer(old.object);
+    if (old.kind == FdKind::kSignals) release_signal_fd(old.object);
     if (old.kind == FdKind::kStream) {
         forget_kernel_fd(fd);
         all_streams_event();

@@ -18,6 +18,12 @@ uint32_t free_process() {
     return kNone;
 }
 
+/// The parent lets its children go without a wait.
+bool ignores_children(const Process& parent) {
+    const SignalAction& action = parent.actions[SIGCHLD];
+    return action.handler == reinterpret_cast<uint64_t>(SIG_IGN) || (action.flags & SA_NOCLDWAIT);
+}
+
 /// Everything of an ending process that others in the domain can see. Turn in hand.
 void withdraw(uint32_t index, int wait_status, bool own) {
     DomainState& d = domain();
@@ -25,9 +31,10 @@ void withdraw(uint32_t index, int wait_status, bool own) {
     for (size_t fd = 0; fd < kMaxFds; ++fd) {
         FdEntry& entry = p.fds[fd];
         if (entry.kind == FdKind::kUnknown) continue;
-        // Ends of pipes are closed now, not when the kernel gets to it, so that the other end sees it in
-        // order.
-        if (own && entry.kind == FdKind::kStream) raw(SYS_close, fd);
+        // Ends of pipes, and files with locks, are closed now, not when the kernel gets to it, so that others
+        // see it in order.
+        const bool lock = entry.kind == FdKind::kPlain && d.file_lock_waiters != 0;
+        if (own && (lock || entry.kind == FdKind::kStream)) raw(SYS_close, fd);
         drop_entry(entry, static_cast<int>(fd));
     }
     all_streams_event();
@@ -51,6 +58,7 @@ void withdraw(uint32_t index, int wait_status, bool own) {
         p.state = ProcessState::kFree;
         return;
     }
+    p.unseen = ignores_children(d.processes[p.parent]);
     post_signal(p.parent, SIGCHLD, dmt::kNoSlot);
     scheduler().signal(make_key(KeyKind::kChild, p.parent), ~uint32_t{0});
 }
@@ -88,7 +96,8 @@ uint32_t make_child() {
 void forget_child(uint32_t index) {
     Process& p = domain().processes[index];
     for (FdEntry& entry : p.fds) {
-        if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer) {
+        if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer ||
+            entry.kind == FdKind::kSignals) {
             drop_entry(entry, -1);
         }
     }

@@ -21,6 +21,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -61,7 +62,7 @@
     X(execve) X(execvpe) X(system) X(popen) X(pclose) X(daemon) X(waitpid) X(waitid) X(_exit) X(kill) \
     X(raise) X(sigaction) X(signal) X(sigprocmask) X(sigwait) X(sigwaitinfo) X(sigtimedwait) \
     X(sigsuspend) X(sigpending) X(pause) X(alarm) X(clock_gettime) X(gettimeofday) X(time) \
-    X(clock_nanosleep) X(nanosleep) X(usleep) X(sleep) X(getrandom) X(getentropy) X(timerfd_create) \
+    X(clock_nanosleep) X(nanosleep) X(usleep) X(sleep) X(getrandom) X(getentropy) X(timerfd_create) X(signalfd) \
     X(timerfd_settime) X(timerfd_gettime) X(setitimer) X(getitimer) X(closefrom) X(close_range) \
     X(posix_spawn) X(posix_spawnp) X(dlopen)
 // clang-format on

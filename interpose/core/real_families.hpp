@@ -1,12 +1,13 @@
 // Further names of real.hpp's list: clocks, entropy, files, machine. One line a family.
 #pragma once
 
+#include <sys/file.h>
 #include <sys/timex.h>
 
 // clang-format off
 #define CRANE_REAL_FAMILIES(X) \
     X(clock_getres) X(clock_settime) X(settimeofday) X(adjtime) X(adjtimex) X(clock_adjtime) X(clock) X(times) \
-    X(getrusage) X(timespec_get) X(timer_create) X(timer_settime) X(timer_gettime) X(timer_delete) \
+    X(getrusage) X(flock) X(lockf) X(timespec_get) X(timer_create) X(timer_settime) X(timer_gettime) X(timer_delete) \
     X(timer_getoverrun) X(ualarm) \
     X(sysconf) X(get_nprocs) X(get_nprocs_conf) X(get_phys_pages) X(get_avphys_pages) X(sched_getaffinity) \
     X(sched_setaffinity) X(pthread_getaffinity_np) X(pthread_setaffinity_np) X(sched_getcpu) X(getcpu) \

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "interpose/core/processes.hpp"
+#include "interpose/core/threads.hpp"
 #include "timebubble/batch.hpp"
 
 namespace crane::interpose {
@@ -229,10 +230,14 @@ void unpark(void*, dmt::Slot& slot) {
     raw(SYS_futex, &slot.wake, FUTEX_WAKE, 0x7fffffff, 0, 0, 0);
 }
 
+void resumed(void*) {
+    await_ended_thread();
+}
+
 }  // namespace
 
 dmt::Hooks scheduler_hooks() {
-    return {nullptr, on_input, park, unpark};
+    return {nullptr, on_input, park, unpark, resumed};
 }
 
 }  // namespace crane::interpose

@@ -110,7 +110,8 @@ inline bool serial() {
     return runtime.domain->scheduler.policy == dmt::Policy::kSerial;
 }
 
-void deliver_signals();  // signals.cpp
+void deliver_signals();   // signals.cpp
+bool interruption_due();  // signals.cpp
 
 /// What the trace of the schedule consists of.
 struct TraceRecord {
@@ -143,6 +144,8 @@ class Turn {
 
     dmt::WaitResult wait(uint64_t key, uint64_t deadline_ns = dmt::kNoDeadline, bool interruptible = false,
                          uint64_t set_mask = 0) {
+        // Sent while this thread was on its way here: nobody will wake it for that again.
+        if (interruptible && interruption_due()) return dmt::WaitResult::kInterrupted;
         return scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, set_mask, deadline_ns,
                                 interruptible);
     }

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "interpose/core/processes.hpp"
+#include "interpose/core/signal_fds.hpp"
 #include "interpose/core/tsc.hpp"
 
 namespace crane::interpose {
@@ -88,6 +89,8 @@ int post_signal(uint32_t process, int signal, dmt::SlotId slot) {
     if (is_ignored(p, signal) && !blocked && !awaited) return 0;
     (slot != dmt::kNoSlot ? domain().threads[slot].pending : p.pending) |= signal_bit(signal);
     p.attention = 1;
+    ++p.signals_posted;
+    if (domain().signal_fds_open != 0) wake_signal_fds(signal);
     if (target != dmt::kNoSlot && (awaited || !blocked)) scheduler().interrupt(target);
     return 0;
 }
@@ -111,6 +114,14 @@ int take_pending(uint64_t set) {
 
 bool handler_due() {
     return ((own().pending | runtime.process->pending) & ~own().mask) != 0;
+}
+
+bool interruption_due() {
+    if (runtime.process->attention != 0 && handler_due()) return true;
+    // Said once: a thread that has cancellation disabled must be able to wait.
+    if (own().cancelled != 1) return false;
+    own().cancelled = 2;
+    return true;
 }
 
 void die_by_signal(int signal) {

@@ -14,6 +14,8 @@ void register_main_thread();
 void keep_only_this_thread();
 /// Acts on a pthread_cancel that reached this thread. Call at cancellation points, outside of a Turn.
 void test_cancel();
+/// A thread that has left the schedule may still be on its way out: waits until it is gone.
+void await_ended_thread();
 /// Slot of a live thread of this process, kNoSlot if it has ended or is unknown.
 dmt::SlotId slot_of_thread(pthread_t thread);
 /// How many threads of this process are in the schedule.

@@ -72,6 +72,9 @@ class Programs(CraneTest):
     def test_clocks(self):
         self.check("clocks")
 
+    def test_thread_ends(self):
+        self.check("thread_ends")
+
     def test_racy_under_serial(self):
         self.check("racy")
 

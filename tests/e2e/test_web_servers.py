@@ -1,10 +1,10 @@
-"""nginx (master with workers, and single), CivetWeb, and Python's ThreadingHTTPServer under Crane."""
+"""nginx (master with workers, and single), lighttpd, CivetWeb, and Python's ThreadingHTTPServer under Crane."""
 
 import json
 
 from support.case import CraneTest, together
 from support.paths import Settings
-from support.servers import CivetWeb, Nginx, NginxSingle, PythonCounter
+from support.servers import CivetWeb, Lighttpd, Nginx, NginxSingle, PythonCounter
 from support.webclient import Connection, get
 from test_apache import BODY, WRITTEN_HEADERS, aborted_clients, slow_reader
 
@@ -67,6 +67,23 @@ class WebServers(CraneTest):
 
     def test_civetweb(self):
         self.check_static(CivetWeb)
+
+    def test_lighttpd(self):
+        self.check_static(Lighttpd)
+
+    def test_lighttpd_scripts(self):
+        with self.crane(Lighttpd) as cluster:
+
+            def scripts():
+                for n in range(5 if Settings.quick else 20):
+                    with Connection(cluster.address()) as connection:
+                        reply = connection.request("POST", f"/page.sh?{n}", BODY[: 1000 * n])
+                        head = f"POST {n}\n".encode()
+                        self.assertEqual(reply.body_bytes, len(head) + 1000 * n)
+                        self.assertTrue(reply.body.startswith(head))
+
+            together(*[scripts] * 4)
+            cluster.assert_identical()
 
     def test_nginx_puts(self):
         with self.crane(NginxSingle) as cluster:

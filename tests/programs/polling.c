@@ -8,8 +8,10 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/select.h>
+#include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 
 static int events_of(int epoll, int timeout_ms) {
     struct epoll_event event[8];
@@ -141,6 +143,51 @@ static void timers(void) {
     close(timer);
 }
 
+// Blocked signals, read through descriptors: from this process, and from a child that finds its parent waiting.
+static void signal_descriptors(void) {
+    struct signalfd_siginfo seen[3];
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET}, got;
+    sigset_t set, one, before;
+    sigemptyset(&set);
+    sigaddset(&set, SIGURG);  // ignored by default, yet kept while it is blocked
+    sigaddset(&set, SIGUSR1);
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, &before);
+    int fd = signalfd(-1, &one, SFD_NONBLOCK | SFD_CLOEXEC), epoll = epoll_create1(0);
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    CHECK(fd >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+    say("signalfd empty %s", outcome(read(fd, seen, sizeof seen)));
+    raise(SIGUSR1);
+    say("signalfd of others %s", outcome(poll(&wait, 1, 0)));
+    say("signalfd again %d", signalfd(fd, &set, 0) == fd);
+    say("signalfd on a pipe %s", outcome(signalfd(epoll, &set, 0)));
+    say("signalfd short %s", outcome(read(fd, seen, 8)));
+    kill(getpid(), SIGURG);
+    say("signalfd edge %s", outcome(epoll_wait(epoll, &got, 1, 0)));
+    say("signalfd no edge %s", outcome(epoll_wait(epoll, &got, 1, 0)));
+    say("signalfd read %ld", (long)(read(fd, seen, sizeof seen) / (ssize_t)sizeof *seen));
+    say("signalfd saw %u %u", seen[0].ssi_signo, seen[1].ssi_signo);
+    for (int round = 0; round < 3; round++) {
+        pid_t parent = getpid(), child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            usleep(20000);
+            kill(parent, SIGURG);
+            _exit(0);
+        }
+        if (round == 0) say("signalfd poll %s", outcome(poll(&wait, 1, 5000)));
+        if (round == 1) say("signalfd epoll %s", outcome(epoll_wait(epoll, &got, 1, 5000)));
+        if (round == 2) fcntl(fd, F_SETFL, 0);
+        say("signalfd took %s", outcome(read(fd, seen, sizeof seen)));
+        say("signalfd child %u", seen[0].ssi_signo);
+        waitpid(child, NULL, 0);
+    }
+    close(fd);
+    close(epoll);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 static void vectors(void) {
     int ends[2];
     char a[4] = {0}, b[6] = {0};
@@ -159,6 +206,7 @@ static void scenario(void) {
     fill_pipe();
     eventfds();
     timers();
+    signal_descriptors();
     vectors();
 }
 

@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -83,6 +85,27 @@ static void shared_counting(void) {
     munmap(shared, sizeof *shared);
 }
 
+// Children of a process that ignores SIGCHLD are gone when they end; others remain to be waited for.
+static void ignored_children(void) {
+    int ends[2], left = 0;
+    char byte;
+    for (int ignored = 0; ignored < 2; ignored++) {
+        signal(SIGCHLD, ignored ? SIG_IGN : SIG_DFL);
+        CHECK(pipe(ends) == 0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) _exit(0);
+        close(ends[1]);
+        say("end of file %s", outcome(read(ends[0], &byte, 1)));  // the child has ended, or is about to
+        close(ends[0]);
+        for (int n = 0; n < 100 && (left = kill(child, 0)) == 0; n++) usleep(2000);
+        say("left %d", left == 0);
+        say("waited %d", waitpid(child, NULL, 0) == child);
+        say("again %s", outcome(waitpid(child, NULL, 0)));
+    }
+    signal(SIGCHLD, SIG_DFL);
+}
+
 static void signals(void) {
     struct sigaction action = {.sa_handler = on_usr1}, child_action = {.sa_handler = on_child};
     sigset_t blocked, old;
@@ -123,6 +146,82 @@ static void signals(void) {
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     signal(SIGUSR1, SIG_DFL);
+}
+
+static int woken_by[2];
+static void on_usr2(int number) {
+    char byte = (char)number;
+    (void)!write(woken_by[1], &byte, 1);
+}
+
+static void* unblock_and_wait(void* argument) {
+    sigset_t none;
+    char byte;
+    sigemptyset(&none);
+    sched_yield();
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    while (read(woken_by[0], &byte, 1) < 0 && errno == EINTR) {
+    }
+    *(int*)argument = byte;
+    return NULL;
+}
+
+// A signal sent between the end of its blocking and a wait: its handler runs, wherever the schedule puts it.
+static void signals_before_waits(void) {
+    struct sigaction action = {.sa_handler = on_usr2};
+    int handled = 0;
+    sigset_t set, before;
+    CHECK(pipe(woken_by) == 0);
+    sigaction(SIGUSR2, &action, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &set, &before);
+    for (int round = 0; round < 8; round++) {
+        pthread_t thread;
+        int got = 0;
+        CHECK(pthread_create(&thread, NULL, unblock_and_wait, &got) == 0);
+        for (int n = 0; n < round; n++) sched_yield();
+        pthread_kill(thread, SIGUSR2);
+        pthread_join(thread, NULL);
+        handled += got == SIGUSR2;
+    }
+    say("handled %d", handled);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signal(SIGUSR2, SIG_DFL);
+    close(woken_by[0]);
+    close(woken_by[1]);
+}
+
+// Each child counts in a file, under a lock that it gives up by an unlock, a close, or its end.
+static int count_locked(const char* path, int n) {
+    int fd = open(path, O_RDWR), count = 0;
+    CHECK(fd >= 0 && (n < 3 ? flock(fd, LOCK_EX) : lockf(fd, F_LOCK, 0)) == 0);
+    CHECK(pread(fd, &count, sizeof count, 0) == sizeof count);
+    sched_yield();
+    count++;
+    CHECK(pwrite(fd, &count, sizeof count, 0) == sizeof count);
+    if (n % 3 == 0) CHECK((n < 3 ? flock(fd, LOCK_UN) : lockf(fd, F_ULOCK, 0)) == 0);
+    if (n % 3 == 1) close(fd);
+    if (n % 3 == 2) usleep(1000);
+    return count;
+}
+
+static void file_locks(void) {
+    char path[] = "/tmp/crane-test-XXXXXX";
+    int fd = mkstemp(path), zero = 0, status;
+    CHECK(fd >= 0 && pwrite(fd, &zero, sizeof zero, 0) == sizeof zero);
+    for (int kind = 0; kind < 2; kind++) {
+        for (int n = 0; n < 3; n++) {
+            pid_t child = fork();
+            CHECK(child >= 0);
+            if (child == 0) _exit(count_locked(path, 3 * kind + n));
+        }
+        int sum = 0;
+        for (int n = 0; n < 3; n++) sum += wait(&status) > 0 ? WEXITSTATUS(status) : 0;
+        say("counted under locks %d", sum);
+    }
+    close(fd);
+    unlink(path);
 }
 
 static void executes(void) {
@@ -182,7 +281,10 @@ static int receive_fd(int over) {
 static void scenario(void) {
     exits();
     shared_counting();
+    ignored_children();
     signals();
+    signals_before_waits();
+    file_locks();
     executes();
 }
 

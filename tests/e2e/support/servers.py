@@ -182,6 +182,36 @@ class NginxSingle(Nginx):
     processes = "master_process off;"
 
 
+LIGHTTPD_CONF = """\
+server.document-root = "{site}/www"
+server.port = {port}
+server.modules = ("mod_cgi")
+server.errorlog = "{site}/error.log"
+index-file.names = ("index.html")
+cgi.assign = (".sh" => "/bin/sh")
+"""
+
+CGI_PAGE = """\
+echo 'Content-Type: text/plain'
+echo
+echo "$REQUEST_METHOD $QUERY_STRING"
+cat
+"""
+
+
+class Lighttpd(Server):
+    name = "lighttpd"
+    container_port = 8083
+
+    def prepare(self):
+        make_pages(self.site / "www")
+        write(self.site / "www" / "page.sh", CGI_PAGE)
+        write(self.site / "lighttpd.conf", LIGHTTPD_CONF.format(site=self.site, port=self.port))
+
+    def command(self):
+        return ["/usr/sbin/lighttpd", "-D", "-f", self.site / "lighttpd.conf"]
+
+
 class CivetWeb(Server):
     name = "civetweb"
     container_port = 8081
