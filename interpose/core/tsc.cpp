@@ -37,7 +37,7 @@ uint64_t real_counter() {
 
 void choose_tsc(char** environment) {
     const char* wanted = find_variable(environment, "CRANE_TSC");
-    domain().trap_tsc = wanted && strcmp(wanted, "trap") == 0;
+    domain().trap_tsc = !wanted || strcmp(wanted, "real") != 0;
 }
 
 void install_tsc_trap() {

@@ -11,7 +11,7 @@
 
 namespace crane::interpose {
 
-/// Reads the setting (CRANE_TSC=trap in the server's environment) for the whole domain.
+/// For the whole domain: trapped, unless the server's environment has CRANE_TSC=real.
 void choose_tsc(char** environment);
 inline bool tsc_trapped() {
     return domain().trap_tsc != 0;

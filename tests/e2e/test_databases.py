@@ -53,7 +53,7 @@ class Databases(CraneTest):
         clients, rounds = 4, 20 if Settings.quick else 100
         with self.native(server_class) as native:
             expected = fill(server_class, native.address())
-        with self.crane(server_class, options=server_class.options) as cluster:
+        with self.crane(server_class) as cluster:
 
             def count(replica):
                 address = cluster.address(replica)

@@ -38,9 +38,6 @@ def run(*words):
 class MariaDb(Server):
     name = "mariadb"
     container_port = 3306
-    # It draws the random state of each connection from the time stamp counter.
-    options = ["--env", "CRANE_TSC=trap"]
-
     def prepare(self):
         run("mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={self.site}/data", "--skip-test-db",
             "--auth-root-authentication-method=normal")
@@ -58,7 +55,6 @@ class MariaDb(Server):
 class Postgres(Server):
     name = "postgres"
     container_port = 5432
-    options = []
 
     def prepare(self):
         self.programs = max(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))
