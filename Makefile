@@ -121,6 +121,8 @@ help:
 	@echo "make soak       the tests that depend on chance, with new seeds; ROUNDS=5"
 	@echo "make bench      the evaluation: native against Crane, side by side; BENCH=--quick"
 	@echo "make lint       formatting and style"
+	@echo "make tidy       clang-tidy over the tree"
+	@echo "make sanitize   unit tests under ASan with UBSan (asan) and TSan (tsan), in builds of their own"
 	@echo "make deps       install what building and running needs (TEST=1: what the tests need, too)"
 	@echo "make unit-py    tests of the launcher scripts"
 	@echo "make install    into PREFIX (default /usr/local), below DESTDIR; make uninstall undoes it"

@@ -24,18 +24,46 @@
 namespace crane::checkpoint {
 namespace {
 
-constexpr rlim_t kOpenFiles = 65536;
-constexpr rlim_t kStackBytes = 8ULL << 20;  // the stack limit decides where mmap starts
+struct Limit {
+    __rlimit_resource resource;
+    rlim_t soft, hard;
+    const char* name;
+};
+
+// Programs size their tables by these, and the stack's decides where mmap starts: the same on every host.
+constexpr rlim_t kNone = RLIM_INFINITY;
+constexpr Limit kLimits[] = {
+    {RLIMIT_NOFILE, 16384, 16384, "RLIMIT_NOFILE"},  // as many as the shim has places for
+    {RLIMIT_STACK, 8 << 20, kNone, "RLIMIT_STACK"},
+    {RLIMIT_CORE, 0, kNone, "RLIMIT_CORE"},
+    {RLIMIT_NPROC, kNone, kNone, "RLIMIT_NPROC"},
+    {RLIMIT_MEMLOCK, 8 << 20, 8 << 20, "RLIMIT_MEMLOCK"},
+    {RLIMIT_SIGPENDING, 65536, 65536, "RLIMIT_SIGPENDING"},
+    {RLIMIT_MSGQUEUE, 819200, 819200, "RLIMIT_MSGQUEUE"},
+    {RLIMIT_AS, kNone, kNone, "RLIMIT_AS"},
+    {RLIMIT_DATA, kNone, kNone, "RLIMIT_DATA"},
+    {RLIMIT_RSS, kNone, kNone, "RLIMIT_RSS"},
+    {RLIMIT_FSIZE, kNone, kNone, "RLIMIT_FSIZE"},
+    {RLIMIT_CPU, kNone, kNone, "RLIMIT_CPU"},
+    {RLIMIT_LOCKS, kNone, kNone, "RLIMIT_LOCKS"},
+    {RLIMIT_NICE, 0, 0, "RLIMIT_NICE"},
+    {RLIMIT_RTPRIO, 0, 0, "RLIMIT_RTPRIO"},
+    {RLIMIT_RTTIME, kNone, kNone, "RLIMIT_RTTIME"},
+};
 
 std::string failed(const char* what) {
     return std::string(what) + ": " + std::strerror(errno);
 }
 
-std::string set_soft_limit(__rlimit_resource resource, rlim_t wanted, const char* name) {
+/// Without CAP_SYS_RESOURCE a hard limit only goes down: then as near as it can be had.
+std::string set_limit(const Limit& wanted) {
+    const rlimit both{wanted.soft, wanted.hard};
+    if (::setrlimit(wanted.resource, &both) == 0) return {};
     rlimit limit{};
-    if (::getrlimit(resource, &limit) != 0) return failed(name);
-    limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? wanted : std::min(wanted, limit.rlim_max);
-    return ::setrlimit(resource, &limit) == 0 ? std::string() : failed(name);
+    if (::getrlimit(wanted.resource, &limit) != 0) return failed(wanted.name);
+    limit.rlim_max = std::min(wanted.hard, limit.rlim_max);  // RLIM_INFINITY is the highest number
+    limit.rlim_cur = std::min(wanted.soft, limit.rlim_max);
+    return ::setrlimit(wanted.resource, &limit) == 0 ? std::string() : failed(wanted.name);
 }
 
 // io_uring and kernel AIO complete in the kernel's own order; userfaultfd and secret memory cannot be
@@ -62,10 +90,11 @@ std::string set_personality() {
 }
 
 std::string set_limits() {
-    std::string error = set_soft_limit(RLIMIT_NOFILE, kOpenFiles, "RLIMIT_NOFILE");
-    if (error.empty()) error = set_soft_limit(RLIMIT_CORE, 0, "RLIMIT_CORE");
-    if (error.empty()) error = set_soft_limit(RLIMIT_STACK, kStackBytes, "RLIMIT_STACK");
-    return error;
+    for (const Limit& limit : kLimits) {
+        const std::string error = set_limit(limit);
+        if (!error.empty()) return error;
+    }
+    return {};
 }
 
 std::string refuse_kernel_aio() {

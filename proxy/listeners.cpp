@@ -1,5 +1,6 @@
 #include "proxy/listeners.hpp"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <netdb.h>
@@ -45,6 +46,15 @@ int open_listener(const std::string& address, uint16_t port, std::string& error)
     return -1;
 }
 
+/// A numeric address of this host alone.
+bool is_loopback(const std::string& address) {
+    in_addr four{};
+    in6_addr six{};
+    if (inet_pton(AF_INET, address.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
+    if (inet_pton(AF_INET6, address.c_str(), &six) != 1) return address == "localhost";
+    return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
+}
+
 /// Where the server would leave a client that says nothing to its kernel, this machine's kernel keeps it.
 void defer_accept(int fd, int seconds) {
     if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof(seconds));
@@ -79,7 +89,20 @@ Listeners::Listeners(event_base* base, std::string address, std::map<uint16_t, u
 
 Listeners::~Listeners() = default;
 
+bool Listeners::is_private(const timebubble::ListenRecord& record) const {
+    if (port_map_.count(record.port)) return false;
+    char text[INET6_ADDRSTRLEN] = {};
+    inet_ntop(record.family, record.address, text, sizeof(text));
+    return is_loopback(text) && !is_loopback(address_);
+}
+
 void Listeners::listen(const timebubble::ListenRecord& record) {
+    if (is_private(record)) {
+        spdlog::info(
+            "the server's port {} is for its own host alone and is not served on {}; a port_map for it would",
+            record.port, address_);
+        return;
+    }
     auto& slot = ports_[record.port];
     if (!slot) {
         const auto mapped = port_map_.find(record.port);
@@ -94,14 +117,14 @@ void Listeners::listen(const timebubble::ListenRecord& record) {
 
 void Listeners::change(const timebubble::ListenRecord& record) {
     const auto found = ports_.find(record.port);
-    if (found == ports_.end()) return;
+    if (found == ports_.end() || is_private(record)) return;
     found->second->defer_accept_s = record.defer_accept_s;
     defer_accept(found->second->fd, record.defer_accept_s);
 }
 
 void Listeners::unlisten(const timebubble::ListenRecord& record) {
     const auto found = ports_.find(record.port);
-    if (found == ports_.end() || --found->second->users > 0) return;
+    if (found == ports_.end() || is_private(record) || --found->second->users > 0) return;
     spdlog::info("the server no longer listens on port {}", record.port);
     ports_.erase(found);
 }

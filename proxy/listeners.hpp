@@ -1,6 +1,7 @@
 // The ports clients connect to: opened when the server listens, closed when it no longer does. Found, not
 // configured; the configuration may only move a port (port_map). A port that is taken is said so and tried
-// again every second.
+// again every second. What the server listens on at its own loopback addresses is not shown to other hosts,
+// unless port_map names it.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@ class Listeners {
 
   private:
     struct Port;
+    bool is_private(const timebubble::ListenRecord& record) const;
     static void on_accept(int fd, short what, void* port);
     static void on_retry(int fd, short what, void* port);
     void try_open(Port& port);

@@ -1,6 +1,7 @@
 // Starts real domains: with a container where this is root with LXC, else without.
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -176,6 +177,18 @@ TEST_CASE("clean finds the container's cgroups below the cgroup that craned itse
         CHECK(::rmdir(other.parent_path().c_str()) == 0);  // empty: the rest is gone
         CHECK(::rmdir(other.parent_path().parent_path().c_str()) == 0);
     }
+}
+
+TEST_CASE("the server's limits are the same whatever this machine's are", "[checkpoint]") {
+    rlimit files{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
+    if (files.rlim_max < 16384) WARN("the limit of open files is below 16384 here");
+    const std::string most = std::to_string(std::min<rlim_t>(files.rlim_max, 16384));
+    Domain domain(Isolation::none, "ulimit -S -n; ulimit -H -n; ulimit -S -s; ulimit -S -c");
+    DomainHost host(domain.spec);
+    host.start();
+    REQUIRE(wait_exit(host));
+    CHECK(domain.output() == most + "\n" + most + "\n8192\n0\n");
 }
 
 TEST_CASE("clean ends what an earlier craned left running", "[checkpoint]") {
