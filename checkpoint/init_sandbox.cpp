@@ -91,7 +91,7 @@ std::string set_personality() {
 
 std::string set_limits() {
     for (const Limit& limit : kLimits) {
-        const std::string error = set_limit(limit);
+        std::string error = set_limit(limit);
         if (!error.empty()) return error;
     }
     return {};
