@@ -1,0 +1,29 @@
+// What the files about virtual sockets share: the table's places, the connections by number, and telling
+// those who wait. Internal to interpose/core/sockets*.cpp.
+#pragma once
+
+#include "interpose/core/sockets.hpp"
+#include "timebubble/batch.hpp"
+
+namespace crane::interpose {
+
+inline VirtualSocket& socket_at(uint32_t index) {
+    return domain().sockets[index];
+}
+
+/// The chain of a connection's number.
+uint32_t& connection_bucket(uint64_t connection);
+uint32_t find_connection(uint64_t connection);  ///< kNone: not there
+/// Input or its end has come, or the window has opened: whoever waits looks again.
+void notify(uint32_t index, uint32_t events);
+void free_socket(uint32_t index);
+void send_close(uint32_t index, bool reset);
+
+/// The listener for a port; among several that suit equally (SO_REUSEPORT) they take turns. kNone: none.
+uint32_t find_listener(uint16_t family, uint16_t port);
+/// A new connection waits to be accepted.
+void enqueue(uint32_t listener, uint32_t index);
+/// With its connections that nobody has accepted.
+void close_listener(uint32_t index);
+
+}  // namespace crane::interpose

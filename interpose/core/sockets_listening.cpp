@@ -1,0 +1,212 @@
+// Listeners, and how a connection comes to one: from a client or from inside the domain.
+#include <netinet/in.h>
+
+#include <cstring>
+
+#include "interpose/core/socket_table.hpp"
+
+namespace crane::interpose {
+
+using timebubble::OutputKind;
+
+namespace {
+
+/// How well a listener suits a client of that family: 2 its own, 1 a dual-stack one, 0 not at all.
+int suits(const VirtualSocket& listener, uint16_t family, uint16_t port) {
+    if (listener.local.port != port) return 0;
+    if (listener.local.family == family) return 2;
+    return listener.local.family == AF_INET6 && !listener.v6_only ? 1 : 0;
+}
+
+void emit_listen(OutputKind kind, const VirtualSocket& s, uint16_t flags = 0) {
+    timebubble::ListenRecord record{};
+    record.family = s.local.family;
+    record.port = s.local.port;
+    std::memcpy(record.address, s.local.bytes, sizeof(record.address));
+    record.defer_accept_s = s.defer_accept_s;
+    emit(kind, 0, flags, &record, sizeof(record));
+}
+
+}  // namespace
+
+uint32_t find_listener(uint16_t family, uint16_t port) {
+    DomainState& d = domain();
+    uint32_t matches[256], count = 0;
+    for (int wanted = 2; wanted > 0 && count == 0; --wanted) {
+        for (uint32_t i = 0; i < d.listener_count; ++i) {
+            if (suits(socket_at(d.listeners[i]), family, port) == wanted) matches[count++] = d.listeners[i];
+        }
+    }
+    if (count == 0) return kNone;
+    return matches[count == 1 ? 0 : d.reuse_turn++ % count];
+}
+
+void enqueue(uint32_t listener, uint32_t index) {
+    VirtualSocket& l = socket_at(listener);
+    VirtualSocket& s = socket_at(index);
+    s.queue_next = 0;
+    if (l.queued == 0) {
+        l.queue_head = index + 1;
+    } else {
+        socket_at(l.queue_tail - 1).queue_next = index + 1;
+    }
+    l.queue_tail = index + 1;
+    ++l.queued;
+    notify(listener, EPOLLIN);
+}
+
+void close_listener(uint32_t index) {
+    DomainState& d = domain();
+    VirtualSocket& l = socket_at(index);
+    emit_listen(OutputKind::kUnlisten, l);
+    for (uint32_t i = 0; i < d.listener_count; ++i) {
+        if (d.listeners[i] != index) continue;
+        for (uint32_t j = i + 1; j < d.listener_count; ++j) d.listeners[j - 1] = d.listeners[j];
+        --d.listener_count;
+        break;
+    }
+    while (l.queued != 0) {
+        const uint32_t next = l.queue_head - 1;
+        l.queue_head = socket_at(next).queue_next;
+        --l.queued;
+        if (socket_at(next).connection) {
+            send_close(next, true);
+        } else if (socket_at(next).other != kNone) {
+            VirtualSocket& other = socket_at(socket_at(next).other);
+            other.reset = 1;
+            other.other = kNone;
+            notify(socket_at(next).other, EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLERR);
+        }
+        free_socket(next);
+    }
+}
+
+int socket_bind(uint32_t index, const sockaddr* address, socklen_t length) {
+    VirtualSocket& s = socket_at(index);
+    if (s.bound) return -EINVAL;
+    if (length < sizeof(sa_family_t)) return -EINVAL;
+    Address wanted{};
+    wanted.family = address->sa_family;
+    if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
+        const auto* in = reinterpret_cast<const sockaddr_in*>(address);
+        wanted.port = ntohs(in->sin_port);
+        std::memcpy(wanted.bytes, &in->sin_addr, 4);
+    } else if (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
+        const auto* in = reinterpret_cast<const sockaddr_in6*>(address);
+        wanted.port = ntohs(in->sin6_port);
+        std::memcpy(wanted.bytes, &in->sin6_addr, 16);
+    } else {
+        return address->sa_family == AF_INET || address->sa_family == AF_INET6 ? -EINVAL : -EAFNOSUPPORT;
+    }
+    if (wanted.family != s.local.family) return -EINVAL;
+    DomainState& d = domain();
+    if (wanted.port == 0) {
+        // Ports that nobody asked for by number come in order, above the registered ones.
+        wanted.port = static_cast<uint16_t>(49152 + d.next_port++ % 16384);
+    }
+    for (uint32_t i = 0; i < d.listener_count; ++i) {
+        const VirtualSocket& other = socket_at(d.listeners[i]);
+        const bool shared = other.reuse_port && s.reuse_port;
+        const bool same = other.local.port == wanted.port && other.local.family == wanted.family;
+        if (!same || shared) continue;
+        static const uint8_t any[16] = {};
+        const bool overlap = std::memcmp(other.local.bytes, wanted.bytes, 16) == 0 ||
+                             std::memcmp(other.local.bytes, any, 16) == 0 ||
+                             std::memcmp(wanted.bytes, any, 16) == 0;
+        if (overlap) return -EADDRINUSE;
+    }
+    s.local = wanted;
+    s.bound = 1;
+    return 0;
+}
+
+int socket_listen(uint32_t index, int backlog) {
+    VirtualSocket& s = socket_at(index);
+    DomainState& d = domain();
+    s.backlog = static_cast<uint32_t>(backlog > 0 ? backlog : 1);
+    if (s.state == SocketState::kListening) return 0;
+    if (s.state != SocketState::kNew) return -EINVAL;
+    if (d.listener_count == sizeof(d.listeners) / sizeof(d.listeners[0])) return -ENOBUFS;
+    if (!s.bound) {
+        s.local.port = static_cast<uint16_t>(49152 + d.next_port++ % 16384);
+        s.bound = 1;
+    }
+    s.state = SocketState::kListening;
+    d.listeners[d.listener_count++] = index;
+    emit_listen(OutputKind::kListen, s);
+    return 0;
+}
+
+void socket_defer_accept(uint32_t index, int seconds) {
+    VirtualSocket& s = socket_at(index);
+    s.defer_accept_s = static_cast<uint16_t>(seconds < 0 ? 0 : seconds > 0xffff ? 0xffff : seconds);
+    if (s.state == SocketState::kListening) emit_listen(OutputKind::kListen, s, timebubble::kListenChanged);
+}
+
+int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
+    VirtualSocket& s = socket_at(index);
+    if (s.state == SocketState::kConnected) return -EISCONN;
+    if (s.state != SocketState::kNew) return -EOPNOTSUPP;
+    uint16_t port = 0;
+    bool local = false;
+    if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
+        const auto* in = reinterpret_cast<const sockaddr_in*>(address);
+        port = ntohs(in->sin_port);
+        local = (ntohl(in->sin_addr.s_addr) >> 24) == 127 || in->sin_addr.s_addr == 0;
+    } else if (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
+        const auto* in = reinterpret_cast<const sockaddr_in6*>(address);
+        port = ntohs(in->sin6_port);
+        local = IN6_IS_ADDR_LOOPBACK(&in->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&in->sin6_addr) ||
+                (IN6_IS_ADDR_V4MAPPED(&in->sin6_addr) && in->sin6_addr.s6_addr[12] == 127);
+    } else {
+        return -EAFNOSUPPORT;
+    }
+    if (!local) {
+        refuse_call("a connection from the server to the outside (connect)");
+        return -ENETUNREACH;
+    }
+    const uint32_t listener = find_listener(address->sa_family, port);
+    if (listener == kNone) return -ECONNREFUSED;
+    const uint32_t end = new_socket(s.local.family, false);
+    if (end == kNone) return -ENOBUFS;
+    VirtualSocket& e = socket_at(end);
+    if (!s.bound) {
+        s.local.port = static_cast<uint16_t>(49152 + domain().next_port++ % 16384);
+        std::memset(s.local.bytes, 0, sizeof(s.local.bytes));
+        if (s.local.family == AF_INET) {
+            s.local.bytes[0] = 127;
+            s.local.bytes[3] = 1;
+        } else {
+            s.local.bytes[15] = 1;
+        }
+        s.bound = 1;
+    }
+    s.peer = s.local;
+    s.peer.port = port;
+    e.local = s.peer;
+    e.peer = s.local;
+    e.references = 0;
+    s.state = e.state = SocketState::kConnected;
+    s.other = end;
+    e.other = index;
+    s.window_end = e.window_end = ~uint64_t{0};
+    enqueue(listener, end);
+    return 0;
+}
+
+uint32_t socket_accept(uint32_t listener) {
+    VirtualSocket& l = socket_at(listener);
+    if (l.queued == 0) return kNone;
+    const uint32_t index = l.queue_head - 1;
+    VirtualSocket& s = socket_at(index);
+    l.queue_head = s.queue_next;
+    s.queue_next = 0;
+    if (--l.queued != 0) notify(listener, EPOLLIN);
+    s.references = 1;
+    s.nodelay = l.nodelay;
+    s.keepalive = l.keepalive;
+    if (s.connection) emit(OutputKind::kAccept, s.connection, 0, nullptr, 0);
+    return index;
+}
+
+}  // namespace crane::interpose
