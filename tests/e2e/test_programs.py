@@ -108,6 +108,17 @@ class Programs(CraneTest):
             self.assertEqual(sorted(numbers), list(range(1, clients * rounds + 1)))
             cluster.assert_identical()
 
+    def test_identity(self):
+        self.check("identity")
+        with self.crane(Program, "identity") as cluster:
+            text = ask(cluster.address())
+            for promised in ("~host crane node crane ", " pid 2 tid 2 ", "~cpus 2 of 2 usable 2 now on 0",
+                             "~set the clock: -1 EPERM", "~profiling timer: -1 EINVAL", "~io_uring -1 ENOSYS",
+                             "~io_setup -1 ENOSYS", "~outside -1 ENETUNREACH",
+                             "~listing .:0 .:0 apple:"):
+                self.assertIn(promised, text)
+            cluster.assert_identical()
+
     def test_watchdog_names_a_spinning_thread(self):
         self.built_program("spinning")
         with self.crane(Program, "spinning", options=("--watchdog-s", "2")) as cluster:
