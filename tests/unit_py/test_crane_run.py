@@ -73,7 +73,7 @@ class OptionTest(unittest.TestCase):
             file.write("quantums = 7\n")
             file.flush()
             self.refused("quantums is not a setting", "--config", file.name)
-            self.refused("must be a number", "--config", write_config('quantum = "x"'), "--", "x")
+            self.refused("whole number", "--config", write_config('quantum = "x"'), "--", "x")
 
     def test_environment_is_the_operators_without_her_session(self):
         source = {"PATH": "/usr/bin:/usr/sbin", "KEY": "v", "SSH_TTY": "x", "TERM": "t", "PWD": "/", "LD_PRELOAD": "z"}
