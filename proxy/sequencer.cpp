@@ -20,6 +20,7 @@ paxos::NodeConfig node_config(const Config& config) {
     out.heartbeat_ms = config.heartbeat_ms;
     out.election_timeout_ms = config.election_timeout_ms;
     out.durable = config.durable;
+    out.rejoin = config.rejoin;
     return out;
 }
 

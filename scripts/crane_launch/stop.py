@@ -16,6 +16,7 @@ class Stopped:
 
     def __init__(self):
         self.asked, self.ended, self.removed = [], [], []
+        self.unknown = None  # the directory, if nothing in it is a cluster's
 
     def as_json(self):
         return {"stopped": self.asked, "ended": self.ended, "removed": self.removed}
@@ -25,6 +26,8 @@ class Stopped:
             yield "stopped"
         elif self.ended or self.removed:
             yield "stopped what an earlier run left"
+        elif self.unknown:
+            yield f"nothing was ever started in {self.unknown}"
         else:
             yield "nothing runs here"
         if self.ended:
@@ -110,6 +113,7 @@ def stop_cluster(path, say):
         done.ended += [pid for pid, _ in killed]
     if damage:
         raise damage
+    done.unknown = None if state.recorded or craneds or state.logs.folders() else state.path
     if state.recorded:
         cleaned = state.clean()
         done.ended += [pid for pid, _ in cleaned.processes]
