@@ -24,9 +24,9 @@ class CommandLine(CraneTest):
         super().setUp()
         self.needs_replicas()
 
-    def fails_with(self, words, *expected):
+    def fails_with(self, words, *expected, cwd=None):
         done = subprocess.run([str(w) for w in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=60, check=False)
+                              stderr=subprocess.STDOUT, timeout=60, check=False, cwd=cwd)
         text = done.stdout.decode()
         self.assertNotEqual(done.returncode, 0, text)
         for word in expected:
@@ -111,7 +111,7 @@ class CommandLine(CraneTest):
         self.fails_with([CRANE_RUN, "--detach", "--state-dir", server.site / "state", "--", *server.command()], "static")
 
     def test_replica_without_its_port_is_named(self):
-        server = Redis()
+        server = Redis(port=free_port())
         self.addCleanup(server.remove)
         cluster = Cluster(server.command(), server.port, name="taken")
         with socket.create_server(("127.0.0.2", server.port)):
@@ -134,7 +134,10 @@ class CommandLine(CraneTest):
             again = same_run(first)
             with again:
                 with RedisClient(again.address(2)) as redis:
-                    self.assertEqual(redis("GET", "key299"), "299")
+                    self.assertEqual(int(redis("GET", "key299")), 299)
+                log = again.state / "r2/craned.log"
+                self.assertIn("the database is new (rejoin = true)", log.read_text())
+                procs.wait_until(lambda: "rejoined: this replica has all" in log.read_text(), 20, "replica 2 votes again")
                 again.assert_identical()
                 self.tool(CRANE_TOOL, "transfer", "2", "--state-dir", again.state)  # it leads, so it votes again
                 with RedisClient(again.address(3)) as redis:
@@ -142,7 +145,8 @@ class CommandLine(CraneTest):
                 again.assert_identical()
             for lost in (2, 3):
                 shutil.rmtree(first.state / f"r{lost}/db")
-            self.fails_with([CRANE_RUN, "--detach", "--state-dir", first.state, "--", *first.command], "lost the log")
+            self.fails_with([CRANE_RUN, "--detach", "--state-dir", first.state, "--", *first.command],
+                            "replicas 2, 3 of 3 lost the log", "no majority", cwd=first.cwd)
             self.assertTrue((first.state / "r1/db").exists())
 
 

@@ -192,7 +192,8 @@ TEST_CASE("config: a good file, with defaults", "[proxy]") {
     CHECK(config.heartbeat_ms == 50);
     CHECK(config.log_content == LogContent::kFull);
     CHECK_FALSE(config.rejoin);
-    CHECK(parse_config(changed("[port_map]", "[consensus]\nrejoin = true\n[port_map]"), "craned.toml").rejoin);
+    CHECK(
+        parse_config(changed("[port_map]", "[consensus]\nrejoin = true\n[port_map]"), "craned.toml").rejoin);
 }
 
 TEST_CASE("config: the example for three hosts is right on each", "[proxy]") {
