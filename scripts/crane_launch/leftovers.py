@@ -2,6 +2,7 @@
 record and by the state directory in their command lines, so that nothing of another's is touched."""
 
 import errno
+import os
 import pathlib
 import re
 import shutil
@@ -38,10 +39,8 @@ def clean(path, run):
     for identity in cleaned.processes:
         processes.send_signal(*identity, signal.SIGKILL)
     left = processes.wait_gone(cleaned.processes, KILL_WAIT_S)
-    for name in sorted(names):
-        cleaned.removed += remove_cgroups(name)
     if names:
-        cleaned.removed += remove_lxc_traces(path)
+        cleaned.removed += remove_cgroups(names) + remove_lxc_traces(path)
     cleaned.removed += unmount_below(path)
     for name in sorted(names):
         cleaned.removed += remove_tree(SHARED_MEMORY / name)
@@ -87,22 +86,29 @@ def remove_tree(path):
     return [str(path)]
 
 
-def remove_cgroups(name):
-    """A container whose monitor was killed leaves its (empty) cgroups."""
-    removed = []
-    for folder in [*CGROUPS.glob(f"lxc.*.{name}*"), *CGROUPS.glob(f"*/lxc.*.{name}*")]:
+def remove_cgroups(names):
+    """A container whose monitor was killed leaves its (empty) cgroups, below the cgroup that it was started in."""
+    own = re.compile(rf"lxc\.(payload|monitor)\.({'|'.join(re.escape(name) for name in names)})(-\d+)?")
+    found = []
+    for base, folders, _ in os.walk(CGROUPS):
         # LXC adds a number when the cgroup of a killed predecessor was still there.
-        if re.fullmatch(rf"lxc\.(payload|monitor)\.{re.escape(name)}(-\d+)?", folder.name):
-            for _ in range(50):
-                try:
-                    folder.rmdir()
-                    removed.append(str(folder))
-                except OSError as error:
-                    if error.errno == errno.EBUSY:  # its last processes are still being taken down
-                        time.sleep(0.02)
-                        continue
-                break
-    return removed
+        mine = [name for name in folders if own.fullmatch(name)]
+        folders[:] = [name for name in folders if name not in mine]
+        found += [os.path.join(base, name) for name in mine]
+    return [folder for folder in sorted(found) if remove_cgroup(folder)]
+
+
+def remove_cgroup(top):
+    for base, _, _ in os.walk(top, topdown=False):
+        for _ in range(50):
+            try:
+                os.rmdir(base)
+            except OSError as error:
+                if error.errno == errno.EBUSY:  # its last processes are still being taken down
+                    time.sleep(0.02)
+                    continue
+            break
+    return not os.path.exists(top)
 
 
 def remove_lxc_traces(path):
@@ -113,13 +119,13 @@ def remove_lxc_traces(path):
         shutil.rmtree(folder, ignore_errors=True)
         remove_empty_parents(folder.parent)
         removed.append(str(folder))
-    for base in (CGROUPS, *CGROUPS.glob("*/")):
-        try:
-            if not any(base.glob("lxc.monitor.*")):
-                (base / "lxc.pivot").rmdir()
-                removed.append(str(base / "lxc.pivot"))
-        except OSError:
-            pass
+    for base, folders, _ in os.walk(CGROUPS):
+        if "lxc.pivot" in folders and not any(name.startswith("lxc.monitor.") for name in folders):
+            try:
+                os.rmdir(os.path.join(base, "lxc.pivot"))
+                removed.append(os.path.join(base, "lxc.pivot"))
+            except OSError:
+                pass
     return removed
 
 

@@ -46,8 +46,9 @@ class State:
             raise LaunchError(f"{self.path}: {error.strerror}: do this as the user who started the cluster, or as "
                               "root") from error
         if owner != os.geteuid():
-            raise LaunchError(f"{self.path} is {user_name(owner)}'s and not yours ({user_name(os.geteuid())}): do this as "
-                              f"{user_name(owner)}, or as root, or give your own --state-dir")
+            who = user_name(owner)
+            raise LaunchError(f"{self.path} is {who}'s and not yours ({user_name(os.geteuid())}): do this as {who}"
+                              f"{' or as root' if owner else ''}, or give a --state-dir of your own")
 
     def lock(self):
         """Keeps a second crane-run away for as long as this process lives."""

@@ -2,9 +2,9 @@
 
 import pathlib
 import signal
-from concurrent.futures import ThreadPoolExecutor
 
 from . import LaunchError, processes
+from .leftovers import CGROUPS
 from .replica import ask
 from .state import State
 
@@ -32,15 +32,16 @@ class Stopped:
             yield "nothing runs here"
         if self.ended:
             yield f"ended {len(self.ended)} process(es) that were left"
-        yield from (f"removed {path}" for path in self.removed)
+        cgroups = [path for path in self.removed if path.startswith(f"{CGROUPS}/")]
+        if cgroups:
+            yield f"removed {len(cgroups)} cgroups"
+        yield from (f"removed {path}" for path in self.removed if path not in cgroups)
 
 
 def stop_processes(craneds):
     """Asks every craned of [(state directory, (pid, start))], waits with a limit, kills. Those that were killed."""
     identities = [identity for _, identity in craneds]
-    if craneds:
-        with ThreadPoolExecutor(max_workers=len(craneds)) as pool:
-            list(pool.map(ask_to_stop, craneds))
+    processes.at_once(ask_to_stop, craneds)
     late = processes.wait_gone(identities, STOP_WAIT_S)
     for identity in late:
         processes.send_signal(*identity, signal.SIGKILL)

@@ -5,13 +5,12 @@ import select
 import shutil
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from . import LaunchError, processes
-from .environment import explicit_variables, server_environment
 from .layout import Layout
-from .replica import ENDED_STATES, Replica, check_client_address, craned_toml, free_peer_ports
-from .report import StartReport, closed_ports, numbers, server_state
+from .preparation import Preparation
+from .replica import ENDED_STATES, Replica, craned_toml
+from .report import StartReport, closed_ports, server_state
 from .state import State, write_private
 from .stop import stop_processes
 
@@ -21,6 +20,12 @@ MAX_BACKOFF_S = 5
 HEALTHY_AFTER_S = 20
 ASKED_TO_STOP = "exited with status 0"
 MAX_RESTARTS = 10  # in a row, none of which stayed up
+
+
+def ending_signals():
+    """Those that ask for an end; not SIGHUP for who said nohup."""
+    hang_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, *hang_up]
 
 
 class Interrupted(Exception):
@@ -34,7 +39,7 @@ class Signals:
         self.received = 0  # the first one's number
         self.read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in ending_signals():
             signal.signal(number, self._note)
 
     def _note(self, number, _frame):
@@ -85,7 +90,8 @@ class Supervisor:
         self.state.lock()
         self.signals = Signals()
         try:
-            self._prepare()
+            rows = Preparation(self.settings, self.state, self.layout, self.say).prepare(self.signals.check)
+            self.replicas = [Replica(row, self.state.replica_dir(row["id"]), self.layout) for row in rows]
             for replica in self.replicas:
                 replica.start()
             self.state.save()
@@ -102,104 +108,11 @@ class Supervisor:
         finally:
             self._stop()
 
-    # --- before anything runs ----------------------------------------------------------------------
-
-    def _prepare(self):
-        settings, state = self.settings, self.state
-        self._end_earlier_run()
-        # All that can be refused is refused before an earlier log is touched.
-        anew = settings["fresh"] or self._must_begin_anew()
-        goes_on = state.has_log() and not anew
-        for address in settings["client-address"]:
-            check_client_address(address, settings["port-map"].values())
-        environment = server_environment(settings["command"], settings["env"])
-        run = self._new_record(goes_on, environment)
-        texts = {n: craned_toml(settings, self.layout, run, n, state.replica_dir(n), goes_on)
-                 for n in range(1, settings["replicas"] + 1)}
-        self.signals.check()
-        if anew and state.logs.folders():
-            if state.was_ready():
-                state.logs.set_aside()
-            else:
-                state.logs.discard()
-        state.run = run
-        state.save()
-        for row in state.run["replicas"]:
-            self._prepare_replica(row, texts[row["id"]], goes_on)
-        self.say(f"{'going on with' if goes_on else 'starting'} {' '.join(settings['command'])} on "
-                 f"{settings['replicas']} replica(s), state in {state.path}")
-
-    def _end_earlier_run(self):
-        """What a run that was killed left: its processes, and a log that it had set aside for a fresh start."""
-        self._load()
-        found = self.state.clean().processes
-        if found:
-            self.say(f"ended {len(found)} process(es) that an earlier run left")
-        if self.state.logs.put_back():
-            self.say("an earlier start with --fresh did not come to be ready: the log that it was to discard is back")
-            self._load()
-            self.state.clean()
-
-    def _load(self):
-        try:
-            self.state.load()
-        except LaunchError:
-            if not self.settings["fresh"]:
-                raise
-
-    def _must_begin_anew(self):
-        """False for a log that can go on, or none; True for one that is worth nothing; else refused."""
-        state, count = self.state, self.settings["replicas"]
-        if not state.has_log():
-            return False
-        difference = state.difference(self.settings)
-        if difference and state.was_ready():
-            raise LaunchError(f"{difference}: use --fresh to discard that log, or another --state-dir")
-        lost = state.replicas_without_log(count) if self.settings["mode"] != "dmt" else []
-        too_many = len(lost) > count // 2
-        if difference or (too_many and not state.was_ready()):
-            self.say("the earlier start on this directory failed; beginning anew")
-            return True
-        if too_many:
-            raise LaunchError(f"{numbers(lost)} of {count} lost the log ({state.replica_dir(lost[0])}/db is missing or empty): "
-                              "those that have it are no majority and cannot know all that was decided. Put the lost "
-                              "directories back, or use --fresh to begin anew without what the cluster held")
-        if lost:
-            self.say(f"{numbers(lost)} lost the log ({state.replica_dir(lost[0])}/db); rejoining: it is copied from the "
-                     "others, and they alone decide until then")
-        return False
-
-    def _new_record(self, goes_on, environment):
-        settings, old = self.settings, self.state.run
-        cluster_id = self.state.cluster_id() if goes_on else State(self.state.path).cluster_id()
-        ports = free_peer_ports(settings["replicas"])
-        return {"version": 1, "cluster_id": cluster_id, "identity": settings.identity(),
-                "ready": bool(goes_on and self.state.was_ready()),
-                "env": sorted(explicit_variables(settings["env"])),
-                "environment": (old.get("environment") if goes_on else None) or environment,
-                "supervisor": {"pid": os.getpid(), "start": processes.start_time(os.getpid())},
-                "port_map": {str(listen): client for listen, client in settings["port-map"].items()},
-                "replicas": [{"id": n, "peer": f"127.0.0.1:{ports[n - 1]}",
-                              "client_address": settings["client-address"][n - 1],
-                              "container": f"crane-{cluster_id[:8]}-{n}", "pid": 0, "start": 0}
-                             for n in range(1, settings["replicas"] + 1)]}
-
-    def _prepare_replica(self, row, text, goes_on):
-        folder = self.state.replica_dir(row["id"])
-        folder.mkdir(mode=0o700, exist_ok=True)
-        folder.chmod(0o700)  # what clients sent is in it
-        write_private(folder / "craned.toml", text)
-        if not goes_on:
-            for name in ("stdout", "stderr", "craned.log"):
-                (folder / name).unlink(missing_ok=True)
-        self.replicas.append(Replica(row, folder, self.layout))
-
     # --- the start ---------------------------------------------------------------------------------
 
     def _all_status(self):
         """By replica number; None for one that does not answer. Asked at the same time."""
-        with ThreadPoolExecutor(max_workers=len(self.replicas)) as pool:
-            return dict(zip((r.number for r in self.replicas), pool.map(Replica.status, self.replicas)))
+        return dict(zip((r.number for r in self.replicas), processes.at_once(Replica.status, self.replicas)))
 
     def _wait_ready(self):
         """None when the server is ready, else the exit status."""
@@ -319,6 +232,8 @@ class Supervisor:
             self._save()
 
     def _restart_later(self, replica, how, seconds, restarts):
+        if self.unsaved:  # a full disk ends craneds: that passes, and says nothing of the replica
+            restarts = 0
         if self.settings["no-restart"] or restarts >= MAX_RESTARTS:
             why = "--no-restart" if self.settings["no-restart"] else f"it died {restarts} times in a row"
             self.say(f"replica {replica.number}: {how}; not restarted ({why}); see {replica.state_dir}/craned.log")
@@ -364,12 +279,14 @@ class Supervisor:
             row["pid"], row["start"] = 0, 0
         try:
             if not self.ready and self.state.logs.put_back():
-                self.say(f"the log that --fresh was to discard is kept; what this start wrote is in {self.state.logs.failed}")
+                self.say("the log that --fresh was to discard is kept; what this start wrote is in "
+                         f"{self.state.logs.failed}")
             elif self.replicas:
                 self.state.run["supervisor"] = {}
                 self.state.save()
         except OSError as error:
-            self.say(f"{error.filename or self.state.path}: {error.strerror}")
+            if self.ready:  # else it is what ended the start
+                self.say(f"{error.filename or self.state.path}: {error.strerror}")
 
 
 def check_container_host():

@@ -138,6 +138,12 @@ class LogKeptTest(LauncherCase):
         self.assertFalse(self.config(1)["consensus"]["rejoin"])
         self.stop_early(process)
 
+    def test_unfinished_first_start_has_voters_left(self):
+        self.finish("exit", "1")
+        shutil.rmtree(self.state / "r3/db")
+        self.finish("exit", "1")
+        self.assertEqual([self.config(n)["consensus"]["rejoin"] for n in (1, 2, 3)], [False, False, True])
+
     def test_majority_that_lost_its_databases_is_refused(self):
         for lost in ((2, 3), (1, 2, 3)):
             self.leave_a_log(options=("--fresh",))

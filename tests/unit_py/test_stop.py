@@ -85,10 +85,10 @@ class LeftoversTest(unittest.TestCase):
     def test_cgroups_locks_and_memory_are_removed_and_named(self):
         with tempfile.TemporaryDirectory() as name:
             top = pathlib.Path(name)
-            mine = [top / "cgroup/lxc.payload.crane-1234-1", top / "cgroup/sub/lxc.monitor.crane-1234-1-2",
+            mine = [top / "cgroup/lxc.payload.crane-1234-1", top / "cgroup/sub/session/lxc.monitor.crane-1234-1-2",
                     top / "lock/state", top / "shm/crane-1234-1"]
             others = [top / "cgroup/lxc.payload.crane-1234-11", top / "lock/other", top / "shm/crane-1234-2"]
-            for folder in (*mine, *others):
+            for folder in (*mine, *others, mine[1] / "within"):
                 folder.mkdir(parents=True)
             run = {"replicas": [{"id": 1, "container": "crane-1234-1"}]}
             with mock.patch.multiple(leftovers, CGROUPS=top / "cgroup", LXC_LOCKS=top / "lock", SHARED_MEMORY=top / "shm"):

@@ -102,6 +102,14 @@ class SignalTest(LauncherCase):
         eventually(lambda: len(self.ours()) >= 4)
         self.stop_early(process)
 
+    def test_nohup_is_respected(self):
+        process = self.spawn(words=["nohup", *self.words("listen")])
+        self.read_until(process, "ready\n")
+        process.send_signal(signal.SIGHUP)
+        os.kill(self.run_record()["replicas"][1]["pid"], signal.SIGKILL)
+        self.read_until(process, "restarting it")  # it still watches
+        self.stop(process)
+
     def test_reader_that_leaves_ends_nothing(self):
         for options in (("--detach",), ()):
             process = self.spawn("listen", options=options, stderr=subprocess.PIPE)
