@@ -96,7 +96,8 @@ PREFIX   ?= /usr/local
 DESTDIR  ?=
 ROOTLIB   = $(DESTDIR)$(PREFIX)/lib/crane
 MANPAGES := $(wildcard docs/man/*.1 docs/man/*.8)
-COMMANDS := crane crane-run
+COMMANDS := crane crane-run craned
+DOCS      = $(DESTDIR)$(PREFIX)/share/doc/crane
 
 install: all
 	install -d $(ROOTLIB)/bin $(ROOTLIB)/crane_launch $(DESTDIR)$(PREFIX)/bin
@@ -104,11 +105,12 @@ install: all
 	install -m 644 $(BUILD)/lib/libcrane.so VERSION $(ROOTLIB)/
 	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh $(ROOTLIB)/
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
-	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
+	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(if $(filter craned,$(c)),bin/)$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
+	install -D -m 644 docs/examples/craned.toml $(DOCS)/examples/craned.toml
 	$(foreach m,$(MANPAGES),install -D -m 644 $(m) $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m));)
 
 uninstall:
-	rm -rf $(ROOTLIB)
+	rm -rf $(ROOTLIB) $(DOCS)
 	rm -f $(foreach c,$(COMMANDS),$(DESTDIR)$(PREFIX)/bin/$(c))
 	rm -f $(foreach m,$(MANPAGES),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m)))
 

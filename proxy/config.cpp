@@ -212,6 +212,7 @@ void read_sections(Reader& root, Config& config) {
         consensus.fail("election_timeout_ms", "must be at least three times heartbeat_ms");
     }
     config.durable = consensus.boolean("durable", true);
+    config.rejoin = consensus.boolean("rejoin", false);
     consensus.refuse_the_rest();
 
     Reader output = root.table("output_log");

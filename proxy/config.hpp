@@ -51,6 +51,7 @@ struct Config {
     uint32_t heartbeat_ms = 50;
     uint32_t election_timeout_ms = 500;
     bool durable = true;
+    bool rejoin = false;  // a database that is not there has been lost: see paxos::NodeConfig
 
     LogContent log_content = LogContent::kFull;
     uint64_t log_max_bytes = 4ULL << 30;

@@ -1,10 +1,74 @@
 // crane: look at and look after a cluster. See docs/man/crane.1.
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "proxy/tools.hpp"
 
 using namespace crane::proxy;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// What is wrong with the command line, as opposed to what could not be done.
+class UsageError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+/// A word that is no verb, before the parser asks for one that it does not know either.
+void check_verb(const CLI::App& app, int argc, char** argv) {
+    std::string known;
+    for (const CLI::App* sub : app.get_subcommands({})) {
+        known += (known.empty() ? "" : ", ") + sub->get_name();
+        if (argc > 1 && sub->get_name() == argv[1]) return;
+    }
+    if (argc < 2) throw UsageError("say what to do: " + known + " (crane --help)");
+    const std::string first = argv[1];
+    if (first == "-h" || first == "--help" || first == "--version") return;
+    if (first[0] == '-') throw UsageError("the verb comes first; there are " + known);
+    throw UsageError("there is no verb " + first + "; there are " + known);
+}
+
+/// Stopping is the launcher's business: it alone knows what a crash leaves behind.
+[[noreturn]] void run_launcher(char** argv) {
+    const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+    for (const fs::path& script : {here / "../crane", here / "../../scripts/crane"}) {
+        std::error_code ignored;
+        if (fs::is_regular_file(script, ignored)) execv(script.c_str(), argv);
+    }
+    throw std::runtime_error(
+        "the script crane, which stops clusters, is not there: call it (scripts/crane), or reinstall");
+}
+
+void check_request(const std::string& state_dir, const DiffRequest& compared, const LogRequest& request) {
+    if (state_dir.empty())
+        throw UsageError("--state-dir is empty: give a directory, or leave it out for the default");
+    for (const std::string& log : compared.logs) {
+        std::error_code error;
+        if (!fs::exists(log, error))
+            throw UsageError(log + (error ? ": " + error.message() : " does not exist"));
+    }
+    if (request.from > request.to) {
+        throw UsageError("--from " + std::to_string(request.from) + " is behind --to " +
+                         std::to_string(request.to) + ": nothing can lie between");
+    }
+}
+
+int fail(const std::string& what, bool json) {
+    if (json) {
+        printf("%s\n", nlohmann::json{{"error", what}}.dump().c_str());
+    } else {
+        fprintf(stderr, "crane: %s\n", what.c_str());
+    }
+    return kExitError;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
     CLI::App app{"crane looks after a cluster that crane-run started", "crane"};
@@ -46,10 +110,19 @@ int main(int argc, char** argv) {
     uint32_t number = 0;
     signal->add_option("number", number, "the signal's number, such as 15 or 1")->required();
     CLI::App* version = verb("version", "the version");
-    CLI11_PARSE(app, argc, argv);
     try {
+        check_verb(app, argc, argv);
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) return app.exit(error);  // --help
+        return fail(std::string(error.what()) + " (crane --help, crane VERB --help)", false);
+    } catch (const UsageError& error) {
+        return fail(error.what(), false);
+    }
+    try {
+        if (*stop) run_launcher(argv);
+        check_request(state_dir, compared, request);
         if (*status) return tool_status(state_dir, json);
-        if (*stop) return tool_stop(state_dir, json);
         compared.wait_for_down = wait->count() > 0;
         if (*diff) return tool_diff(state_dir, compared, json);
         if (*log) return tool_log(state_dir, request, json);
@@ -59,11 +132,6 @@ int main(int argc, char** argv) {
         if (*version) printf(json ? "{\"version\":\"%s\"}\n" : "crane %s\n", CRANE_VERSION);
         return kExitOk;
     } catch (const std::exception& error) {
-        if (json) {
-            printf("%s\n", nlohmann::json{{"error", error.what()}}.dump().c_str());
-        } else {
-            fprintf(stderr, "crane: %s\n", error.what());
-        }
-        return kExitError;
+        return fail(error.what(), json);
     }
 }

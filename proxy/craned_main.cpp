@@ -4,6 +4,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,9 +14,16 @@
 
 namespace {
 
+constexpr int kExitUsage = 2;
+
 /// STATE/rN/craned.log, and standard error as well when somebody sits there.
 void set_up_log(const crane::proxy::Config& config) {
-    auto file = std::make_shared<spdlog::sinks::basic_file_sink_st>(config.state_dir + "/craned.log");
+    const std::string path = config.state_dir + "/craned.log";
+    // The library would make it readable by all.
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0) throw std::runtime_error("cannot open " + path + ": " + strerror(errno));
+    close(fd);
+    auto file = std::make_shared<spdlog::sinks::basic_file_sink_st>(path);
     std::vector<spdlog::sink_ptr> sinks{file};
     if (isatty(2)) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
     auto logger = std::make_shared<spdlog::logger>("craned", sinks.begin(), sinks.end());
@@ -23,6 +31,35 @@ void set_up_log(const crane::proxy::Config& config) {
     logger->set_level(spdlog::level::from_str(config.log_level));
     logger->flush_on(spdlog::level::trace);
     spdlog::set_default_logger(logger);
+}
+
+/// For its owner only, since the log holds what clients sent. A directory that was there before is the
+/// operator's: it is left as it is, and what is wrong with it is returned.
+std::string make_state_dir(const std::string& path) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    const fs::path parent = fs::path(path).parent_path();
+    if (!parent.empty()) fs::create_directories(parent, error);
+    if (mkdir(path.c_str(), 0700) == 0) return "";
+    struct stat found {};
+    const bool exists = errno == EEXIST && stat(path.c_str(), &found) == 0;
+    if (!exists) throw std::runtime_error("cannot make " + path + ": " + strerror(errno));
+    if (!S_ISDIR(found.st_mode)) throw std::runtime_error("state_dir " + path + " is no directory");
+    if ((found.st_mode & 0077) == 0) return "";
+    return "others may look into the state directory " + path +
+           ", where the server's output and the log are; chmod 700 it";
+}
+
+/// Without them there is no server: better no replica than one that leads and serves nobody.
+void check_files(const crane::proxy::Config& config) {
+    const auto check = [](const char* key, const std::string& path, int mode) {
+        if (access(path.c_str(), mode) == 0 && std::filesystem::is_regular_file(path)) return;
+        const std::string reason = errno && access(path.c_str(), mode) != 0 ? strerror(errno) : "no file";
+        throw std::runtime_error(std::string(key) + " = \"" + path + "\": " + reason +
+                                 "; build or install Crane, and give the path there");
+    };
+    check("shim", config.shim, R_OK);
+    check("init", config.init, X_OK);
 }
 
 /// One craned per state directory; the lock goes with the process.
@@ -42,13 +79,27 @@ int main(int argc, char** argv) {
     std::string path;
     app.add_option("--config", path, "the replica's configuration, craned.toml")->required();
     app.set_version_flag("--version", std::string("craned ") + CRANE_VERSION);
-    CLI11_PARSE(app, argc, argv);
+    bool check_only = false;
+    app.add_flag("--check-config", check_only, "say whether the configuration is right, and start nothing");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) return app.exit(error);  // --help
+        fprintf(stderr, "craned: %s (craned --help)\n", error.what());
+        return kExitUsage;
+    }
     try {
         crane::proxy::Config config = crane::proxy::load_config(path);
-        std::filesystem::create_directories(config.state_dir);
-        std::filesystem::permissions(config.state_dir, std::filesystem::perms::owner_all);
+        if (check_only) {
+            printf("%s: replica %u of %zu, cluster %s\n", path.c_str(), config.replica_id,
+                   config.replicas.size(), config.cluster_id.c_str());
+            return 0;
+        }
+        check_files(config);
+        const std::string exposed = make_state_dir(config.state_dir);
         lock_state_dir(config.state_dir);
         set_up_log(config);
+        if (!exposed.empty()) spdlog::warn("{}", exposed);
         spdlog::info("craned {} starts, replica {} of cluster {}", CRANE_VERSION, config.replica_id,
                      config.cluster_id);
         int status = 0;

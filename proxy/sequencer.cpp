@@ -1,6 +1,7 @@
 #include "proxy/sequencer.hpp"
 
 #include <event2/event.h>
+#include <spdlog/spdlog.h>
 
 namespace crane::proxy {
 
@@ -20,6 +21,7 @@ paxos::NodeConfig node_config(const Config& config) {
     out.heartbeat_ms = config.heartbeat_ms;
     out.election_timeout_ms = config.election_timeout_ms;
     out.durable = config.durable;
+    out.rejoin = config.rejoin;
     return out;
 }
 
@@ -41,6 +43,9 @@ Sequencer::Sequencer(event_base* base, const Config& config, SequencerEvents eve
     calls.on_peer = events_.on_peer;
     calls.on_fatal = events_.on_fatal;
     node_ = std::make_unique<paxos::Node>(base_, node_config(config), std::move(calls));
+    rejoining_ = node_->rejoining();
+    if (rejoining_)
+        spdlog::warn("the database is new (rejoin = true): no vote until all that is decided is copied");
 }
 
 Sequencer::~Sequencer() {
@@ -58,6 +63,10 @@ void Sequencer::start() {
 }
 
 void Sequencer::decided(const paxos::Entry& entry) {
+    if (rejoining_ && !node_->rejoining()) {
+        rejoining_ = false;
+        spdlog::info("rejoined: this replica has all that was decided, and votes");
+    }
     if (entry.kind == paxos::EntryKind::Value) {
         if (undecided_ > 0 && node_->role() == paxos::Role::Leader && entry.view == node_->view())
             --undecided_;

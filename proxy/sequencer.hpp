@@ -72,6 +72,7 @@ class Sequencer {
     uint32_t self_;
     std::unique_ptr<paxos::Node> node_;
     bool ready_ = false;
+    bool rejoining_ = false;  // said, and not yet over
     uint64_t undecided_ = 0;
     uint64_t batches_seen_ = 0;
     // Without a node:

@@ -1,7 +1,6 @@
-// crane status, stop, transfer, signal: what goes over the control sockets.
+// crane status, transfer, signal: what goes over the control sockets.
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -9,7 +8,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -24,21 +22,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kStopLimitMs = 60'000;
-
-/// Field 22 of /proc/PID/stat: with it a pid names one process for ever.
-uint64_t start_time(pid_t pid) {
-    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-    std::string text((std::istreambuf_iterator<char>(in)), {});
-    const size_t after = text.rfind(')');
-    if (after == std::string::npos) return 0;
-    std::istringstream fields(text.substr(after + 2));
-    std::string word;
-    for (int field = 3; field <= 22 && fields >> word; ++field) {
-    }
-    return strtoull(word.c_str(), nullptr, 10);
-}
-
 template <typename Condition>
 bool wait_until(Condition condition, int limit_ms) {
     const uint64_t end = monotonic_ns() + static_cast<uint64_t>(limit_ms) * 1'000'000;
@@ -47,11 +30,6 @@ bool wait_until(Condition condition, int limit_ms) {
         usleep(10'000);
     }
     return true;
-}
-
-json run_json(const std::string& state_dir) {
-    std::ifstream in(state_dir + "/run.json");
-    return in ? json::parse(in, nullptr, false) : json();
 }
 
 }  // namespace
@@ -72,7 +50,11 @@ std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
         if (entry.is_directory())
             out.push_back({static_cast<uint32_t>(atoi(name.c_str() + 1)), entry.path()});
     }
-    if (out.empty() && fs::exists(state_dir + "/craned.toml")) out.push_back({0, state_dir});
+    if (error) throw std::runtime_error(state_dir + ": " + error.message());
+    for (const char* name :
+         {"/craned.toml", "/control.sock", "/output.log"}) {  // one replica of several hosts
+        if (out.empty() && fs::exists(state_dir + name, error)) out.push_back({0, state_dir});
+    }
     if (out.empty()) {
         throw std::runtime_error(state_dir +
                                  " holds no replica; give the cluster's directory with --state-dir");
@@ -160,44 +142,6 @@ int tool_status(const std::string& state_dir, bool as_json) {
         }
     }
     return any ? kExitOk : kExitNo;
-}
-
-int tool_stop(const std::string& state_dir, bool as_json) {
-    // A crane-run that watches the replicas would start them again: it is asked to stop them.
-    const json run = run_json(state_dir);
-    const json supervisor = run.is_object() ? run.value("supervisor", json::object()) : json::object();
-    const pid_t pid = supervisor.is_object() ? supervisor.value("pid", 0) : 0;
-    json result = {{"stopped", json::array()}};
-    if (pid > 0 && start_time(pid) != 0 && start_time(pid) == supervisor.value("start", uint64_t{0})) {
-        kill(pid, SIGTERM);
-        const uint64_t start = supervisor.value("start", uint64_t{0});
-        if (!wait_until([&] { return start_time(pid) != start; }, kStopLimitMs)) {
-            throw std::runtime_error("crane-run (pid " + std::to_string(pid) +
-                                     ") does not end; kill it and try again");
-        }
-        result["stopped"].push_back("crane-run");
-    }
-    std::vector<ReplicaDir> asked;
-    for (const ReplicaDir& replica : find_replicas(state_dir)) {
-        try {
-            ask_craned(replica.path, {{"cmd", "stop"}});
-            asked.push_back(replica);
-        } catch (const std::exception&) {
-            continue;  // not running
-        }
-    }
-    for (const ReplicaDir& replica : asked) {
-        const bool gone =
-            wait_until([&] { return !fs::exists(replica.path + "/control.sock"); }, kStopLimitMs);
-        if (!gone) throw std::runtime_error("replica " + std::to_string(replica.id) + " does not stop");
-        result["stopped"].push_back(replica.id);
-    }
-    if (as_json) {
-        std::cout << result.dump() << "\n";
-    } else {
-        std::cout << (result["stopped"].empty() ? "nothing was running" : "stopped") << "\n";
-    }
-    return kExitOk;
 }
 
 namespace {

@@ -26,7 +26,6 @@ nlohmann::json ask_craned(const std::string& replica_dir, const nlohmann::json& 
                           int timeout_ms = 5000);
 
 int tool_status(const std::string& state_dir, bool json);
-int tool_stop(const std::string& state_dir, bool json);
 int tool_transfer(const std::string& state_dir, uint32_t to, bool json);
 int tool_signal(const std::string& state_dir, uint32_t signal, bool json);
 

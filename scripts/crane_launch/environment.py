@@ -25,6 +25,16 @@ def server_environment(command, extra, source=None):
     chosen.setdefault("PATH", DEFAULT_PATH)
     if "/usr/sbin" not in chosen["PATH"].split(":"):
         chosen["PATH"] += ":/usr/sbin:/sbin"  # where Debian keeps servers; not in a user's PATH
+    chosen.update(explicit_variables(extra, source))
+    if pathlib.Path(command[0]).name == "apache2" and "APACHE_RUN_DIR" not in chosen:
+        chosen.update(apache_variables(chosen))
+    return sorted(f"{name}={value}" for name, value in chosen.items())
+
+
+def explicit_variables(extra, source=None):
+    """Those of --env, by name."""
+    source = os.environ if source is None else source
+    chosen = {}
     for item in extra:
         name, equals, value = item.partition("=")
         if not name:
@@ -32,16 +42,26 @@ def server_environment(command, extra, source=None):
         if not equals and name not in source:
             raise LaunchError(f"--env {name}: it is not set here; write {name}=value")
         chosen[name] = value if equals else source[name]
-    if pathlib.Path(command[0]).name == "apache2" and "APACHE_RUN_DIR" not in chosen:
-        chosen.update(apache_variables(chosen))
-    return sorted(f"{name}={value}" for name, value in chosen.items())
+    return chosen
+
+
+def difference_of_variables(run, extra):
+    """How --env differs from what the log of `run` was made with: a list of texts, without the values (secrets)."""
+    recorded = dict(str(item).partition("=")[::2] for item in run.get("environment", []))
+    now = explicit_variables(extra)
+    other = [f"another value of the variable {name} (--env)" if name in recorded else f"no variable {name} (--env)"
+             for name, value in now.items() if recorded.get(name) != value]
+    return other + [f"--env {name}, which is not given now" for name in run.get("env", []) if name not in now]
 
 
 def apache_variables(environment):
     """Debian's Apache cannot read its configuration without what its control script takes from envvars."""
     if not APACHE_ENVVARS.exists():
         return {}
-    shown = subprocess.run(["/bin/sh", "-c", f". {APACHE_ENVVARS}; env -0"], env=environment, capture_output=True,
-                           timeout=10, check=False)
+    try:
+        shown = subprocess.run(["/bin/sh", "-c", f". {APACHE_ENVVARS}; env -0"], env=environment, capture_output=True,
+                               timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LaunchError(f"{APACHE_ENVVARS}, from which apache2 takes its variables, cannot be read: {error}") from error
     pairs = (item.partition("=") for item in shown.stdout.decode(errors="surrogateescape").split("\0") if item)
     return {name: value for name, _, value in pairs if name.startswith("APACHE_") or name == "LANG"}

@@ -41,4 +41,7 @@ def version():
 def default_state_dir():
     if os.geteuid() == 0:
         return pathlib.Path("/var/lib/crane/default")
-    return pathlib.Path.home() / ".local/state/crane/default"
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):
+        raise LaunchError("there is no home directory for the cluster's state: give a directory with --state-dir")
+    return pathlib.Path(home) / ".local/state/crane/default"

@@ -5,6 +5,7 @@ import pathlib
 import select
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 
 def start_time(pid):
@@ -67,3 +68,13 @@ def find(matches):
         except OSError:
             continue
     return found
+
+
+def at_once(function, items):
+    """The function's values, asked for at the same time; one after the other where no thread can be had."""
+    items = list(items)
+    try:
+        with ThreadPoolExecutor(max_workers=len(items) or 1) as pool:
+            return list(pool.map(function, items))
+    except RuntimeError:
+        return [function(item) for item in items]

@@ -12,7 +12,6 @@ from . import LaunchError, processes
 
 REPLY_TIMEOUT_S = 2
 MAX_REPLY_BYTES = 1 << 20
-STARTED_STATES = ("listening",)
 ENDED_STATES = ("exited", "refused")
 
 
@@ -30,7 +29,7 @@ def toml_list(values):
     return "[" + ", ".join(toml_text(value) for value in values) + "]"
 
 
-def craned_toml(settings, layout, run, number, state_dir):
+def craned_toml(settings, layout, run, number, state_dir, rejoin):
     """The text of STATE/rN/craned.toml."""
     lines = [
         "# Written by crane-run at every start; changes here are lost.",
@@ -52,6 +51,8 @@ def craned_toml(settings, layout, run, number, state_dir):
         f"w_timeout_us = {settings['w-timeout-us']}", f"n_clock = {settings['n-clock']}",
         "", "[consensus]", f"heartbeat_ms = {settings['heartbeat-ms']}",
         f"election_timeout_ms = {settings['election-timeout-ms']}",
+        # Ignored where there is a database; without one, a replica that was a member must not vote as if it were new.
+        f"rejoin = {str(rejoin).lower()}",
         "", "[output_log]", f"content = {toml_text(settings['output-log'])}",
         "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
         f"hostname = {toml_text(settings['hostname'])}",
@@ -69,16 +70,16 @@ def family_of(address):
 def check_client_address(address, ports):
     """Refuses an address that is not this machine's, and ports that are taken."""
     for port in [0, *ports]:
-        with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
+        try:
+            with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((address, port))
                 probe.listen()
-            except OSError as error:
-                if port == 0:
-                    raise LaunchError(f"--client-address {address}: {error.strerror} on this machine") from error
-                raise LaunchError(f"{address}:{port}, where clients are to be served, cannot be had: "
-                                  f"{error.strerror}; free it or choose another with --port-map") from error
+        except OSError as error:
+            if port == 0:
+                raise LaunchError(f"--client-address {address}: {error.strerror} on this machine") from error
+            raise LaunchError(f"{address}:{port}, where clients are to be served, cannot be had: "
+                              f"{error.strerror}; free it or choose another with --port-map") from error
 
 
 def free_peer_ports(count):
@@ -129,6 +130,13 @@ def ask(state_dir, command, timeout_s=REPLY_TIMEOUT_S):
                 os.close(folder)
 
 
+def signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def tail(path, lines, limit=20_000):
     try:
         with open(path, "rb") as file:
@@ -150,18 +158,25 @@ class Replica:
         self.pidfd = -1
 
     def start(self):
-        log = os.open(self.state_dir / "craned.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             # What a dead craned left would look like the new one's.
             (self.state_dir / "control.sock").unlink(missing_ok=True)
+            log = os.open(self.state_dir / "craned.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LaunchError(f"{error.filename}: {error.strerror}") from error
+        try:
             self.process = subprocess.Popen(  # pylint: disable=consider-using-with
                 [str(self.layout.craned), "--config", str(self.state_dir / "craned.toml")], stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True, cwd="/")
+            try:
+                self.pidfd = os.pidfd_open(self.process.pid)
+            except OSError:  # out of descriptors: nobody would see its end
+                self.process.kill()
+                raise
         except OSError as error:
             raise LaunchError(f"{self.layout.craned} cannot be started: {error.strerror}") from error
         finally:
             os.close(log)
-        self.pidfd = os.pidfd_open(self.process.pid)
         self.row["pid"], self.row["start"] = self.process.pid, processes.start_time(self.process.pid)
 
     def ended(self):
@@ -169,7 +184,7 @@ class Replica:
         code = self.process.poll() if self.process else None
         if code is None:
             return None
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+        return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with status {code}"
 
     def reap(self):
         if self.pidfd >= 0:

@@ -3,9 +3,10 @@
 import argparse
 import ipaddress
 import pathlib
-import tomllib
+import re
 
 from . import LaunchError
+from .config_file import read_config_file
 from .layout import default_state_dir, version
 
 DESCRIPTION = """\
@@ -43,6 +44,7 @@ DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir
 # Changing one of these in the middle of a log would make the replay differ from the first run.
 FIXED_BY_LOG = ("command", "cwd", "replicas", "mode", "schedule", "quantum", "isolation", "cpus", "memory-bytes",
                 "hostname")
+HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 
 
 def build_parser():
@@ -56,7 +58,7 @@ def build_parser():
                          help="where clients reach each replica (default 127.0.0.1,127.0.0.2,...)")
     cluster.add_argument("--port-map", action="append", metavar="LISTEN:CLIENT",
                          help="what listens on LISTEN is served to clients at CLIENT; may be repeated")
-    cluster.add_argument("--state-dir", metavar="DIR", help=f"(default {default_state_dir()})")
+    cluster.add_argument("--state-dir", metavar="DIR", help="(default /var/lib/crane/default for root, else ~/.local/state/crane/default)")
     cluster.add_argument("--fresh", action="store_true", help="discard the log of an earlier run")
     cluster.add_argument("--isolation", choices=CHOICES["isolation"],
                          help="lxc: a container per replica (default); none: no container, no privilege needed")
@@ -91,21 +93,16 @@ def build_parser():
 class Settings(dict):
     """Settings by their option names ("client-address"); "command" and "cwd" besides."""
 
+    def __init__(self, values):
+        super().__init__(values)
+        self.source = {}  # name -> the file that it comes from
+
     def identity(self):
         return {name: self[name] for name in FIXED_BY_LOG}
 
-
-def read_config_file(path):
-    try:
-        values = tomllib.loads(pathlib.Path(path).read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise LaunchError(f"{path}: {error}") from error
-    known = set(DEFAULTS) | {"command"}
-    values = {name.replace("_", "-"): value for name, value in values.items()}
-    for name in values:
-        if name not in known:
-            raise LaunchError(f"{path}: {name} is not a setting; known are {', '.join(sorted(known))}")
-    return values
+    def called(self, name):
+        """The setting as the operator wrote it, for messages."""
+        return f"{self.source[name]}: {name}" if name in self.source else f"--{name}"
 
 
 def parse(arguments):
@@ -117,46 +114,79 @@ def parse(arguments):
     settings = Settings(DEFAULTS)
     config = flags.pop("config", None)
     settings["command"] = []
-    if config:
-        settings.update(read_config_file(config))
+    if config is not None:
+        from_file = read_config_file(config)
+        settings.update(from_file)
+        settings.source = {name: config for name in from_file if name not in flags}
     settings.update(flags)
     if command:
         settings["command"] = command
-    settings["cwd"] = str(pathlib.Path.cwd())
+        settings.source.pop("command", None)
+    try:
+        settings["cwd"] = str(pathlib.Path.cwd())
+    except OSError as error:
+        raise LaunchError(f"the working directory cannot be had ({error.strerror}): change to one that exists") from error
     return check(settings)
 
 
 def number(settings, name, low, high):
-    value = settings[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise LaunchError(f"--{name} must be a number from {low} to {high}, not {value}")
+    if not low <= settings[name] <= high:
+        raise LaunchError(f"{settings.called(name)} must be a number from {low} to {high}, not {settings[name]}")
 
 
 def auto_or_number(settings, name, high):
-    value = settings[name]
-    settings[name] = 0 if value == "auto" else int(value) if str(value).isdecimal() else -1
-    if not 0 <= settings[name] <= high or (settings[name] == 0 and value != "auto"):
-        raise LaunchError(f"--{name} must be auto or a number from 1 to {high}, not {value}")
+    text = str(settings[name])
+    value = 0 if text == "auto" else int(text) if text.isdecimal() and len(text) < 20 else -1
+    if not 0 <= value <= high or (value == 0 and text != "auto"):
+        raise LaunchError(f"{settings.called(name)} must be auto or a number from 1 to {high}, not {text}")
+    settings[name] = value
+
+
+def texts_of(settings):
+    for name, value in settings.items():
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, str):
+                yield name, item
 
 
 def check(settings):
-    if not settings["command"] or not all(isinstance(word, str) for word in settings["command"]):
+    if not settings["command"]:
         raise LaunchError("no server command: crane-run [options] -- server [argument ...]   (crane-run --help)")
+    if not settings["command"][0]:
+        raise LaunchError("the server command begins with an empty word: crane-run [options] -- server [argument ...]")
+    for name, text in texts_of(settings):
+        if "\0" in text:
+            raise LaunchError(f"{settings.called(name)} holds a zero byte, which no program can be given")
     for name, allowed in CHOICES.items():
         if settings[name] not in allowed:
-            raise LaunchError(f"--{name} must be one of {', '.join(allowed)}, not {settings[name]}")
+            raise LaunchError(f"{settings.called(name)} must be one of {', '.join(allowed)}, not {settings[name]}")
     check_replicas(settings)
     for name, low, high in (("quantum", 1, 10**9), ("heartbeat-ms", 1, 60_000), ("election-timeout-ms", 3, 600_000),
                             ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62), ("watchdog-s", 0, 86_400)):
         number(settings, name, low, high)
     if settings["election-timeout-ms"] < 3 * settings["heartbeat-ms"]:
         raise LaunchError("--election-timeout-ms must be at least three times --heartbeat-ms")
+    if not HOSTNAME.fullmatch(settings["hostname"]):
+        raise LaunchError(f"{settings.called('hostname')} must be 1 to 63 letters, digits, dots and dashes, not "
+                          f"{settings['hostname']!r}")
     auto_or_number(settings, "w-timeout-us", 60_000_000)
     auto_or_number(settings, "n-clock", 10**9)
-    settings["client-address"] = client_addresses(settings["client-address"], settings["replicas"])
-    settings["port-map"] = port_map(settings["port-map"])
-    settings["state-dir"] = pathlib.Path(settings["state-dir"] or default_state_dir()).resolve()
+    settings["client-address"] = client_addresses(settings)
+    settings["port-map"] = port_map(settings)
+    if settings["state-dir"] is None:
+        settings["state-dir"] = default_state_dir()
+    settings["state-dir"] = absolute_dir(settings["state-dir"], settings.called("state-dir"))
     return settings
+
+
+def absolute_dir(path, called):
+    """A directory that was given, or a refusal; an empty word is most likely a variable that is not set."""
+    if not str(path):
+        raise LaunchError(f"{called} is empty: give a directory, or leave it out for the default")
+    try:
+        return pathlib.Path(path).resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise LaunchError(f"{called} {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def check_replicas(settings):
@@ -166,33 +196,35 @@ def check_replicas(settings):
     if single and settings["replicas"] != 1:
         raise LaunchError(f"--mode {settings['mode']} runs one replica; leave --replicas out")
     if settings["replicas"] not in (1, 3, 5, 7):
-        raise LaunchError(f"--replicas must be 1, 3, 5 or 7 (a majority must exist), not {settings['replicas']}")
+        raise LaunchError(f"{settings.called('replicas')} must be 1, 3, 5 or 7 (a majority must exist), not "
+                          f"{settings['replicas']}")
 
 
-def client_addresses(given, count):
+def client_addresses(settings):
+    given, count, called = settings["client-address"], settings["replicas"], settings.called("client-address")
     if given is None:
         return [f"127.0.0.{n}" for n in range(1, count + 1)]
-    addresses = given.split(",") if isinstance(given, str) else list(given)
-    if len(addresses) != count:
-        raise LaunchError(f"--client-address names {len(addresses)} addresses for {count} replicas")
-    if len(set(addresses)) != count:
-        raise LaunchError("--client-address must give every replica an address of its own")
+    addresses = [address.strip() for address in (given.split(",") if isinstance(given, str) else given)]
     for address in addresses:
         try:
             ipaddress.ip_address(address)
         except ValueError as error:
-            raise LaunchError(f"--client-address {address}: not an IP address") from error
+            raise LaunchError(f"{called} {address}: not an IP address") from error
+    if len(addresses) != count:
+        raise LaunchError(f"{called} names {len(addresses)} addresses for {count} replicas")
+    if len({ipaddress.ip_address(address) for address in addresses}) != count:
+        raise LaunchError(f"{called} must give every replica an address of its own")
     return addresses
 
 
-def port_map(items):
-    ports = {}
-    for item in items:
-        listen, colon, client = str(item).partition(":")
-        good = colon and all(part.isdecimal() and 0 < int(part) < 65536 for part in (listen, client))
+def port_map(settings):
+    ports, called = {}, settings.called("port-map")
+    for item in settings["port-map"]:
+        listen, colon, client = item.partition(":")
+        good = colon and all(part.isdecimal() and len(part) <= 5 and 0 < int(part) < 65536 for part in (listen, client))
         if not good:
-            raise LaunchError(f"--port-map {item}: write LISTEN:CLIENT, for example 80:8080")
+            raise LaunchError(f"{called} {item}: write LISTEN:CLIENT, for example 80:8080")
         if int(listen) in ports or int(client) in ports.values():
-            raise LaunchError(f"--port-map {item}: a port is mapped twice")
+            raise LaunchError(f"{called} {item}: a port is mapped twice")
         ports[int(listen)] = int(client)
     return ports

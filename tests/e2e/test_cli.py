@@ -1,15 +1,20 @@
 """What an operator meets: messages that help, leftovers of a crash cleaned, commands that say what they compared."""
 
+import contextlib
 import json
 import os
+import pathlib
+import shutil
 import signal
+import socket
+import stat
 import subprocess
 import tempfile
 
 from support import procs
 from support.case import CraneTest
 from support.cluster import Cluster
-from support.paths import CRANE, CRANE_RUN
+from support.paths import BUILD, CRANE, CRANE_RUN, CRANE_TOOL, ROOT, SHIM, free_port
 from support.redisclient import Redis as RedisClient
 from support.servers import Redis
 
@@ -19,9 +24,9 @@ class CommandLine(CraneTest):
         super().setUp()
         self.needs_replicas()
 
-    def fails_with(self, words, *expected):
+    def fails_with(self, words, *expected, cwd=None):
         done = subprocess.run([str(w) for w in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=60, check=False)
+                              stderr=subprocess.STDOUT, timeout=60, check=False, cwd=cwd)
         text = done.stdout.decode()
         self.assertNotEqual(done.returncode, 0, text)
         for word in expected:
@@ -39,6 +44,20 @@ class CommandLine(CraneTest):
         with tempfile.TemporaryDirectory() as state:
             self.fails_with([CRANE_RUN, "--state-dir", state + "/state", "--", "/no/such/program"], "/no/such/program")
         self.fails_with([CRANE_RUN], "server", "--")
+
+    def test_usage_errors_of_crane_name_the_mistake(self):
+        for words, expected in ((["bogus"], "no verb bogus"), ([], "say what to do"), (["--bogus"], "the verb comes first"),
+                                (["status", "--bogus"], "--bogus"), (["diff", "/nope"], "/nope does not exist"),
+                                (["log", "--from", "10", "--to", "2"], "--from 10 is behind --to 2"),
+                                (["status", "--state-dir", ""], "--state-dir is empty")):
+            done = subprocess.run([CRANE_TOOL, *words], capture_output=True, text=True, timeout=20, check=False)
+            self.assertEqual(done.returncode, 2, words)
+            self.assertIn(expected, done.stderr)
+
+    def test_program_crane_stops_as_the_script_does(self):
+        with tempfile.TemporaryDirectory() as state:
+            done = self.tool(CRANE_TOOL, "stop", "--json", "--state-dir", state)
+            self.assertEqual(json.loads(done), {"stopped": [], "ended": [], "removed": []})
 
     def test_json_of_every_command(self):
         with self.crane(Redis) as cluster:
@@ -80,8 +99,7 @@ class CommandLine(CraneTest):
             for pid in first.supervisor_pids() + [first.craned_pid(replica) for replica in (1, 2, 3)]:
                 os.kill(pid, signal.SIGKILL)
             procs.wait_until(lambda: not first.living(), 10, "craned is gone")
-            again = Cluster(first.command, first.server_port, name="again")
-            again.state, again.cwd = first.state, first.cwd
+            again = same_run(first)
             with again, RedisClient(again.address()) as redis:
                 self.assertEqual(redis("PING"), "PONG")
 
@@ -91,3 +109,109 @@ class CommandLine(CraneTest):
         server = Program("static_server")
         self.addCleanup(server.remove)
         self.fails_with([CRANE_RUN, "--detach", "--state-dir", server.site / "state", "--", *server.command()], "static")
+
+    def test_replica_without_its_port_is_named(self):
+        server = Redis(port=free_port())
+        self.addCleanup(server.remove)
+        cluster = Cluster(server.command(), server.port, name="taken")
+        with socket.create_server(("127.0.0.2", server.port)):
+            # Without --port-map, so that nothing can be known before the server listens.
+            words = [CRANE_RUN, "--detach", "--state-dir", cluster.state, "--", *server.command()]
+            with cluster_without_start(cluster):
+                text = self.tool(*words)
+                self.assertIn("replica 2: CANNOT SERVE CLIENTS: cannot listen on 127.0.0.2", text)
+                self.assertRegex(text, f"replica 1: 127.0.0.1:{server.port} ")
+                self.assertNotIn(f"replica 2: 127.0.0.2:{server.port}", text)
+
+    def test_replica_that_lost_its_database_rejoins(self):
+        first = self.crane(Redis)
+        with first:
+            with RedisClient(first.address()) as redis:
+                for n in range(300):
+                    redis("SET", f"key{n}", n)
+            first.stop()
+            shutil.rmtree(first.state / "r2/db")
+            again = same_run(first)
+            with again:
+                with RedisClient(again.address(2)) as redis:
+                    self.assertEqual(int(redis("GET", "key299")), 299)
+                log = again.state / "r2/craned.log"
+                self.assertIn("the database is new (rejoin = true)", log.read_text())
+                procs.wait_until(lambda: "rejoined: this replica has all" in log.read_text(), 20, "replica 2 votes again")
+                again.assert_identical()
+                self.tool(CRANE_TOOL, "transfer", "2", "--state-dir", again.state)  # it leads, so it votes again
+                with RedisClient(again.address(3)) as redis:
+                    self.assertEqual(redis("SET", "after", 1), "OK")
+                again.assert_identical()
+            for lost in (2, 3):
+                shutil.rmtree(first.state / f"r{lost}/db")
+            self.fails_with([CRANE_RUN, "--detach", "--state-dir", first.state, "--", *first.command],
+                            "replicas 2, 3 of 3 lost the log", "no majority", cwd=first.cwd)
+            self.assertTrue((first.state / "r1/db").exists())
+
+
+def same_run(cluster):
+    """The same server on the same state directory, once more."""
+    again = Cluster(cluster.command, cluster.server_port, name="again")
+    again.state, again.cwd = cluster.state, cluster.cwd
+    return again
+
+
+@contextlib.contextmanager
+def cluster_without_start(cluster):
+    """Stopped and looked after like any other, but started by the test."""
+    cluster.start = lambda: None
+    with cluster:
+        yield cluster
+
+
+class Craned(CraneTest):
+    """craned as an operator of several hosts starts it."""
+
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+        self.dir = pathlib.Path(tempfile.mkdtemp(dir="/var/tmp", prefix="crane-e2e-craned-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def configure(self, shim=SHIM, init=BUILD / "bin/crane-init"):
+        text = (f'cluster_id = "ab12"\nreplica_id = 1\nstate_dir = "{self.dir}/state"\nisolation = "none"\n'
+                f'server = ["/usr/bin/redis-server", "--port", "{free_port()}", "--save", ""]\ncwd = "{self.dir}"\n'
+                f'shim = "{shim}"\ninit = "{init}"\n'
+                f'[[replica]]\nid = 1\npeer = "127.0.0.1:{free_port()}"\n')
+        (self.dir / "craned.toml").write_text(text)
+        return [BUILD / "bin/craned", "--config", self.dir / "craned.toml"]
+
+    def test_without_shim_or_init_it_does_not_stay(self):
+        for wrong in ({"shim": "/no/libcrane.so"}, {"init": "/no/crane-init"}):
+            done = subprocess.run(self.configure(**wrong), capture_output=True, text=True, timeout=20, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(*wrong.values(), done.stderr)
+
+    def mode_after_a_run(self):
+        craned = subprocess.Popen(self.configure(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            procs.wait_until((self.dir / "state/control.sock").exists, 20, "craned answers")
+            self.assertEqual(stat.S_IMODE((self.dir / "state/craned.log").stat().st_mode), 0o600)
+            result = json.loads(self.tool(CRANE, "stop", "--json", "--state-dir", self.dir / "state"))
+            self.assertEqual(result["stopped"], [1])
+            self.assertEqual(craned.wait(20), 0)
+        finally:
+            craned.kill()
+            craned.wait()
+        return stat.S_IMODE((self.dir / "state").stat().st_mode)
+
+    def test_mode_of_a_directory_that_was_there_is_the_operators(self):
+        (self.dir / "state").mkdir()
+        (self.dir / "state").chmod(0o750)
+        self.assertEqual(self.mode_after_a_run(), 0o750)
+        self.assertIn("others may look into", (self.dir / "state/craned.log").read_text())
+        shutil.rmtree(self.dir / "state")
+        self.assertEqual(self.mode_after_a_run(), 0o700)
+
+    def test_example_is_a_right_configuration(self):
+        words = [BUILD / "bin/craned", "--check-config", "--config"]
+        self.assertIn("replica 1 of 3", self.tool(*words, ROOT / "docs/examples/craned.toml"))
+        done = subprocess.run([*words, "/no/such/file"], capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(subprocess.run([words[0]], capture_output=True, timeout=20, check=False).returncode, 2)

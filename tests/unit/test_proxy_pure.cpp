@@ -1,5 +1,6 @@
 // The proxy's pure parts: batching, bubble sizes, configuration, divergence.
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "proxy/batcher.hpp"
 #include "proxy/config.hpp"
@@ -190,6 +191,24 @@ TEST_CASE("config: a good file, with defaults", "[proxy]") {
     CHECK(config.self().port_map.at(80) == 8080);
     CHECK(config.heartbeat_ms == 50);
     CHECK(config.log_content == LogContent::kFull);
+    CHECK_FALSE(config.rejoin);
+    CHECK(
+        parse_config(changed("[port_map]", "[consensus]\nrejoin = true\n[port_map]"), "craned.toml").rejoin);
+}
+
+TEST_CASE("config: the example for three hosts is right on each", "[proxy]") {
+    std::ifstream in("docs/examples/craned.toml");
+    REQUIRE(in);
+    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    const std::string first = "replica_id = 1";
+    for (uint32_t id = 1; id <= 3; ++id) {
+        std::string own = text;
+        own.replace(own.find(first), first.size(), "replica_id = " + std::to_string(id));
+        const Config config = parse_config(own, "craned.toml");
+        CHECK(config.replicas.size() == 3);
+        CHECK(config.self().client_address == "10.0.0." + std::to_string(id));
+        CHECK(config.self().port_map.at(80) == 8080);
+    }
 }
 
 TEST_CASE("config: mistakes are named with file, line and key", "[proxy]") {

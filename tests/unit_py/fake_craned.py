@@ -2,7 +2,8 @@
 """Stands in for craned in the tests of crane-run: speaks the control protocol, runs no server.
 
 The "server" is its instruction: ["listen"], ["exit", CODE], ["refuse"], ["die"] (craned itself, at once),
-["never"] (stays at "starting"), ["deaf"] (listens, ignores stop).
+["never"] (stays at "starting"), ["deaf"] (listens, ignores stop), ["blocked", N, ...] (replica N's client port is
+taken until there is a file STATE/rN/port-is-free), ["fail-if", FILE] (exits with status 1 where FILE is, else listens).
 """
 
 import json
@@ -16,11 +17,13 @@ import tomllib
 
 def status_of(config):
     what = config["server"][0]
+    if what == "fail-if":
+        what, code = ("exit", 1) if os.path.exists(config["server"][1]) else ("listen", 0)
     number = config["replica_id"]
     row = {"replica": number, "role": "primary" if number == 1 else "backup", "view": 1, "leader": 1, "clock": 0,
            "server": "listening", "listen": [], "pid": os.getpid(), "message": ""}
     if what == "exit":
-        code = int(config["server"][1])
+        code = int(config["server"][1]) if config["server"][0] == "exit" else code
         row |= {"server": "exited", "message": f"exited with status {code}"}
     elif what == "refuse":
         row |= {"server": "refused", "message": "cannot be scheduled: statically linked"}
@@ -28,8 +31,14 @@ def status_of(config):
         row["server"] = "starting"
     else:
         mine = next(r for r in config["replica"] if r["id"] == number)
-        row["listen"] = [{"port": int(port), "client": f"{mine['client_address']}:{client}"}
+        row["listen"] = [{"port": int(port), "client": f"{mine['client_address']}:{client}", "open": True}
                          for port, client in config["port_map"].items()]
+        if what == "blocked" and str(number) in config["server"] and not os.path.exists("port-is-free"):
+            row["message"] = f"cannot listen on {mine['client_address']}:80: Address already in use"
+            row |= {"server": "running", "listen": [{"port": 80, "client": f"{mine['client_address']}:80",
+                                                     "open": False, "error": row["message"]}]}
+        elif what == "blocked":
+            row["listen"] = [{"port": 80, "client": f"{mine['client_address']}:80", "open": True}]
     return row
 
 
@@ -43,6 +52,8 @@ def main():
     (state / "db").mkdir(exist_ok=True)
     with open(state / "db" / "log", "a") as log:
         log.write("started\n")
+    with open(state / "environment", "w") as file:
+        file.write("\n".join(config["environment"]))
     (state / "stderr").write_text("first line\nserver: configuration error in line 7\n")
     if config["server"][0] == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

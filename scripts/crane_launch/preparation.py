@@ -1,0 +1,112 @@
+"""All that a start does before it starts a craned: what an earlier run left is ended, what can be refused is refused, and
+only then is an earlier log touched and anything written."""
+
+import os
+
+from . import LaunchError, processes
+from .environment import explicit_variables, server_environment
+from .replica import check_client_address, craned_toml, free_peer_ports
+from .report import numbers
+from .state import State, write_private
+
+
+class Preparation:
+    """One start of a cluster in a locked state directory."""
+
+    def __init__(self, settings, state, layout, say):
+        self.settings, self.state, self.layout, self.say = settings, state, layout, say
+        self.lost = []  # numbers of replicas whose database is gone
+
+    def prepare(self, check_signals):
+        """The rows of run.json for the replicas, which are ready to be started. Raises LaunchError and OSError."""
+        settings, state = self.settings, self.state
+        self._end_earlier_run()
+        anew = settings["fresh"] or self._must_begin_anew()
+        goes_on = state.has_log() and not anew
+        for address in settings["client-address"]:
+            check_client_address(address, settings["port-map"].values())
+        environment = server_environment(settings["command"], settings["env"])
+        run = self._new_record(goes_on, environment)
+        texts = {n: craned_toml(settings, self.layout, run, n, state.replica_dir(n),
+                                goes_on and (state.was_ready() or n in self.lost))
+                 for n in range(1, settings["replicas"] + 1)}
+        check_signals()
+        # From here on nothing is refused.
+        if anew and state.logs.folders():
+            if state.was_ready():
+                state.logs.set_aside()
+            else:
+                state.logs.discard()
+        state.run = run
+        state.save()
+        for number, text in texts.items():
+            self._write_replica(number, text, goes_on)
+        self.say(f"{'going on with' if goes_on else 'starting'} {' '.join(settings['command'])} on "
+                 f"{settings['replicas']} replica(s), state in {state.path}")
+        return run["replicas"]
+
+    def _end_earlier_run(self):
+        """What a run that was killed left: its processes, and a log that it had set aside for a fresh start."""
+        self._load()
+        found = self.state.clean().processes
+        if found:
+            self.say(f"ended {len(found)} process(es) that an earlier run left")
+        if self.state.logs.put_back():
+            self.say("an earlier start with --fresh did not come to be ready: the log that it was to discard is back")
+            self._load()
+            self.state.clean()
+
+    def _load(self):
+        try:
+            self.state.load()
+        except LaunchError:
+            if not self.settings["fresh"]:
+                raise
+
+    def _must_begin_anew(self):
+        """False for a log that can go on, or none; True for one that is worth nothing; else refused."""
+        state, count = self.state, self.settings["replicas"]
+        if not state.has_log():
+            return False
+        difference = state.difference(self.settings)
+        if difference and state.was_ready():
+            raise LaunchError(f"{difference}: use --fresh to discard that log, or another --state-dir")
+        self.lost = state.replicas_without_log(count) if self.settings["mode"] != "dmt" else []
+        too_many = len(self.lost) > count // 2
+        if difference or (too_many and not state.was_ready()):
+            self.say("the earlier start on this directory failed; beginning anew")
+            return True
+        if not self.lost:
+            return False
+        place = state.replica_dir(self.lost[0]) / "db"
+        if too_many:
+            raise LaunchError(f"{numbers(self.lost)} of {count} lost the log ({place} is missing or empty): those that "
+                              "have it are no majority and cannot know all that was decided. Put the lost directories "
+                              "back, or use --fresh to begin anew without what the cluster held")
+        self.say(f"{numbers(self.lost)} lost the log ({place}); rejoining: it is copied from the others, and they alone "
+                 "decide until then")
+        return False
+
+    def _new_record(self, goes_on, environment):
+        settings, old = self.settings, self.state.run
+        cluster_id = self.state.cluster_id() if goes_on else State(self.state.path).cluster_id()
+        ports = free_peer_ports(settings["replicas"])
+        return {"version": 1, "cluster_id": cluster_id, "identity": settings.identity(),
+                "ready": bool(goes_on and self.state.was_ready()),
+                "env": sorted(explicit_variables(settings["env"])),
+                "environment": (old.get("environment") if goes_on else None) or environment,
+                "supervisor": {"pid": os.getpid(), "start": processes.start_time(os.getpid())},
+                "port_map": {str(listen): client for listen, client in settings["port-map"].items()},
+                "replicas": [{"id": n, "peer": f"127.0.0.1:{ports[n - 1]}",
+                              "client_address": settings["client-address"][n - 1],
+                              "container": f"crane-{cluster_id[:8]}-{n}", "pid": 0, "start": 0}
+                             for n in range(1, settings["replicas"] + 1)]}
+
+    def _write_replica(self, number, text, goes_on):
+        folder = self.state.replica_dir(number)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)  # what clients sent is in it
+        write_private(folder / "craned.toml", text)
+        if not goes_on:
+            for name in ("stdout", "stderr", "craned.log"):
+                (folder / name).unlink(missing_ok=True)

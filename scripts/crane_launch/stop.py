@@ -1,0 +1,122 @@
+"""`crane stop`: ends the cluster of a state directory, whoever started it, and removes what a crash left."""
+
+import pathlib
+import signal
+
+from . import LaunchError, processes
+from .leftovers import CGROUPS
+from .replica import ask
+from .state import State
+
+STOP_WAIT_S = 5
+
+
+class Stopped:
+    """What was done: crane-run and replica numbers that were asked, processes that were killed, paths that were removed."""
+
+    def __init__(self):
+        self.asked, self.ended, self.removed = [], [], []
+        self.unknown = None  # the directory, if nothing in it is a cluster's
+
+    def as_json(self):
+        return {"stopped": self.asked, "ended": self.ended, "removed": self.removed}
+
+    def lines(self):
+        if self.asked:
+            yield "stopped"
+        elif self.ended or self.removed:
+            yield "stopped what an earlier run left"
+        elif self.unknown:
+            yield f"nothing was ever started in {self.unknown}"
+        else:
+            yield "nothing runs here"
+        if self.ended:
+            yield f"ended {len(self.ended)} process(es) that were left"
+        cgroups = [path for path in self.removed if path.startswith(f"{CGROUPS}/")]
+        if cgroups:
+            yield f"removed {len(cgroups)} cgroups"
+        yield from (f"removed {path}" for path in self.removed if path not in cgroups)
+
+
+def stop_processes(craneds):
+    """Asks every craned of [(state directory, (pid, start))], waits with a limit, kills. Those that were killed."""
+    identities = [identity for _, identity in craneds]
+    processes.at_once(ask_to_stop, craneds)
+    late = processes.wait_gone(identities, STOP_WAIT_S)
+    for identity in late:
+        processes.send_signal(*identity, signal.SIGKILL)
+    processes.wait_gone(identities, STOP_WAIT_S)
+    return late
+
+
+def ask_to_stop(craned):
+    folder, identity = craned
+    if ask(folder, "stop") is None:  # it may have just begun, and listen to nobody yet
+        processes.send_signal(*identity, signal.SIGTERM)
+
+
+def supervisor_of(state):
+    """(pid, start) of the crane-run that holds the directory, also one that has recorded nothing yet. Or None."""
+    if not state.is_locked():
+        return None
+    supervisor = state.run.get("supervisor") or {}
+    identity = (supervisor.get("pid"), supervisor.get("start"))
+    if processes.is_alive(*identity):
+        return identity
+    text = (state.path / "lock").read_text().strip()
+    pid = int(text) if text.isdecimal() else 0
+    start = processes.start_time(pid) if pid else None
+    return (pid, start) if start is not None else None
+
+
+def running_craneds(state):
+    """replica number -> (folder, (pid, start)) of every craned that answers or is on record as living."""
+    found = {}
+    folders = {int(folder.name[1:]): folder for folder in state.logs.folders()}
+    if not folders and (state.path / "control.sock").exists():
+        folders = {0: state.path}  # one replica of several hosts
+    for number, folder in folders.items():
+        row = ask(folder, "status")
+        pid = row.get("pid") if row else None
+        start = processes.start_time(pid) if pid else None
+        if start is not None:
+            found[row.get("replica", number)] = (folder, (pid, start))
+    for row in state.run["replicas"]:
+        identity = (row.get("pid"), row.get("start"))
+        if row["id"] not in found and processes.is_alive(*identity):
+            found[row["id"]] = (state.replica_dir(row["id"]), identity)
+    return found
+
+
+def stop_cluster(path, say):
+    """What was done, as Stopped. Raises LaunchError when it could not be."""
+    state, done = State(pathlib.Path(path)), Stopped()
+    state.check_owner()
+    damage = None
+    try:
+        state.load()
+    except LaunchError as error:  # all the same, what answers is stopped
+        damage = error
+    supervisor = supervisor_of(state)
+    if supervisor:
+        processes.send_signal(*supervisor, signal.SIGTERM)
+        if processes.wait_gone([supervisor], 4 * STOP_WAIT_S):
+            say("crane-run does not end; killing it")
+            processes.send_signal(*supervisor, signal.SIGKILL)
+            processes.wait_gone([supervisor], STOP_WAIT_S)
+        done.asked.append("crane-run")
+    if state.recorded or damage:
+        state.lock()
+    craneds = running_craneds(state)
+    if craneds:
+        done.asked += sorted(craneds)
+        killed = stop_processes(list(craneds.values()))
+        done.ended += [pid for pid, _ in killed]
+    if damage:
+        raise damage
+    done.unknown = None if state.recorded or craneds or state.logs.folders() else state.path
+    if state.recorded:
+        cleaned = state.clean()
+        done.ended += [pid for pid, _ in cleaned.processes]
+        done.removed += cleaned.removed
+    return done

@@ -1,0 +1,102 @@
+"""crane stop: ends what runs, removes what a crash left, and says so; the same with --json."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+# pylint: disable=wrong-import-position
+from launcher_case import SCRIPTS, LauncherCase, eventually  # noqa: E402
+from crane_launch import leftovers  # noqa: E402
+
+NOBODY = 65534
+
+
+class StopTest(LauncherCase):
+    def stop_json(self):
+        done = self.crane("stop", "--json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(done.stdout)
+
+    def test_json_removes_what_a_crash_left_and_says_so(self):
+        process, _ = self.start("listen")
+        process.kill()  # and not waited for: a zombie
+        memory = pathlib.Path("/dev/shm") / self.run_record()["replicas"][0]["container"]
+        memory.mkdir()
+        self.addCleanup(shutil.rmtree, memory, ignore_errors=True)
+        begun = time.monotonic()
+        result = self.stop_json()
+        self.assertLess(time.monotonic() - begun, 15)
+        self.assertEqual(result["stopped"], [1, 2, 3])
+        self.assertIn(str(memory), result["removed"])
+        self.assertFalse(memory.exists())
+        self.assertEqual(self.ours(), [])
+        self.assertEqual(self.stop_json(), {"stopped": [], "ended": [], "removed": []})
+
+    def test_json_of_a_polite_stop(self):
+        process, _ = self.start("listen")
+        self.assertEqual(self.stop_json()["stopped"], ["crane-run"])
+        self.assertEqual(process.wait(20), 0)
+
+    def test_start_that_is_not_on_record_yet_is_stopped(self):
+        process = self.spawn("never")
+        eventually(lambda: len(self.ours()) >= 4)
+        (self.state / "run.json").unlink()
+        self.assertEqual(self.stop_json()["stopped"], ["crane-run"])
+        self.assertEqual(process.wait(20), 128 + 15)
+        self.assertEqual(self.ours(), [])
+
+    def test_craned_that_nobody_recorded_is_stopped(self):
+        process, _ = self.start("listen")
+        process.kill()
+        process.wait()
+        (self.state / "run.json").unlink()
+        self.assertEqual(self.stop_json()["stopped"], [1, 2, 3])
+        self.assertEqual(self.ours(), [])
+
+    def test_another_users_cluster_is_refused_at_once(self):
+        shared = pathlib.Path(tempfile.mkdtemp(dir="/var/tmp"))
+        self.addCleanup(shutil.rmtree, shared)
+        shared.chmod(0o755)
+        is_root = os.geteuid() == 0
+        # The scripts where that user can read them, for root's home is closed to her.
+        shutil.copytree(SCRIPTS, shared / "scripts")
+        words = [str(shared / "scripts/crane"), "stop", "--json", "--state-dir", str(shared if is_root else "/usr")]
+        begun = time.monotonic()
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False, cwd="/",
+                              **({"user": NOBODY, "group": NOBODY, "extra_groups": []} if is_root else {}))
+        self.assertLess(time.monotonic() - begun, 5)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(json.loads(done.stdout)["error"], "is root's and not yours")
+
+    def test_usage_errors_have_status_2(self):
+        self.assertEqual(self.crane("stop", "--no-such-option").returncode, 2)
+
+
+class LeftoversTest(unittest.TestCase):
+    def test_cgroups_locks_and_memory_are_removed_and_named(self):
+        with tempfile.TemporaryDirectory() as name:
+            top = pathlib.Path(name)
+            mine = [top / "cgroup/lxc.payload.crane-1234-1", top / "cgroup/sub/session/lxc.monitor.crane-1234-1-2",
+                    top / "lock/state", top / "shm/crane-1234-1"]
+            others = [top / "cgroup/lxc.payload.crane-1234-11", top / "lock/other", top / "shm/crane-1234-2"]
+            for folder in (*mine, *others, mine[1] / "within"):
+                folder.mkdir(parents=True)
+            run = {"replicas": [{"id": 1, "container": "crane-1234-1"}]}
+            with mock.patch.multiple(leftovers, CGROUPS=top / "cgroup", LXC_LOCKS=top / "lock", SHARED_MEMORY=top / "shm"):
+                cleaned = leftovers.clean(pathlib.Path("/state"), run)
+            self.assertEqual(sorted(cleaned.removed), sorted(map(str, mine)))
+            self.assertFalse(any(folder.exists() for folder in mine))
+            self.assertTrue(all(folder.exists() for folder in others))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,162 @@
+"""Trouble while crane-run starts or runs: taken ports, full disks, signals, readers that leave. No traceback, no replica
+lost for it."""
+
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+# pylint: disable=wrong-import-position
+from launcher_case import SCRIPTS, LauncherCase, eventually  # noqa: E402
+from crane_launch import processes  # noqa: E402
+
+
+def caught(pid, number):
+    """Whether the process has a handler for the signal."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+class TakenPortTest(LauncherCase):
+    def test_replica_whose_port_is_taken_is_named_and_not_called_ready(self):
+        process, text = self.start("blocked", "2")
+        self.assertRegex(text, "replica 1: 127.0.0.1:80  primary  server listening")
+        self.assertRegex(text, "replica 2: CANNOT SERVE CLIENTS: cannot listen on 127.0.0.2:80: Address already in use")
+        self.assertRegex(text, "warning: no client is served at replica 2;")
+        self.assertNotRegex(text, "replica 2: 127.0.0.2")
+        (self.state / "r2/port-is-free").touch()
+        self.assertIn("replica 2 serves the clients of port 80 now", self.read_until(process, "serves the clients"))
+        (self.state / "r2/port-is-free").unlink()
+        self.assertIn("replica 2 cannot serve clients: cannot listen", self.read_until(process, "cannot serve"))
+        self.stop(process)
+
+    def test_no_replica_that_can_serve_is_no_start(self):
+        code, text = self.finish("blocked", "1", "2", "3")
+        self.assertEqual(code, 1)
+        self.assertIn("no replica can serve clients", text)
+        self.assertIn("replica 3: CANNOT SERVE CLIENTS: cannot listen on 127.0.0.3:80", text)
+        self.assertNotIn("crane-run: ready", text)
+        self.assertNotIn("no TCP port", text)
+
+
+class FullDiskTest(LauncherCase):
+    def test_start_on_a_full_disk_gets_a_message(self):
+        for limit in (0, 100):
+            code, text = self.finish("listen", preexec_fn=lambda limit=limit: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
+            self.assertEqual(code, 1)
+            self.assertRegex(text, "state.*File too large")
+            self.assertEqual(self.ours(), [])
+
+    def test_disk_that_fills_up_ends_no_replica(self):
+        process, _ = self.start("listen")
+        before = {row["id"]: row["pid"] for row in self.run_record()["replicas"]}
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        os.kill(before[2], signal.SIGKILL)
+        self.assertIn("the replicas go on", self.read_until(process, "cannot be written"))
+        for n in (1, 3):
+            self.assertIsNotNone(processes.start_time(before[n]))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        self.read_until(process, "can be written again")
+        eventually(lambda: self.run_record()["replicas"][1]["pid"] not in (0, before[2]))
+        self.stop(process)
+
+
+class SignalTest(LauncherCase):
+    def test_ctrl_c_during_a_detached_start_stops_the_cluster(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.spawn("never", options=("--detach",))
+            eventually(lambda: len(self.ours()) >= 5)
+            process.send_signal(number)
+            text = process.communicate(timeout=20)[0]
+            self.assertEqual(process.returncode, 128 + number)
+            self.assertNotIn("Traceback", text)
+            self.assertEqual(self.ours(), [])
+
+    def test_ctrl_c_before_anything_is_started_leaves_no_traceback(self):
+        for program in ("crane-run", "crane"):
+            words = self.words("never") if program == "crane-run" else [str(SCRIPTS / "crane"), "stop", "--state-dir", "/"]
+            process = self.spawn(words=words)
+            # Python has its own handler at first, and ours takes its place; seen late, it is running by then.
+            late = time.monotonic() + 1
+            seen = False
+            while process.poll() is None and time.monotonic() < late and not (seen and not caught(process.pid, 2)):
+                seen = seen or caught(process.pid, 2)
+            process.send_signal(signal.SIGINT)
+            text = process.communicate(timeout=20)[0]
+            self.assertNotIn("Traceback", text)
+            self.assertNotIn("KeyboardInterrupt", text)
+        self.assertEqual(self.ours(), [])
+
+    def test_interrupted_start_has_a_status_of_its_own(self):
+        process = self.spawn("never")
+        eventually(lambda: len(self.ours()) >= 4)
+        self.stop_early(process)
+
+    def test_nohup_is_respected(self):
+        process = self.spawn(words=["nohup", *self.words("listen")])
+        self.read_until(process, "ready\n")
+        process.send_signal(signal.SIGHUP)
+        os.kill(self.run_record()["replicas"][1]["pid"], signal.SIGKILL)
+        self.read_until(process, "restarting it")  # it still watches
+        self.stop(process)
+
+    def test_reader_that_leaves_ends_nothing(self):
+        for options in (("--detach",), ()):
+            process = self.spawn("listen", options=options, stderr=subprocess.PIPE)
+            process.stdout.readline()
+            process.stdout.close()
+            if options:
+                self.assertEqual(process.wait(20), 0)
+            else:
+                eventually(lambda: self.run_record()["supervisor"].get("pid") == process.pid and len(self.ours()) >= 4)
+            self.assertGreaterEqual(len(self.ours()), 4)
+            self.assertEqual(self.crane("stop").returncode, 0)
+            process.wait(20)
+            self.assertEqual(process.stderr.read(), "")
+            process.stderr.close()
+
+
+class MessageTest(LauncherCase):
+    def test_server_in_the_background_gets_a_hint(self):
+        code, text = self.finish("exit", "0")
+        self.assertEqual(code, 1)
+        self.assertIn("stay in the foreground", text)
+        self.assertNotIn("foreground", self.finish("exit", "3", options=("--fresh",))[1])
+
+    def test_empty_state_dir_is_refused(self):
+        words = [str(SCRIPTS / "crane-run"), "--state-dir", "", "--", "listen"]
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--state-dir is empty", done.stdout)
+        done = subprocess.run([str(SCRIPTS / "crane"), "stop", "--state-dir", ""], capture_output=True, text=True,
+                              timeout=20, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--state-dir is empty", done.stderr)
+
+    def test_working_directory_that_is_gone(self):
+        gone = self.dir / "gone"
+        gone.mkdir()
+        code, text = self.finish("listen", cwd=gone, preexec_fn=gone.rmdir)
+        self.assertEqual(code, 2)
+        self.assertIn("change to one that exists", text)
+
+    def test_record_that_is_json_and_no_record(self):
+        self.state.mkdir()
+        for text in ("[]", '{"replicas": 5}', '{"replicas": [{}]}', '{"replicas": [], "identity": 3}',
+                     json.dumps({"replicas": [{"id": 1, "pid": "x"}]})):
+            (self.state / "run.json").write_text(text)
+            self.assertIn("run.json is damaged", self.finish("listen")[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
