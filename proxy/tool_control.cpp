@@ -136,9 +136,11 @@ int tool_status(const std::string& state_dir, bool as_json) {
         const std::string message = row["message"];
         if (!message.empty()) printf("replica %u: %s\n", row["replica"].get<uint32_t>(), message.c_str());
         for (const json& one : row["divergence"]["diverged"]) {
-            printf("DIVERGENCE, says replica %u: replica %u at log index %lu\n",
-                   row["replica"].get<uint32_t>(), one["replica"].get<uint32_t>(),
-                   one["index"].get<uint64_t>());
+            const auto odd = one["replica"].get<uint32_t>();
+            const std::string who =
+                odd == 0 ? "no majority agrees" : "replica " + std::to_string(odd) + " differs";
+            printf("DIVERGENCE, says replica %u: %s at log index %lu; see: crane diff\n",
+                   row["replica"].get<uint32_t>(), who.c_str(), one["index"].get<uint64_t>());
         }
     }
     return any ? kExitOk : kExitNo;
