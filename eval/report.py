@@ -65,4 +65,7 @@ def explain(row):
     parts = [f"{label} {row[key]:.2f}{unit}" for key, label, unit in (
         ("domain_cpu_ms", "server CPU", " ms"), ("craned_cpu_ms", "craned CPU", " ms"), ("handovers", "hand-overs", ""),
         ("wakeups", "wake-ups", ""), ("syscalls", "system calls", ""), ("syncs", "syncs", "")) if row.get(key) is not None]
+    busy = row.get("domain_cpu_ms") and row["per_second"] * row["domain_cpu_ms"] / 1000
+    if busy and 0.85 <= busy <= 1.15:
+        parts.append(f"that is {busy:.2f} of one core: the schedule lets the server have no more than one")
     return "; per operation: " + ", ".join(parts) if parts else ""
