@@ -3,7 +3,7 @@
 
 The "server" is its instruction: ["listen"], ["exit", CODE], ["refuse"], ["die"] (craned itself, at once),
 ["never"] (stays at "starting"), ["deaf"] (listens, ignores stop), ["blocked", N, ...] (replica N's client port is
-taken until there is a file STATE/rN/port-is-free), ["fail-if", FILE] (exits with status 1 where FILE is, else listens).
+taken until there is a file STATE/rN/port-is-free), ["end-if", FILE, CODE] (exits with that status where FILE is, else listens).
 """
 
 import json
@@ -17,13 +17,13 @@ import tomllib
 
 def status_of(config):
     what = config["server"][0]
-    if what == "fail-if":
-        what, code = ("exit", 1) if os.path.exists(config["server"][1]) else ("listen", 0)
+    if what == "end-if":
+        what = "exit" if os.path.exists(config["server"][1]) else "listen"
     number = config["replica_id"]
     row = {"replica": number, "role": "primary" if number == 1 else "backup", "view": 1, "leader": 1, "clock": 0,
            "server": "listening", "listen": [], "pid": os.getpid(), "message": ""}
     if what == "exit":
-        code = int(config["server"][1]) if config["server"][0] == "exit" else code
+        code = int(config["server"][-1])
         row |= {"server": "exited", "message": f"exited with status {code}"}
     elif what == "refuse":
         row |= {"server": "refused", "message": "cannot be scheduled: statically linked"}

@@ -93,10 +93,10 @@ class LogKeptTest(LauncherCase):
 
     def test_log_that_was_in_use_is_not_discarded_by_a_later_failed_start(self):
         switch = self.dir / "broken"
-        process, _ = self.start("fail-if", str(switch))
+        process, _ = self.start("end-if", str(switch), "1")
         self.stop(process)
         switch.touch()
-        self.assertEqual(self.finish("fail-if", str(switch))[0], 1)
+        self.assertEqual(self.finish("end-if", str(switch), "1")[0], 1)
         self.assertIn("use --fresh", self.finish("listen")[1])
         self.assertEqual(self.log(), "started\n" * 2)
 

@@ -127,6 +127,15 @@ class SignalTest(LauncherCase):
 
 
 class MessageTest(LauncherCase):
+    def test_status_is_the_servers_when_it_ends_by_itself(self):
+        for code in (0, 3):
+            switch = self.dir / f"end-{code}"
+            process = self.spawn("end-if", str(switch), str(code), options=("--fresh",))
+            self.read_until(process, "ready\n")
+            switch.touch()
+            self.assertIn(f"exited with status {code}", self.read_until(process, "ended on all"))
+            self.assertEqual(process.wait(20), 1 if code else 0)
+
     def test_server_in_the_background_gets_a_hint(self):
         code, text = self.finish("exit", "0")
         self.assertEqual(code, 1)
