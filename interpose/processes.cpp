@@ -78,12 +78,26 @@ size_t count_entries(char* const* list) {
 }
 
 /// The process leaves the schedule for a program that cannot be in it. Its parent waits for it in one piece.
-void become_opaque() {
+void become_opaque(const char* path) {
+    char text[512];
+    if (runtime.process->is_main) {
+        // The server itself: there is nobody in whose wait it could run, and it would not be scheduled at
+        // all.
+        snprintf(text, sizeof(text),
+                 "the server's launcher ended in %s, which cannot be scheduled (static, Go, setuid or "
+                 "foreign): use a "
+                 "dynamically linked build of it",
+                 path);
+        refuse_domain(text, timebubble::Attachment::kUnfit);
+    }
     runtime.process->state = ProcessState::kOpaque;
     ++domain().opaque_children;
-    report(
-        "a program that cannot be scheduled (static, setuid or foreign) was started: it runs inside its "
-        "parent's wait");
+    snprintf(text, sizeof(text),
+             "%s was started, which cannot be scheduled (static, Go, setuid or foreign): it runs inside its "
+             "parent's "
+             "wait",
+             path);
+    report(text);
     const dmt::SlotId slot = self.slot;
     self.active = false;
     scheduler().finish(slot);
@@ -106,7 +120,7 @@ long do_exec(const char* path, char* const* argv, char* const* environment) {
     scheduler().get_turn(self.slot);
     if (!can_be_scheduled(path)) {
         const long usable = raw(SYS_faccessat, AT_FDCWD, path, X_OK);
-        if (usable == 0 && runtime.process->parent != kNone) become_opaque();
+        if (usable == 0) become_opaque(path);
         const long rc = enter_program(path, argv, environment);
         if (self.active) return rc;
         raw(SYS_exit_group, 127);

@@ -117,10 +117,15 @@ void DomainRunner::on_doorbell(int fd, short, void* self) {
 
 void DomainRunner::check_damage() {
     const auto attachment = link_.status().attachment.load(std::memory_order_acquire);
-    if (state_ != DomainState::kAttached || gone_) return;
-    if (static_cast<timebubble::Attachment>(attachment) != timebubble::Attachment::kRefused) return;
+    if (state_ != DomainState::kAttached || gone_ ||
+        attachment <= uint32_t(timebubble::Attachment::kAttached))
+        return;
     const std::string reason = link_.status().refusal;
     kill();
+    if (attachment == uint32_t(timebubble::Attachment::kUnfit)) {
+        enter(DomainState::kRefused, reason);
+        return;
+    }
     enter(DomainState::kLost, "the server is damaged: " + reason + "; its other processes are ended");
 }
 
@@ -138,7 +143,7 @@ void DomainRunner::poll_attachment() {
     if (attachment == Attachment::kAttached) {
         event_del(poll_event_);
         enter(DomainState::kAttached, "");
-    } else if (attachment == Attachment::kRefused) {
+    } else if (attachment != Attachment::kNone) {
         char reason[sizeof(status.refusal) + 1] = {};
         memcpy(reason, status.refusal, sizeof(status.refusal));
         event_del(poll_event_);

@@ -63,6 +63,7 @@ enum class Attachment : uint32_t {
     kNone = 0,
     kAttached = 1,  ///< the shim is loaded in the server and waits for the first batch
     kRefused = 2,   ///< it is loaded and cannot go on: `refusal` says why
+    kUnfit = 3,     ///< the same, and it would end so each time
 };
 
 /// What the domain says of itself; plain words, each may be read at any time.

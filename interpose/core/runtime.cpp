@@ -79,12 +79,11 @@ void refuse_call(const char* what) {
     report(text);
 }
 
-void refuse_domain(const char* why) {
+void refuse_domain(const char* why, timebubble::Attachment how) {
     if (runtime.view.control) {
         timebubble::DomainStatus& status = runtime.view.control->status;
         strncpy(status.refusal, why, sizeof(status.refusal) - 1);
-        status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kRefused),
-                                std::memory_order_release);
+        status.attachment.store(static_cast<uint32_t>(how), std::memory_order_release);
     }
     raw(SYS_write, 2, "crane: ", 7);
     raw(SYS_write, 2, why, strlen(why));

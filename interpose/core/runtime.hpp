@@ -232,7 +232,8 @@ void report(const char* text);
 /// Says what Crane cannot do for this program, then goes on with the error that the caller returns.
 void refuse_call(const char* what);
 /// The domain cannot go on: tells craned why and ends the process.
-[[noreturn]] void refuse_domain(const char* why);
+[[noreturn]] void refuse_domain(const char* why,
+                                timebubble::Attachment how = timebubble::Attachment::kRefused);
 
 // --- attach.cpp
 // ---------------------------------------------------------------------------------------------

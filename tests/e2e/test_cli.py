@@ -110,6 +110,15 @@ class CommandLine(CraneTest):
         self.addCleanup(server.remove)
         self.fails_with([CRANE_RUN, "--detach", "--state-dir", server.site / "state", "--", *server.command()], "static")
 
+    def test_launcher_that_ends_in_a_program_that_cannot_be_scheduled_is_refused(self):
+        self.built_program("static_server")
+        from support.servers import Program
+        server = Program("static_server")
+        self.addCleanup(server.remove)
+        command = f"cd / && exec {' '.join(map(str, server.command()))}"
+        self.fails_with([CRANE_RUN, "--detach", "--state-dir", server.site / "state", "--", "sh", "-c", command],
+                        "static_server", "cannot be scheduled")
+
     def test_replica_without_its_port_is_named(self):
         server = Redis(port=free_port())
         self.addCleanup(server.remove)
