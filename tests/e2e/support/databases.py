@@ -17,7 +17,6 @@ bind-address=0.0.0.0
 init-file={site}/init.sql
 skip-name-resolve
 skip-log-bin
-innodb-use-native-aio=0
 innodb-buffer-pool-size=32M
 innodb-log-file-size=8M
 """
