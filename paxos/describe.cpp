@@ -34,10 +34,11 @@ std::string describe_vote_reply(const Message& message) {
 
 std::string describe_ack(const Message& message) {
     std::string text = "view " + view_name(message.view);
+    if (!message.ok && message.promised > message.view)
+        return text + ", refused: promised " + view_name(message.promised);
     text += message.ok ? ", same up to " + std::to_string(message.index) + ", log ends at "
                        : ", NOT the same at " + std::to_string(message.index) + ", go back to ";
     text += std::to_string(message.hint);
-    if (message.promised != message.view) text += ", promised " + view_name(message.promised);
     if (!message.report.empty()) text += ", report of " + std::to_string(message.report.size()) + " bytes";
     return text;
 }

@@ -208,9 +208,10 @@ class Interpreter {
     // Throws when the command makes no sense, or when a promise was broken.
     std::string run(const std::string& line) {
         Words words = split_words(line);
-        const bool brief = words.front() == "brief";
-        if (brief) words.erase(words.begin());
-        if (words.empty()) throw std::runtime_error("brief what?");
+        const std::string detail = words.front();
+        const bool brief = detail == "brief", quiet = detail == "quiet";
+        if (brief || quiet) words.erase(words.begin());
+        if (words.empty()) throw std::runtime_error(detail + " what?");
         if (words.front() == "cluster") {
             world_ = make_cluster(words);
         } else {
@@ -222,7 +223,8 @@ class Interpreter {
             command->second(*world_, words);
         }
         if (!world_->violation().empty()) throw std::runtime_error("VIOLATION: " + world_->violation());
-        return world_->take_transcript();
+        const std::string transcript = world_->take_transcript();
+        return quiet ? "" : transcript;
     }
 
     std::string take_transcript() { return world_ != nullptr ? world_->take_transcript() : ""; }
