@@ -5,7 +5,7 @@
 namespace crane::paxos {
 namespace {
 
-constexpr size_t shown_value_bytes = 24;
+constexpr size_t shown_value_bytes = 16;
 constexpr size_t shown_entries = 6;  // of a longer list only the ends are shown
 
 std::string at(uint64_t index, View view) {

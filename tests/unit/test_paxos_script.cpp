@@ -163,7 +163,10 @@ std::map<std::string, Command> replica_commands() {
                  throw std::runtime_error("a write is lost or kept");
              world.crash(replica_at(words, 1), write);
          }},
-        {"lose-disk", [](World& world, const Words& words) { world.lose_disk(replica_at(words, 1), true); }},
+        {"lose-disk",
+         [](World& world, const Words& words) {
+             world.lose_disk(replica_at(words, 1), words.size() < 3 || words[2] != "unmarked");
+         }},
         {"slow-disk", [](World& world, const Words& words) { world.slow_disk(replica_at(words, 1), true); }},
         {"fast-disk", [](World& world, const Words& words) { world.slow_disk(replica_at(words, 1), false); }},
         {"finish-write", [](World& world, const Words& words) { world.finish_write(replica_at(words, 1)); }},

@@ -327,7 +327,8 @@ void World::lose_disk(ReplicaId id, bool marked) {
 void World::propose(ReplicaId id, std::vector<std::string> values) {
     Replica& which = running(id);
     for (std::string& value : values)
-        if (which.closing || !which.core->propose(value)) say("  " + name(id) + " refuses \"" + value + "\"");
+        if (which.closing || !which.core->propose(value))
+            say("  " + name(id) + " refuses \"" + value.substr(0, 16) + (value.size() > 16 ? "...\"" : "\""));
     turn(id);
 }
 
