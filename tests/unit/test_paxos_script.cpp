@@ -16,7 +16,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr size_t context_lines = 6;
+constexpr size_t lines_before = 6, lines_after = 2;  // shown around what differs
 
 std::vector<std::string> split_lines(const std::string& text) {
     std::vector<std::string> lines;
@@ -295,9 +295,10 @@ std::string difference(const std::string& expected, const std::string& actual) {
     size_t shown = 0;
     for (size_t i = 0; i < lines.size(); ++i) {
         if (lines[i][0] == ' ') continue;
-        const size_t from = std::max(shown, i - std::min(i, context_lines));
+        const size_t from = std::max(shown, i - std::min(i, lines_before));
         if (from > shown) text += "  ...\n";
-        for (shown = from; shown < std::min(lines.size(), i + 1); ++shown) text += lines[shown] + "\n";
+        for (shown = from; shown < std::min(lines.size(), i + 1 + lines_after); ++shown)
+            text += lines[shown] + "\n";
     }
     return text;
 }
