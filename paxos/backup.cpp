@@ -11,6 +11,7 @@ void Core::queue_reject(const Message& message, uint64_t hint) {
     reply.view = message.view;
     reply.index = message.index;
     reply.hint = hint;
+    reply.rejoining = rejoining_ ? config_.run : 0;
     queue_reply(std::move(reply));
 }
 
@@ -35,14 +36,13 @@ void Core::on_prepare(const Message& message) {
         queue_reject(message, log_.last_index());
         return;
     }
-    // Up to commit_ the leader's log is this one's: only what lies beyond needs a look.
-    if (message.index > commit_) {
+    if (message.index >= log_.start().index) {
         const LogPosition here = log_.position(message.index);
-        if (here.view != message.index_view) {
+        if (here.view != message.index_view && message.index > commit_) {
             queue_reject(message, commit_);
             return;
         }
-        if (here.chain != message.chain) {
+        if (here.view != message.index_view || here.chain != message.chain) {  // decided: must be the same
             ++stats_.mismatched_chains;
             return;
         }
@@ -51,11 +51,17 @@ void Core::on_prepare(const Message& message) {
     for (const Entry& entry : message.entries) {
         ++index;
         CRANE_CHECK(entry.index == index && entry.view <= message.view);
-        if (index <= commit_) continue;
+        if (index <= log_.start().index) continue;
         if (index <= log_.last_index()) {
-            if (log_.position(index).view == entry.view) continue;
-            CRANE_CHECK(index > commit_ && role_ == Role::Follower);
+            const LogPosition here = log_.position(index);
+            if (here.view == entry.view && here.chain == entry.chain) continue;
+            if (here.view == entry.view || index <= commit_) {
+                ++stats_.mismatched_chains;
+                return;
+            }
+            CRANE_CHECK(role_ == Role::Follower);
             log_.truncate_from(index);
+            abandon_from(index);
             if (index <= durable_) {
                 durable_ = index - 1;
                 truncate_from_ = truncate_from_ == 0 ? index : std::min(truncate_from_, index);
@@ -66,6 +72,7 @@ void Core::on_prepare(const Message& message) {
             return;
         }
         log_.append(entry);
+        adopt(entry);
     }
     matched_ = std::max({matched_, commit_, index});
     learn_commit(message);
@@ -73,14 +80,10 @@ void Core::on_prepare(const Message& message) {
 }
 
 void Core::learn_commit(const Message& message) {
-    commit_ = std::max(commit_, std::min(message.commit, matched_));
-    // Once the leader has decided an entry of its own view, its commit index covers all that was ever decided
-    // before.
-    if (rejoining_ && commit_ == message.commit && commit_ > 0 &&
-        log_.position(commit_).view == message.view) {
-        rejoining_ = false;
-        rejoined_due_ = true;
-    }
+    // It may have come before the entries that it is about.
+    leader_commit_ = std::max(leader_commit_, message.commit);
+    commit_ = std::max(commit_, std::min(leader_commit_, matched_));
+    check_return();
 }
 
 void Core::on_commit(const Message& message) {

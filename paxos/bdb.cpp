@@ -101,8 +101,9 @@ void BdbEnvironment::fail(const char* what, int code) const {
                                          space.f_bavail * uint64_t{space.f_frsize} < full_disk_bytes);
     if (full)
         text += ". The disk is full: free some space there and start this replica again; nothing is lost";
-    else if (code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND)
-        text += ". The database is damaged: restore this replica from a checkpoint of another one";
+    if (!full && (code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND))
+        throw DamagedStore(
+            text + ". The database is damaged: restore this replica from a checkpoint of another one");
     throw StorageError(text);
 }
 

@@ -7,6 +7,11 @@
 #include "paxos/quorum.hpp"
 
 namespace crane::paxos {
+namespace {
+
+constexpr uint64_t silent_heartbeats = 4;  // time for a leader to open its connection and call
+
+}  // namespace
 
 Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader& reader)
     : config_(config),
@@ -18,26 +23,31 @@ Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader&
       durable_(stored.end.index),
       commit_(std::clamp(stored.commit, stored.start.index, stored.end.index)),
       delivered_(stored.start.index),
-      rejoining_(stored.rejoining) {
-    CRANE_CHECK(is_member(config.self));
+      rejoining_(stored.rejoining),
+      memberships_(stored.memberships) {
     CRANE_CHECK(config.self != no_replica && config.self <= max_replica_id);
     CRANE_CHECK(config.max_inflight_entries > 0 && config.max_batch_bytes > 0);
     CRANE_CHECK(stored.end.view <= stored.view);
     // An entry of the present view came from its only leader, and so did the log before it. Without this, a
     // follower that restarts while nothing is proposed would not learn from heartbeats what is decided.
     matched_ = stored.end.view == stored.view ? stored.end.index : commit_;
-    for (ReplicaId id : config.members)
-        if (id != config.self) {
-            Peer peer;
-            peer.id = id;
-            peers_.push_back(peer);
-        }
-    CRANE_CHECK(peers_.size() + 1 == config.members.size());
+    CRANE_CHECK(config.run != 0);
+    if (memberships_.empty()) {
+        memberships_.push_back({0, config.members});
+        memberships_due_ = true;
+    }
+    CRANE_CHECK(membership().voters() > 0 && membership_index() <= durable_);
+    set_peers();
     // The first election of a fresh cluster need not wait: the lower the rank, the sooner. Anyone with a
     // leader says no.
-    const auto rank = std::count_if(config.members.begin(), config.members.end(),
-                                    [&](ReplicaId id) { return id < config.self; });
-    election_deadline_us_ = single() ? 0 : config.election_timeout_us * static_cast<uint64_t>(rank + 1) / 4;
+    const auto& members = membership().members;
+    const auto rank = std::count_if(members.begin(), members.end(),
+                                    [&](const Member& member) { return member.id < config.self; });
+    election_deadline_us_ = alone() ? 0 : config.election_timeout_us * static_cast<uint64_t>(rank + 1) / 4;
+    // Who has been in a view may have a leader that has not called yet, and deposes nobody until it had time
+    // to.
+    if (view_ > 0)
+        silent_until_us_ = std::min(config.election_timeout_us, silent_heartbeats * config.heartbeat_us);
 }
 
 void Core::deliver_from(uint64_t index) {
@@ -45,8 +55,8 @@ void Core::deliver_from(uint64_t index) {
     delivered_ = index - 1;
 }
 
-bool Core::is_member(ReplicaId id) const {
-    return std::find(config_.members.begin(), config_.members.end(), id) != config_.members.end();
+bool Core::alone() const {
+    return membership().voters() == 1 && membership().voter(config_.self);
 }
 
 const Core::Peer* Core::find_peer(ReplicaId id) const {
@@ -81,6 +91,7 @@ uint64_t Core::random_election_timeout() {
 void Core::advance_clock(uint64_t now_us) {
     if (now_us_ == 0) {  // the first tick sets the clock; deadlines set before count from here
         election_deadline_us_ += now_us;
+        silent_until_us_ += now_us;
         for (Peer& peer : peers_) peer.heard_us = now_us;
     }
     now_us_ = std::max(now_us_, now_us);
@@ -106,7 +117,7 @@ uint64_t Core::next_deadline_us() const {
 
 void Core::step(const Message& message) {
     CRANE_CHECK(!persist_out_);
-    if (message.to != config_.self || find_peer(message.from) == nullptr) return;
+    if (message.to != config_.self || message.from == config_.self) return;
     switch (message.type) {
         case MessageType::PreVote:
         case MessageType::ViewChange:
@@ -154,6 +165,7 @@ void Core::fill_persist(PersistBatch& batch) {
         CRANE_CHECK(batch.append.back().index == log_.last_index());
     }
     batch.rejoined = rejoined_due_;
+    if (memberships_due_) batch.memberships = memberships_;
     batch.commit = std::min(commit_, log_.last_index());
     persist_out_ = !batch.empty();
 }
@@ -162,7 +174,7 @@ void Core::persisted() {
     CRANE_CHECK(persist_out_);
     persist_out_ = false;
     truncate_from_ = 0;
-    rejoined_due_ = false;
+    rejoined_due_ = memberships_due_ = false;
     durable_view_ = view_;
     durable_ = log_.last_index();
     count_votes();
@@ -177,6 +189,7 @@ void Core::fill_replies(Outbox& out) {
     if (role_ != Role::Follower || leader_ == no_replica) return;
     Message ack = make(MessageType::Ack, leader_);
     ack.ok = true;
+    ack.rejoining = rejoining_ ? config_.run : 0;
     ack.index = matched_;
     ack.hint = log_.last_index();
     out.send_after.push_back(std::move(ack));
@@ -225,7 +238,10 @@ std::string Core::describe() const {
             ", delivered " + std::to_string(delivered_) + ", in memory " +
             std::to_string(log_.held_entries()) + " entries, " + std::to_string(log_.held_bytes()) +
             " bytes\n";
+    text += "members: " + paxos::describe(membership()) +
+            (membership_index() > commit_ ? " (not decided yet)" : "") + "\n";
     if (rejoining_) text += "REJOINING: does not vote until it has all that is decided\n";
+    if (removed()) text += "REMOVED from the cluster by entry " + std::to_string(membership_index()) + "\n";
     if (stats_.mismatched_chains > 0)
         text += "CORRUPT: " + std::to_string(stats_.mismatched_chains) +
                 " messages refused because the leader's log and this one differ in decided entries\n";
@@ -235,6 +251,7 @@ std::string Core::describe() const {
                 std::to_string(peer.next) + (peer.probing ? ", probing" : "") + ", in flight " +
                 std::to_string(peer.flights.size()) + " messages, heard " +
                 std::to_string((now_us_ - std::min(now_us_, peer.heard_us)) / 1000) + " ms ago";
+        if (peer.rejoining != 0) text += ", rejoining";
         if (peer.must_restore) text += ", NEEDS A CHECKPOINT: what it lacks has been cut from the log";
         text += "\n";
     }

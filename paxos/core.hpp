@@ -16,11 +16,15 @@
 //     leader's own Prepare and Commit do), send_after must not;
 //   - a promise or an acknowledgement, the replica's own included, counts only once persisted() was called;
 //   - pre-vote and the lease: a replica that hears its leader helps nobody to depose it, and one that has
-//   asked
-//     around in vain has changed nobody's view; a leader that lost touch with a majority steps down;
+//     asked around in vain has changed nobody's view; a leader that lost touch with a majority steps down;
+//   - a replica that lost its database has forgotten what it promised: it is sent the log, but neither votes
+//     nor counts until it has a Return entry that was proposed after the loss and decided without it;
+//   - the membership is the latest in the log, decided or not; it changes by one replica at a time
+//     (membership.hpp). Whoever speaks is listened to, only members that vote are counted;
 //   - everything is bounded: the pipeline, batches, what is in flight to a peer, memory.
 //
-// Files: core.cpp (life cycle, time, outbox), view_change.cpp, replication.cpp (leader's side), backup.cpp.
+// Files: core.cpp (life cycle, time, outbox), view_change.cpp, replication.cpp (leader's side), backup.cpp,
+// reconfiguration.cpp (who the replicas are, and their coming back).
 #pragma once
 
 #include <cstddef>
@@ -32,6 +36,7 @@
 #include <vector>
 
 #include "paxos/log_window.hpp"
+#include "paxos/membership.hpp"
 #include "paxos/message.hpp"
 #include "paxos/storage.hpp"
 #include "paxos/types.hpp"
@@ -40,7 +45,7 @@ namespace crane::paxos {
 
 struct CoreConfig {
     ReplicaId self = no_replica;
-    std::vector<ReplicaId> members;  // self included
+    Membership members;  // with which the cluster began, self included; what is stored comes before it
     uint64_t heartbeat_us = 50'000;
     uint64_t election_timeout_us = 500'000;
     uint64_t commit_delay_us = 1'000;  // how long a decision may wait for a Prepare to ride on
@@ -52,6 +57,7 @@ struct CoreConfig {
     size_t max_delivery_entries = 1024;  // handed out per outbox
     size_t max_delivery_bytes = 4u << 20;
     uint64_t seed = 0;
+    uint64_t run = 1;  // not 0, and another one each time that this replica starts
 };
 
 struct Outbox {
@@ -95,6 +101,9 @@ class Core {
     // The value is moved from only when accepted.
     bool propose(std::string& value);
     bool can_propose() const;
+    // Proposes the membership that `change` makes of the present one. Empty: it is in the log, watch for its
+    // being decided; else why not, and nothing happened.
+    std::string propose_change(const MembershipChange& change);
     void transfer_leadership(ReplicaId to);  // no_replica: to whoever is best caught up
     void step_down();
     // Messages to `peer` may have been lost (link went down and up): look where it stands.
@@ -119,9 +128,16 @@ class Core {
     const LogPosition& log_start() const { return log_.start(); }
     LogPosition log_position(uint64_t index) const { return log_.position(index); }
     const CoreStats& stats() const { return stats_; }
+    const Membership& membership() const { return memberships_.back().membership; }
+    uint64_t membership_index() const { return memberships_.back().index; }
+    const std::vector<MembershipAt>& memberships() const { return memberships_; }  // see StoredState
+    bool removed() const;                  // a decided entry says that this replica is no member any more
+    std::vector<ReplicaId> peers() const;  // whom this replica may have to talk to
+    uint64_t peers_version() const { return peers_version_; }  // grows when they change
+    bool rejoining(ReplicaId peer) const;                      // leader: as it last said
     uint64_t matched(ReplicaId peer) const;   // leader: how far the peer's log is known to be this one's
     uint64_t heard_us(ReplicaId peer) const;  // when the peer last answered
-    bool single_member() const { return single(); }
+    bool decides_alone() const { return alone(); }
     bool needs_checkpoint(ReplicaId peer) const;
     bool rejoining() const { return rejoining_; }
     bool transferring() const { return transfer_to_ != no_replica; }
@@ -131,11 +147,17 @@ class Core {
     // What the leader knows of one peer.
     struct Peer {
         ReplicaId id = no_replica;
-        uint64_t match = 0;         // its log is this one's up to here, on its disk
-        uint64_t next = 1;          // next entry to send
-        bool probing = true;        // its log's end is being looked for: one Prepare at a time
-        bool probe_out = false;     // that Prepare is under way
-        bool must_restore = false;  // what it lacks is no longer in the log: it needs a checkpoint
+        bool voter = true;
+        uint64_t leaving_until_us = 0;  // no member any more, but should learn of it; 0: is a member
+        uint64_t match = 0;             // its log is this one's up to here, on its disk
+        uint64_t counted = 0;           // the same, as far as it is to be counted: see Message::rejoining
+        uint64_t rejoining = 0;         // as it last said
+        uint64_t comeback_run = 0;      // a Return entry of this view names this run of it
+        uint64_t next = 1;              // next entry to send
+        bool probing = true;            // its log's end is being looked for: one Prepare at a time
+        bool probe_out = false;         // that Prepare is under way
+        bool unanswered = false;        // the last one was not answered in time: the next is without entries
+        bool must_restore = false;      // what it lacks is no longer in the log: it needs a checkpoint
         uint64_t heard_us = 0;
         uint64_t sent_us = 0;      // last message that asks for an answer
         uint64_t progress_us = 0;  // last acknowledgement of something new, or start of waiting
@@ -150,8 +172,8 @@ class Core {
     };
 
     // core.cpp
-    bool single() const { return config_.members.size() == 1; }
-    bool is_member(ReplicaId id) const;
+    bool alone() const;  // decides by itself
+    bool may_lead() const { return !rejoining_ && membership().voter(config_.self); }
     Peer* find_peer(ReplicaId id);
     const Peer* find_peer(ReplicaId id) const;
     Message make(MessageType type, ReplicaId to) const;
@@ -176,6 +198,15 @@ class Core {
     void saw_higher_view(View view);
     void queue_reply(Message reply);
 
+    // reconfiguration.cpp
+    void set_peers();
+    void retire_peers();
+    void adopt(const Entry& entry);  // appended just now
+    void abandon_from(uint64_t index);
+    void check_return();
+    void hear_rejoining(Peer& peer, uint64_t run);
+    std::string why_no_change(const MembershipChange& change, const Membership& next) const;
+
     // replication.cpp: the leader
     void append(EntryKind kind, std::string value);
     void on_ack(const Message& message);
@@ -188,7 +219,8 @@ class Core {
     bool has_room(const Peer& peer) const;
     void regress(Peer& peer, uint64_t last_index);
     void leader_tick();
-    bool quorum_in_touch() const;
+    bool quorum_in_touch() const { return now_us_ < quorum_heard_us() + config_.election_timeout_us; }
+    uint64_t quorum_heard_us() const;
     uint64_t leader_deadline_us() const;
     uint64_t retransmit_us() const { return 2 * config_.heartbeat_us; }
 
@@ -213,9 +245,13 @@ class Core {
     uint64_t commit_;
     uint64_t delivered_ = 0;
     bool delivery_paused_ = false;
-    bool rejoining_;  // no votes: see StoredState
+    bool rejoining_;                         // no votes: see StoredState
+    uint64_t comeback_index_ = 0;            // of the Return entry for this run; 0: not in the log
+    std::vector<MembershipAt> memberships_;  // see StoredState
+    bool memberships_due_ = false;           // to be persisted
     bool rejoined_due_ = false;
-    uint64_t matched_ = 0;  // follower: the log is the leader's up to here
+    uint64_t matched_ = 0;        // follower: the log is the leader's up to here
+    uint64_t leader_commit_ = 0;  // of this view's leader, as far as heard
 
     // Persist under way or due.
     uint64_t truncate_from_ = 0;
@@ -224,6 +260,7 @@ class Core {
     // Follower, candidates.
     uint64_t election_deadline_us_ = 0;
     uint64_t leader_heard_us_ = 0;
+    uint64_t silent_until_us_ = 0;  // just started: a leader may be alive and not have been heard yet
     uint64_t ask_again_us_ = 0;
     View asked_view_ = 0;
     bool forced_ = false;
@@ -235,6 +272,7 @@ class Core {
     uint64_t view_start_ = 0;  // index of the NewView entry
     uint64_t uncommitted_bytes_ = 0;
     std::vector<Peer> peers_;
+    uint64_t peers_version_ = 0;
     ReplicaId transfer_to_ = no_replica;
     uint64_t transfer_deadline_us_ = 0;
     uint64_t transfer_sent_us_ = 0;

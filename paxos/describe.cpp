@@ -32,6 +32,25 @@ std::string describe_vote_reply(const Message& message) {
            view_name(message.promised);
 }
 
+std::string value_in_words(EntryKind kind, std::string_view value) {
+    Comeback comeback;
+    Membership membership;
+    switch (kind) {
+        case EntryKind::NewView:
+            return "new view";
+        case EntryKind::Return:
+            if (!decode_comeback(value, comeback)) break;
+            return "return of " + std::to_string(comeback.replica) + " in run " +
+                   std::to_string(comeback.run);
+        case EntryKind::Membership:
+            if (!decode(value, membership)) break;
+            return "members " + describe(membership);
+        case EntryKind::Value:
+            break;
+    }
+    return quoted(value);
+}
+
 std::string describe_ack(const Message& message) {
     std::string text = "view " + view_name(message.view);
     if (!message.ok && message.promised > message.view)
@@ -39,6 +58,7 @@ std::string describe_ack(const Message& message) {
     text += message.ok ? ", same up to " + std::to_string(message.index) + ", log ends at "
                        : ", NOT the same at " + std::to_string(message.index) + ", go back to ";
     text += std::to_string(message.hint);
+    if (message.rejoining != 0) text += ", rejoining in run " + std::to_string(message.rejoining);
     if (!message.report.empty()) text += ", report of " + std::to_string(message.report.size()) + " bytes";
     return text;
 }
@@ -49,9 +69,12 @@ std::string describe(const LogPosition& position) {
     return at(position.index, position.view);
 }
 
+std::string describe_value(const Entry& entry) {
+    return value_in_words(entry.kind, *entry.value);
+}
+
 std::string describe(const Entry& entry) {
-    const std::string what = entry.kind == EntryKind::NewView ? "new view" : quoted(*entry.value);
-    return at(entry.index, entry.view) + " " + what;
+    return at(entry.index, entry.view) + " " + describe_value(entry);
 }
 
 std::string describe(const std::vector<Entry>& entries) {
@@ -87,7 +110,8 @@ std::string describe(const Message& message) {
         case MessageType::Ack:
             return text + describe_ack(message);
         case MessageType::TakeOver:
-            return text + "view " + view_name(message.view);
+            return text + "view " + view_name(message.view) + ", if your log ends at " +
+                   std::to_string(message.index);
     }
     return text;
 }
@@ -98,6 +122,7 @@ std::string describe(const PersistBatch& batch) {
     if (batch.has_view) add("view " + view_name(batch.view));
     if (batch.truncate_from != 0) add("cut from " + std::to_string(batch.truncate_from));
     if (!batch.append.empty()) add("append " + describe(batch.append));
+    if (!batch.memberships.empty()) add("members " + describe(batch.memberships.back().membership));
     if (batch.rejoined) add("no longer rejoining");
     return text;
 }

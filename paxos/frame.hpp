@@ -5,7 +5,8 @@
 //   hello   magic u32 | protocol version u32 | from u32 | to u32 | cluster id (u32 length, bytes)
 //
 // A connection carries frames in one direction: from the replica that opened it. It says Hello; the other
-// answers Welcome, or Refused with a reason for people, and sends nothing else.
+// answers Welcome with an introduction (opaque here), or Refused with a reason for people, and sends nothing
+// else.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +18,10 @@
 
 namespace crane::paxos {
 
-constexpr uint32_t protocol_version = 1;
+constexpr uint32_t protocol_version = 2;
 constexpr size_t frame_head_bytes = 16;
-constexpr size_t max_greeting_bytes = 1024;
+constexpr size_t max_introduction_bytes = 8192;  // of a replica to whoever greets it
+constexpr size_t max_greeting_bytes = max_introduction_bytes;
 constexpr size_t max_frame_bytes = 20u << 20;  // the largest value, a batch around it, and room for heads
 
 enum class FrameType : uint8_t {

@@ -1,6 +1,7 @@
 #include "paxos/message.hpp"
 
 #include "paxos/check.hpp"
+#include "paxos/membership.hpp"
 #include "paxos/wire.hpp"
 
 namespace crane::paxos {
@@ -23,9 +24,7 @@ bool decode_entries(WireReader& in, Message& message) {
         entry.chain = in.get_int<uint64_t>();
         const std::string_view value = in.get_bytes(max_value_bytes);
         if (in.bad() || entry.view < least_view || entry.view > message.view) return false;
-        if (kind != static_cast<uint8_t>(EntryKind::Value) &&
-            kind != static_cast<uint8_t>(EntryKind::NewView))
-            return false;
+        if (!known_entry_kind(kind) || !well_formed(static_cast<EntryKind>(kind), value)) return false;
         least_view = entry.view;
         entry.kind = static_cast<EntryKind>(kind);
         entry.value = std::make_shared<const std::string>(value);
@@ -67,7 +66,7 @@ void encode(const Message& message, std::string& out) {
     put_int(out, message.from);
     put_int(out, message.to);
     for (uint64_t word : {message.view, message.index, message.index_view, message.chain, message.commit,
-                          message.promised, message.hint})
+                          message.promised, message.hint, message.rejoining})
         put_int(out, word);
     put_bytes(out, message.report);
     put_int(out, static_cast<uint32_t>(message.entries.size()));
@@ -94,7 +93,7 @@ bool decode(std::string_view bytes, Message& message) {
     message.from = in.get_int<uint32_t>();
     message.to = in.get_int<uint32_t>();
     for (uint64_t* word : {&message.view, &message.index, &message.index_view, &message.chain,
-                           &message.commit, &message.promised, &message.hint})
+                           &message.commit, &message.promised, &message.hint, &message.rejoining})
         *word = in.get_int<uint64_t>();
     message.report = in.get_bytes(max_report_bytes);
     if (in.bad() || message.index > UINT64_MAX - max_batch_entries) return false;

@@ -32,7 +32,7 @@ enum class MessageType : uint8_t {
     // ok: my log is the leader's up to `index`, on disk, and ends at `hint`. Not ok: it does not match at
     // `index`; go back to `hint`.
     Ack = 7,
-    // Leadership transfer: change the view now, without asking around.
+    // Leadership transfer: change the view now, without asking around, if your log ends where mine does.
     TakeOver = 8,
 };
 
@@ -51,6 +51,9 @@ struct Message {
     uint64_t commit = 0;
     View promised = 0;  // replies: no lower view will be accepted by the sender
     uint64_t hint = 0;
+    // Ack: not 0 while the sender has yet to make up for a lost database; names its present run. Such an
+    // acknowledgement moves the log on and decides nothing.
+    uint64_t rejoining = 0;
     std::string report;  // Ack: the sender's report, opaque
     std::vector<Entry> entries;
 };

@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "paxos/address_book.hpp"
 #include "paxos/check.hpp"
 #include "paxos/core.hpp"
 #include "paxos/store.hpp"
@@ -25,22 +26,33 @@ uint64_t now_us() {
     return static_cast<uint64_t>(time.tv_sec) * 1'000'000 + static_cast<uint64_t>(time.tv_nsec) / 1000 + 1;
 }
 
+uint64_t random_number() {
+    std::random_device device;
+    return (uint64_t{device()} << 32 | device()) | 1;
+}
+
 void validate(const NodeConfig& config) {
     auto refuse = [](const std::string& what) {
         throw std::runtime_error("consensus configuration: " + what);
     };
     if (config.cluster_id.empty()) refuse("cluster_id is empty");
     if (config.db_dir.empty()) refuse("db_dir is empty");
-    if (config.members.empty() || config.members.size() > 7) refuse("1 to 7 replicas are needed");
+    if (config.members.empty() || config.members.size() > max_members)
+        refuse("1 to " + std::to_string(max_members) + " replicas are needed");
     std::set<uint32_t> ids;
     for (const PeerAddress& member : config.members) {
         if (member.id == 0 || member.id > max_replica_id)
             refuse("replica id " + std::to_string(member.id) + " is out of range");
+        if (member.host.size() > max_address_bytes - 6) refuse("a peer address is too long");
         if (!ids.insert(member.id).second)
             refuse("replica id " + std::to_string(member.id) + " appears twice");
     }
     if (ids.count(config.self) == 0)
         refuse("this replica, " + std::to_string(config.self) + ", is not among the members");
+    const size_t voters = config.members.size() - (config.join ? 1 : 0);
+    if (voters < 1 || voters > max_voters)
+        refuse(std::to_string(voters) + " voting members: 1 to " + std::to_string(max_voters) +
+               " are needed");
     if (config.heartbeat_ms == 0 || config.election_timeout_ms < 3 * config.heartbeat_ms)
         refuse("election_timeout_ms must be at least three times heartbeat_ms, and that not 0");
     if (config.max_inflight_entries == 0 || config.max_inflight_bytes == 0)
@@ -50,12 +62,15 @@ void validate(const NodeConfig& config) {
 CoreConfig make_core_config(const NodeConfig& config) {
     CoreConfig core;
     core.self = config.self;
-    for (const PeerAddress& member : config.members) core.members.push_back(member.id);
+    for (const PeerAddress& member : config.members)
+        core.members.add({member.id, !(config.join && member.id == config.self),
+                          member.host + ":" + std::to_string(member.port)});
     core.heartbeat_us = uint64_t{config.heartbeat_ms} * 1000;
     core.election_timeout_us = uint64_t{config.election_timeout_ms} * 1000;
     core.max_inflight_entries = config.max_inflight_entries;
     core.max_inflight_bytes = config.max_inflight_bytes;
-    core.seed = config.seed != 0 ? config.seed : std::random_device{}() * 0x100000001ull + 1;
+    core.seed = config.seed != 0 ? config.seed : random_number();
+    core.run = random_number();
     return core;
 }
 
@@ -69,7 +84,8 @@ class Node::Impl {
           callbacks_(std::move(callbacks)),
           store_({config_.db_dir, config_.cluster_id, config_.self, config_.durable,
                   config_.rejoin || config_.checkpoint.index > 0}),
-          core_(make_core_config(config_), load(), store_) {
+          core_(make_core_config(config_), load(), store_),
+          book_(config_.self, config_.members) {
         TransportConfig transport;
         transport.cluster_id = config_.cluster_id;
         transport.self = config_.self;
@@ -80,6 +96,12 @@ class Node::Impl {
         };
         handlers.on_link = [this](ReplicaId peer, bool up) {
             link_events_.push_back({peer, up});
+            wake();
+        };
+        handlers.introduction = [this] { return AddressBook::introduction(core_.memberships().back()); };
+        handlers.on_introduction = [this](ReplicaId, std::string_view bytes) {
+            if (!book_.hear(bytes, core_.membership_index())) return;
+            known_peers_ = 0;
             wake();
         };
         transport_ = std::make_unique<Transport>(base_, std::move(transport), std::move(handlers));
@@ -106,6 +128,7 @@ class Node::Impl {
         core_.tick(now_us());
         started_ = true;
         transport_->start();
+        if (core_.memberships().front().index < first_index) report_membership(core_.memberships().front());
         wake();
     }
 
@@ -166,10 +189,12 @@ class Node::Impl {
     std::vector<PeerStatus> peers() const {
         std::vector<PeerStatus> peers;
         const uint64_t now = now_us();
-        for (const PeerAddress& member : config_.members) {
+        for (const Member& member : core_.membership().members) {
             if (member.id == config_.self) continue;
             PeerStatus status;
             status.id = member.id;
+            status.voter = member.voter;
+            status.rejoining = core_.rejoining(member.id);
             status.needs_checkpoint = core_.needs_checkpoint(member.id);
             status.connected = transport_ != nullptr && transport_->up(member.id);
             status.matched = core_.matched(member.id);
@@ -198,6 +223,20 @@ class Node::Impl {
         wake();
     }
 
+    std::string change_membership(const MembershipChange& change) {
+        if (!running() || closing_) return "this replica is stopping";
+        PeerAddress address;
+        if (change.kind == ChangeKind::Add && !parse_address(change.address, address))
+            return "'" + change.address + "' is no address: it has to be HOST:PORT";
+        std::string error = core_.propose_change(change);
+        if (error.empty()) wake();
+        return error;
+    }
+
+    const MembershipAt* delivered_membership() const {
+        return delivered_membership_.membership.members.empty() ? nullptr : &delivered_membership_;
+    }
+
     void shutdown(std::function<void()> on_done) {
         if (closing_) return;
         closing_ = true;
@@ -212,7 +251,7 @@ class Node::Impl {
   private:
     bool running() const { return started_ && !stopped_; }
     StoredState load() {
-        store_.restart_at(config_.checkpoint);
+        store_.restart_at(config_.checkpoint, config_.checkpoint_membership);
         return store_.load();
     }
     void wake() { event_active(turn_, EV_TIMEOUT, 1); }
@@ -270,6 +309,7 @@ class Node::Impl {
                 transport_->flush();
             }
             report_role();
+            update_links();
             deliver();
         }
         if (more || !link_events_.empty()) wake();
@@ -279,6 +319,22 @@ class Node::Impl {
         }
         truncate_some();
         arm_timer();
+    }
+
+    // Who the transport has to know: the core's peers, and whoever a peer with a longer log knows of.
+    void update_links() {
+        if (known_peers_ == core_.peers_version()) return;
+        known_peers_ = core_.peers_version();
+        std::vector<ReplicaId> unknown;
+        const auto members = book_.resolve(core_.peers(), core_.memberships().back(), unknown);
+        for (const ReplicaId id : unknown)
+            spdlog::error("replica {} has no usable address: add it to this replica's configuration", id);
+        transport_->set_members(members, std::max(core_.membership().highest_id, book_.highest_id()));
+    }
+
+    void report_membership(const MembershipAt& membership) {
+        delivered_membership_ = membership;
+        if (callbacks_.on_membership) callbacks_.on_membership(delivered_membership_);
     }
 
     void handle_link_events() {
@@ -325,6 +381,10 @@ class Node::Impl {
             last_delivered_ = entry.index;
             ++delivered_;
             if (callbacks_.on_decided) callbacks_.on_decided(entry);
+            if (entry.kind != EntryKind::Membership) continue;
+            MembershipAt at{entry.index, {}};
+            CRANE_CHECK(decode(*entry.value, at.membership));
+            report_membership(at);
         }
     }
 
@@ -357,7 +417,7 @@ class Node::Impl {
     }
 
     void finish_turn() {
-        const bool handed_over = !running() || core_.role() != Role::Leader || core_.single_member() ||
+        const bool handed_over = !running() || core_.role() != Role::Leader || core_.decides_alone() ||
                                  now_us() >= close_deadline_us_;
         if (closing_ && !closed_ && handed_over) {
             closed_ = true;
@@ -402,6 +462,9 @@ class Node::Impl {
     uint64_t timer_deadline_us_ = UINT64_MAX;
     Outbox outbox_;
     std::vector<std::pair<ReplicaId, bool>> link_events_;
+    AddressBook book_;
+    uint64_t known_peers_ = 0;  // Core::peers_version() that the transport knows
+    MembershipAt delivered_membership_;
     Reported reported_;
     uint64_t delivered_ = 0, last_delivered_ = 0;
     bool started_ = false, stopped_ = false, in_turn_ = false, wants_room_ = false, truncating_ = false;
@@ -447,6 +510,18 @@ void Node::pause_delivery(bool paused) {
 }
 void Node::transfer_leadership(uint32_t to) {
     impl_->transfer_leadership(to);
+}
+std::string Node::change_membership(const MembershipChange& change) {
+    return impl_->change_membership(change);
+}
+const Membership& Node::membership() const {
+    return impl_->core().membership();
+}
+uint64_t Node::membership_index() const {
+    return impl_->core().membership_index();
+}
+const MembershipAt* Node::delivered_membership() const {
+    return impl_->delivered_membership();
 }
 void Node::step_down() {
     impl_->step_down();

@@ -23,23 +23,22 @@
 #include <string>
 #include <vector>
 
+#include "paxos/membership.hpp"
+#include "paxos/peer_address.hpp"
 #include "paxos/types.hpp"
 
 struct event_base;
 
 namespace crane::paxos {
 
-struct PeerAddress {
-    uint32_t id = 0;
-    std::string host;
-    uint16_t port = 0;
-};
-
 struct NodeConfig {
-    std::string cluster_id;            // peers and databases of another cluster are refused
-    uint32_t self = 0;                 // must be among `members`
-    std::vector<PeerAddress> members;  // all replicas, self included: 1, 3, 5 or 7
-    std::string db_dir;                // created when missing
+    std::string cluster_id;  // peers and databases of another cluster are refused
+    uint32_t self = 0;       // must be among `members`
+    // All replicas with which the cluster began, self included. Who the replicas are now is in the log and in
+    // the database, which come before this; an address given here comes before the log's.
+    std::vector<PeerAddress> members;
+    bool join = false;   // added to a running cluster: a learner, until the log says that it votes
+    std::string db_dir;  // created when missing
     uint32_t heartbeat_ms = 50;
     uint32_t election_timeout_ms = 500;  // real timeouts are drawn from [1x, 2x) of it; >= 3 heartbeats
     size_t max_inflight_entries = 1024;  // proposed and not yet decided: beyond it propose() says false
@@ -50,6 +49,7 @@ struct NodeConfig {
     // the last entry it contains; index 0 = no checkpoint). Where the local log does not reach it, the log
     // starts anew behind it.
     LogPosition checkpoint;
+    MembershipAt checkpoint_membership;  // Node::delivered_membership() there
     // If there is no database yet: this replica has been a member before and lost it. It then takes part
     // without voting until it has again all that is decided. Must be set when a replica is rebuilt, else
     // decided entries may be lost; must not be set on all replicas of a new cluster, which would have no
@@ -64,6 +64,9 @@ struct NodeCallbacks {
     // Role, view or known leader changed. leader is 0 while none is known. Role::Leader is reported when the
     // view change is won, before the NewView entry of that view is decided; propose() works from here on.
     std::function<void(Role role, uint64_t view, uint32_t leader)> on_role;
+    // A decided entry changed who the replicas are. Also called from start(), with what holds then. When
+    // membership.removed() has this replica, it should be shut down.
+    std::function<void(const MembershipAt& membership)> on_membership;
     // Opaque bytes (at most max_report_bytes) that this replica attaches to its acknowledgements to the
     // leader. Called for every acknowledgement, so keep it cheap. Empty: nothing attached.
     std::function<std::string()> make_report;
@@ -93,9 +96,11 @@ struct NodeStats {
     uint64_t entries_caught_up = 0;  // read back from disk for a lagging peer
 };
 
-// A member as seen from this replica; `matched` and `heard_ms_ago` are meaningful on the leader.
+// A member as seen from this replica; all but the first three and `connected` is meaningful on the leader.
 struct PeerStatus {
     uint32_t id = 0;
+    bool voter = true;
+    bool rejoining = false;
     bool needs_checkpoint = false;  // what it lacks has been cut from this leader's log
     bool connected = false;
     uint64_t matched = 0;
@@ -142,6 +147,15 @@ class Node {
     // Asks replica `to` (0 = the one best caught up) to take over. New proposals are refused until it has, or
     // until one election timeout has passed. Only meaningful on the leader.
     void transfer_leadership(uint32_t to);
+    // Adds a learner, promotes one or removes a replica: on the leader. Empty: proposed, on_membership will
+    // tell; else why not.
+    std::string change_membership(const MembershipChange& change);
+    const Membership& membership() const;  // the latest in this replica's log, decided or not
+    uint64_t membership_index() const;     // of the entry that brought it; 0: the cluster began with it
+    // The one that holds at delivered_index(), for a checkpoint there. Null: too long ago to be known, while
+    // the log is replayed.
+    const MembershipAt* delivered_membership() const;
+
     // Gives up leadership at once without naming a successor. Followers elect one; this replica waits a
     // little longer.
     void step_down();

@@ -58,11 +58,11 @@ bool decode_entry(uint64_t index, std::string_view bytes, Entry& entry) {
     entry.view = in.get_int<uint64_t>();
     entry.chain = in.get_int<uint64_t>();
     const uint8_t kind = in.get_int<uint8_t>();
-    if (in.bad() ||
-        (kind != static_cast<uint8_t>(EntryKind::Value) && kind != static_cast<uint8_t>(EntryKind::NewView)))
-        return false;
+    if (in.bad() || !known_entry_kind(kind)) return false;
+    const std::string_view value = bytes.substr(bytes.size() - in.remaining());
     entry.kind = static_cast<EntryKind>(kind);
-    entry.value = std::make_shared<const std::string>(bytes.substr(bytes.size() - in.remaining()));
+    if (!well_formed(entry.kind, value)) return false;
+    entry.value = std::make_shared<const std::string>(value);
     return true;
 }
 
@@ -76,6 +76,15 @@ void encode_state(const StateRecord& state, std::string& out) {
     put_int(out, static_cast<uint32_t>(state.rejoining ? flag_rejoining : 0));
     for (uint64_t word : {state.view, state.commit, state.start.index, state.start.view, state.start.chain})
         put_int(out, word);
+    CRANE_CHECK(state.memberships.size() <= max_stored_memberships);
+    put_int(out, static_cast<uint8_t>(state.memberships.size()));
+    std::string bytes;
+    for (const MembershipAt& at : state.memberships) {
+        bytes.clear();
+        encode(at.membership, bytes);
+        put_int(out, at.index);
+        put_bytes(out, bytes);
+    }
     seal(out, 0);
 }
 
@@ -95,6 +104,14 @@ bool decode_state(std::string_view bytes, StateRecord& state) {
     for (uint64_t* word :
          {&state.view, &state.commit, &state.start.index, &state.start.view, &state.start.chain})
         *word = in.get_int<uint64_t>();
+    const uint8_t count = in.get_int<uint8_t>();
+    if (in.bad() || count > max_stored_memberships) return false;
+    for (uint8_t i = 0; i < count; ++i) {
+        MembershipAt at;
+        at.index = in.get_int<uint64_t>();
+        if (!decode(in.get_bytes(max_membership_bytes), at.membership)) return false;
+        state.memberships.push_back(std::move(at));
+    }
     return in.finished();
 }
 

@@ -1,4 +1,4 @@
-// Format of what the store writes, version 1. All integers little-endian, except keys.
+// Format of what the store writes, version 2. All integers little-endian, except keys.
 //
 //   key     8 bytes, the entry's index, big-endian, so that the tree's order is the log's; key 0 holds the
 //   state entry   checksum u64 | view u64 | chain u64 | kind u8 | value...
@@ -6,19 +6,21 @@
 //           bad)
 //   state   checksum u64 | magic u32 | version u32 | replica id u32 | cluster id (u32 length, bytes)
 //           | flags u32 (1: rejoining) | view u64 | commit u64 | start: index u64, view u64, chain u64
+//           | count u8 (0 to 2) of memberships, each: index u64 | length u32, bytes (membership.hpp)
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "paxos/storage.hpp"
 
 namespace crane::paxos {
 
 constexpr uint32_t record_magic = 0x58505243;  // "CRPX"
-constexpr uint32_t record_version = 1;
+constexpr uint32_t record_version = 2;
 constexpr size_t max_cluster_id_bytes = 256;
 
 using RecordKey = std::array<char, 8>;
@@ -36,6 +38,7 @@ struct StateRecord {
     uint64_t commit = 0;
     LogPosition start;
     bool rejoining = false;
+    std::vector<MembershipAt> memberships;  // see StoredState
 };
 
 void encode_state(const StateRecord& state, std::string& out);

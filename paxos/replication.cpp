@@ -34,7 +34,8 @@ void Core::append(EntryKind kind, std::string value) {
     uncommitted_bytes_ += value.size();
     entry.value = std::make_shared<const std::string>(std::move(value));
     entry.chain = chain_hash(log_.end().chain, entry);
-    log_.append(std::move(entry));
+    log_.append(entry);
+    adopt(entry);
 }
 
 void Core::on_ack(const Message& message) {
@@ -42,14 +43,19 @@ void Core::on_ack(const Message& message) {
         saw_higher_view(message.promised);
         return;
     }
-    if (role_ != Role::Leader || message.view != view_ || message.index > log_.last_index()) return;
-    Peer& peer = *find_peer(message.from);
+    Peer* found = find_peer(message.from);
+    if (role_ != Role::Leader || message.view != view_ || found == nullptr) return;
+    if (message.index > log_.last_index()) return;
+    Peer& peer = *found;
     peer.heard_us = now_us_;
+    peer.unanswered = false;
+    hear_rejoining(peer, message.rejoining);
     if (!message.ok) {
         on_reject(peer, message);
         return;
     }
     if (message.hint < peer.match && !peer.probing && peer.flights.empty()) regress(peer, message.hint);
+    if (message.rejoining == 0) peer.counted = std::max(peer.counted, message.index);
     if (message.index > peer.match) {
         peer.match = message.index;
         peer.progress_us = now_us_;
@@ -87,13 +93,16 @@ void Core::on_reject(Peer& peer, const Message& message) {
 void Core::regress(Peer& peer, uint64_t last_index) {
     CRANE_CHECK(last_index < peer.match);
     peer.match = last_index;
+    peer.counted = std::min(peer.counted, last_index);
     rewind(peer);
     peer.next = last_index + 1;
 }
 
 void Core::advance_commit() {
-    std::vector<uint64_t> acknowledged{durable_};
-    for (const Peer& peer : peers_) acknowledged.push_back(peer.match);
+    std::vector<uint64_t> acknowledged;
+    if (membership().voter(config_.self)) acknowledged.push_back(durable_);
+    for (const Peer& peer : peers_)
+        if (peer.voter) acknowledged.push_back(peer.counted);
     const uint64_t reached = majority_reached(std::move(acknowledged));
     if (reached <= commit_ || reached < view_start_) return;
     CRANE_CHECK(reached <= log_.last_index());
@@ -126,7 +135,9 @@ void Core::fill_leader_sends(Outbox& out) {
         if (peer.id == transfer_to_ && peer.match == log_.last_index() &&
             now_us_ >= transfer_sent_us_ + config_.heartbeat_us) {
             transfer_sent_us_ = now_us_;
-            out.send_now.push_back(make(MessageType::TakeOver, peer.id));
+            Message order = make(MessageType::TakeOver, peer.id);
+            order.index = log_.last_index();
+            out.send_now.push_back(std::move(order));
         }
     }
 }
@@ -146,7 +157,7 @@ void Core::send_entries(Peer& peer, Outbox& out) {
     prepare.commit = commit_;
     // Nothing to send when the log was cut to its end: then the question whether the peer's log matches
     // there.
-    if (peer.next <= log_.last_index() &&
+    if (peer.next <= log_.last_index() && !(peer.probing && peer.unanswered) &&
         log_.copy(peer.next, log_.last_index(), max_batch_entries, config_.max_batch_bytes, prepare.entries))
         stats_.entries_from_disk += prepare.entries.size();
     if (peer.flights.empty()) peer.progress_us = now_us_;
@@ -193,26 +204,31 @@ void Core::link_restored(ReplicaId id) {
 }
 
 void Core::leader_tick() {
-    if (single()) return;
     if (!quorum_in_touch()) {
         become_follower(view_, no_replica);
         return;
     }
     for (Peer& peer : peers_)
-        if ((peer.probe_out || !peer.flights.empty()) && now_us_ >= peer.progress_us + retransmit_us())
+        if ((peer.probe_out || !peer.flights.empty()) && now_us_ >= peer.progress_us + retransmit_us()) {
             rewind(peer);
+            peer.unanswered = true;
+        }
+    retire_peers();
     if (transferring() && now_us_ >= transfer_deadline_us_) transfer_to_ = no_replica;
 }
 
-bool Core::quorum_in_touch() const {
-    size_t in_touch = 1;
+// The last moment at which a majority, this replica included, had been heard of.
+uint64_t Core::quorum_heard_us() const {
+    std::vector<uint64_t> heard;
+    if (membership().voter(config_.self)) heard.push_back(now_us_);
     for (const Peer& peer : peers_)
-        if (now_us_ < peer.heard_us + config_.election_timeout_us) ++in_touch;
-    return in_touch >= majority(config_.members.size());
+        if (peer.voter) heard.push_back(peer.rejoining == 0 ? peer.heard_us : 0);
+    return majority_reached(std::move(heard));
 }
 
 uint64_t Core::leader_deadline_us() const {
     uint64_t deadline = transferring() ? transfer_deadline_us_ : UINT64_MAX;
+    if (!alone()) deadline = std::min(deadline, quorum_heard_us() + config_.election_timeout_us);
     for (const Peer& peer : peers_) {
         deadline = std::min(deadline, peer.sent_us + config_.heartbeat_us);
         if (peer.probe_out || !peer.flights.empty())

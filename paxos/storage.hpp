@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "paxos/membership.hpp"
 #include "paxos/types.hpp"
 
 namespace crane::paxos {
@@ -23,13 +24,16 @@ class LogReader {
 // One atomic change. Applied in the order of the members.
 struct PersistBatch {
     bool has_view = false;
-    View view = 0;               // the promise: nothing below this view will be accepted
-    uint64_t truncate_from = 0;  // 0 = none; entries from here on lost to a newer view
-    std::vector<Entry> append;   // contiguous, right after what is left
-    bool rejoined = false;       // StoredState::rejoining no longer holds
-    uint64_t commit = 0;         // a lower bound of what is decided; kept only when convenient
+    View view = 0;                          // the promise: nothing below this view will be accepted
+    uint64_t truncate_from = 0;             // 0 = none; entries from here on lost to a newer view
+    std::vector<Entry> append;              // contiguous, right after what is left
+    bool rejoined = false;                  // StoredState::rejoining no longer holds
+    std::vector<MembershipAt> memberships;  // not empty: StoredState::memberships from now on
+    uint64_t commit = 0;                    // a lower bound of what is decided; kept only when convenient
 
-    bool empty() const { return !has_view && truncate_from == 0 && append.empty() && !rejoined; }
+    bool empty() const {
+        return !has_view && truncate_from == 0 && append.empty() && !rejoined && memberships.empty();
+    }
 };
 
 struct StoredState {
@@ -40,11 +44,20 @@ struct StoredState {
     // This database replaces a lost one, so promises and acknowledgements may have been forgotten with it:
     // the replica must not vote until it has again all that is decided.
     bool rejoining = false;
+    // The membership that holds at `end`, last; before it the one that holds should it be cut off again.
+    // Empty: nothing was ever stored, the configuration tells.
+    std::vector<MembershipAt> memberships;
 };
 
 class StorageError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
+};
+
+// What is on disk does not hold: a checksum, the hash chain, a page.
+class DamagedStore : public StorageError {
+  public:
+    using StorageError::StorageError;
 };
 
 class Storage : public LogReader {
@@ -56,8 +69,8 @@ class Storage : public LogReader {
     // delete.
     virtual bool truncate_front(const LogPosition& start) = 0;
     // Before load(): makes the log start after `start`, a decided entry that a checkpoint covers, unless this
-    // log already contains it.
-    virtual void restart_at(const LogPosition& start) = 0;
+    // log already contains it. `membership` is the one that holds there; empty: leaves what is stored.
+    virtual void restart_at(const LogPosition& start, const MembershipAt& membership) = 0;
     virtual uint64_t syncs() const = 0;
 };
 

@@ -39,7 +39,7 @@ class BdbStore::Impl {
     }
 
     [[noreturn]] void damaged(const std::string& how) const {
-        throw StorageError("database " + directory_ + " is damaged: " + how +
+        throw DamagedStore("database " + directory_ + " is damaged: " + how +
                            ". Restore this replica from a checkpoint of another one");
     }
 
@@ -48,6 +48,7 @@ class BdbStore::Impl {
         stored.view = state_.view;
         stored.commit = state_.commit;
         stored.rejoining = state_.rejoining;
+        stored.memberships = state_.memberships;
         stored.start = stored.end = state_.start;
         std::string bytes;
         RecordKey key;
@@ -69,10 +70,12 @@ class BdbStore::Impl {
             encode_entry(entry, buffer_);
             transaction.put(view_of(make_key(entry.index)), buffer_);
         }
-        if (batch.has_view || batch.rejoined || batch.commit >= state_.commit + commit_lag) {
+        if (batch.has_view || batch.rejoined || !batch.memberships.empty() ||
+            batch.commit >= state_.commit + commit_lag) {
             CRANE_CHECK(!batch.has_view || batch.view > state_.view);
             if (batch.has_view) state_.view = batch.view;
             if (batch.rejoined) state_.rejoining = false;
+            if (!batch.memberships.empty()) state_.memberships = batch.memberships;
             state_.commit = std::max(state_.commit, batch.commit);
             put_state(transaction);
         }
@@ -80,7 +83,7 @@ class BdbStore::Impl {
         ++syncs_;
     }
 
-    void restart_at(const LogPosition& start) {
+    void restart_at(const LogPosition& start, const MembershipAt& membership) {
         if (start.index <= state_.start.index || holds(start)) return;
         // `start` is decided and not in this log, so nothing that follows here can be decided: dropping it
         // forgets nothing. What lies before is deleted by the next truncate_front().
@@ -90,6 +93,7 @@ class BdbStore::Impl {
         state_.start = start;
         state_.commit = std::max(state_.commit, start.index);
         state_.view = std::max(state_.view, start.view);
+        if (!membership.membership.members.empty()) state_.memberships = {membership};
         put_state(transaction);
         transaction.commit(true);
         ++syncs_;
@@ -220,8 +224,8 @@ void BdbStore::persist(const PersistBatch& batch) {
 bool BdbStore::truncate_front(const LogPosition& start) {
     return impl_->truncate_front(start);
 }
-void BdbStore::restart_at(const LogPosition& start) {
-    impl_->restart_at(start);
+void BdbStore::restart_at(const LogPosition& start, const MembershipAt& membership) {
+    impl_->restart_at(start, membership);
 }
 uint64_t BdbStore::syncs() const {
     return impl_->syncs();

@@ -38,7 +38,7 @@ class BdbStore : public Storage {
     void persist(const PersistBatch& batch) override;
     bool truncate_front(const LogPosition& start) override;
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
-    void restart_at(const LogPosition& start) override;
+    void restart_at(const LogPosition& start, const MembershipAt& membership) override;
     uint64_t syncs() const override;
 
     // Closes with everything written back; errors are swallowed (the log is safe without it). Implied by

@@ -78,13 +78,8 @@ Transport::Transport(event_base* base, TransportConfig config, TransportCallback
     reaper_ = event_new(base_, -1, 0, on_reap, this);
     CRANE_CHECK(reaper_ != nullptr);
     for (const PeerAddress& member : config_.members) {
-        if (member.id == config_.self) continue;
-        auto link = std::make_unique<Link>();
-        link->owner = this;
-        link->address = member;
-        link->timer = evtimer_new(base_, on_dial_timer, link.get());
-        CRANE_CHECK(link->timer != nullptr);
-        links_[member.id] = std::move(link);
+        if (member.id != config_.self) add_link(member);
+        highest_id_ = std::max(highest_id_, member.id);
     }
     try {
         listen();
@@ -99,14 +94,53 @@ Transport::~Transport() {
     event_free(reaper_);
 }
 
-const PeerAddress& Transport::address_of(ReplicaId id) const {
+const PeerAddress& Transport::own_address() const {
     for (const PeerAddress& member : config_.members)
-        if (member.id == id) return member;
-    throw std::runtime_error("replica " + std::to_string(id) + " is not among the members");
+        if (member.id == config_.self) return member;
+    throw std::runtime_error("replica " + std::to_string(config_.self) + " is not among the members");
+}
+
+void Transport::add_link(const PeerAddress& address) {
+    auto link = std::make_unique<Link>();
+    link->owner = this;
+    link->address = address;
+    link->timer = evtimer_new(base_, on_dial_timer, link.get());
+    CRANE_CHECK(link->timer != nullptr);
+    links_[address.id] = std::move(link);
+}
+
+void Transport::close_link(ReplicaId id) {
+    Link& link = *links_.at(id);
+    if (link.connection != nullptr) bury(std::move(link.connection));
+    const bool was_up = link.up;
+    links_.erase(id);
+    for (const auto& incoming : incoming_)
+        if (incoming->from == id) {
+            incoming->connection->close();
+            drop(*incoming);
+            break;
+        }
+    if (was_up) callbacks_.on_link(id, false);
+}
+
+void Transport::set_members(const std::vector<PeerAddress>& members, ReplicaId highest_id) {
+    highest_id_ = std::max(highest_id_, highest_id);
+    std::vector<ReplicaId> gone;
+    for (const auto& [id, link] : links_)
+        if (std::none_of(
+                members.begin(), members.end(),
+                [&, id = id, &link = link](const PeerAddress& member) { return member == link->address; }))
+            gone.push_back(id);
+    for (const ReplicaId id : gone) close_link(id);
+    for (const PeerAddress& member : members) {
+        if (member.id == config_.self || links_.count(member.id) > 0) continue;
+        add_link(member);
+        if (started_) dial(*links_.at(member.id));
+    }
 }
 
 void Transport::listen() {
-    const PeerAddress& own = address_of(config_.self);
+    const PeerAddress& own = own_address();
     const AddressInfo info(own, true);
     if (!info.error.empty())
         throw std::runtime_error("cannot resolve this replica's peer address " + to_text(own) + ": " +
@@ -121,6 +155,7 @@ void Transport::listen() {
 }
 
 void Transport::start() {
+    started_ = true;
     for (auto& [id, link] : links_) dial(*link);
 }
 
@@ -197,6 +232,7 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     link.pause_ms = first_pause_ms;
     link.last_reason.clear();
     spdlog::info("link to replica {} at {} is up", link.address.id, to_text(link.address));
+    if (callbacks_.on_introduction) callbacks_.on_introduction(link.address.id, payload);
     callbacks_.on_link(link.address.id, true);
     return true;
 }
@@ -281,7 +317,8 @@ std::string Transport::refusal(const Hello& hello) const {
     if (hello.to != config_.self)
         return "this is replica " + std::to_string(config_.self) + ", not " + std::to_string(hello.to);
     if (links_.find(hello.from) == links_.end())
-        return "replica " + std::to_string(hello.from) + " is not a member";
+        return "replica " + std::to_string(hello.from) +
+               (hello.from <= highest_id_ ? " has been removed from the cluster" : " is not a member");
     return "";
 }
 
@@ -315,7 +352,9 @@ void Transport::greeted(Incoming& incoming, ReplicaId from) {
     evtimer_del(incoming.timer);
     incoming.from = from;
     incoming.connection->allow_large_frames();
-    incoming.connection->queue(make_frame(FrameType::Welcome, {}), true);
+    const std::string told = callbacks_.introduction ? callbacks_.introduction() : std::string();
+    CRANE_CHECK(told.size() <= max_introduction_bytes);
+    incoming.connection->queue(make_frame(FrameType::Welcome, told), true);
     incoming.connection->flush();
     Link& link = *links_.at(from);
     if (!link.up && link.connection == nullptr) {  // it is there: no need to wait before dialling

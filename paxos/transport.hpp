@@ -43,6 +43,9 @@ struct TransportCallbacks {
     // Protocol or App frames only. False: malformed, the connection is closed.
     std::function<bool(ReplicaId from, FrameType type, std::string_view payload)> on_frame;
     std::function<void(ReplicaId peer, bool up)> on_link;  // our sending side
+    // What this replica tells whoever greets it, at most max_introduction_bytes, and what it is told.
+    std::function<std::string()> introduction;
+    std::function<void(ReplicaId peer, std::string_view introduction)> on_introduction;
 };
 
 struct TransportStats {
@@ -58,6 +61,9 @@ class Transport {
     Transport& operator=(const Transport&) = delete;
 
     void start();  // opens connections
+    // Who the replicas are from now on: opens the way to new ones, closes what leads to others. An id up to
+    // `highest_id` that is not among them has been removed. Not to be called from a callback.
+    void set_members(const std::vector<PeerAddress>& members, ReplicaId highest_id);
     // A finished frame. False: link down or queue full.
     bool send(ReplicaId to, FrameType type, std::string frame);
     void flush();
@@ -81,7 +87,9 @@ class Transport {
     void greeted(Incoming& incoming, ReplicaId from);
     void drop(Incoming& incoming);
     void bury(std::unique_ptr<Connection> connection);
-    const PeerAddress& address_of(ReplicaId id) const;
+    void add_link(const PeerAddress& address);
+    void close_link(ReplicaId id);
+    const PeerAddress& own_address() const;
     static void on_dial_timer(int, short, void* link);
     static void on_reap(int, short, void* self);
 
@@ -89,6 +97,8 @@ class Transport {
     const TransportConfig config_;
     const TransportCallbacks callbacks_;
     evconnlistener* listener_ = nullptr;
+    bool started_ = false;
+    ReplicaId highest_id_ = no_replica;
     event* reaper_ = nullptr;
     std::map<ReplicaId, std::unique_ptr<Link>> links_;
     std::vector<std::unique_ptr<Incoming>> incoming_;

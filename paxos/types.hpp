@@ -33,8 +33,14 @@ std::string view_name(View view);
 enum class EntryKind : uint8_t {
     Value = 1,    // proposed by the user of the log
     NewView = 2,  // first entry of every view; its leader is view_leader(entry.view); value is empty
-    // 3 and 4 are kept for membership changes and for checkpoint marks.
+    Return =
+        3,  // a replica that lost its database may vote again once it has this; value: see membership.hpp
+    Membership = 4,  // who the replicas are from here on; value: see membership.hpp
+    // 5 is kept for checkpoint marks.
 };
+constexpr bool known_entry_kind(uint8_t kind) {
+    return kind >= 1 && kind <= 4;
+}
 
 // An entry's place in the log and the hash of all up to it.
 struct LogPosition {

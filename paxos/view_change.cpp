@@ -23,6 +23,7 @@ void Core::become_follower(View view, ReplicaId leader) {
     if (view > view_) {
         view_ = view;
         matched_ = commit_;  // what is decided is in every later leader's log
+        leader_commit_ = 0;
         ack_due_ = false;
         ++stats_.views_entered;
     }
@@ -39,11 +40,11 @@ View Core::next_view() const {
 }
 
 void Core::start_pre_vote() {
-    if (rejoining_) {  // would lead without knowing what was decided
-        election_deadline_us_ = now_us_ + random_election_timeout();
+    if (!may_lead()) {  // rejoining, a learner, or no member
+        become_follower(view_, no_replica);
         return;
     }
-    if (single()) {
+    if (alone()) {
         start_view_change(false);
         return;
     }
@@ -67,6 +68,7 @@ void Core::start_view_change(bool forced) {
     view_ = asked_view_;
     highest_seen_ = view_;
     matched_ = commit_;
+    leader_commit_ = 0;
     ack_due_ = false;
     ++stats_.views_entered;
     votes_.clear();  // the own vote counts once the promise is on disk: see count_votes()
@@ -78,7 +80,7 @@ void Core::ask_for_votes() {
     CRANE_CHECK(role_ == Role::PreCandidate || role_ == Role::Candidate);
     ask_again_us_ = now_us_ + config_.heartbeat_us;
     for (const Peer& peer : peers_) {
-        if (votes_.count(peer.id) > 0) continue;
+        if (!peer.voter || votes_.count(peer.id) > 0) continue;
         Message ask =
             make(role_ == Role::Candidate ? MessageType::ViewChange : MessageType::PreVote, peer.id);
         ask.view = asked_view_;
@@ -90,10 +92,12 @@ void Core::ask_for_votes() {
 }
 
 void Core::count_votes() {
-    const size_t needed = majority(config_.members.size());
-    if (role_ == Role::PreCandidate && votes_.size() + 1 >= needed) {
+    const auto granted = static_cast<size_t>(
+        std::count_if(votes_.begin(), votes_.end(), [this](ReplicaId id) { return membership().voter(id); }));
+    if (granted + 1 < membership().quorum()) return;
+    if (role_ == Role::PreCandidate) {
         start_view_change(false);
-    } else if (role_ == Role::Candidate && durable_view_ == view_ && votes_.size() + 1 >= needed) {
+    } else if (role_ == Role::Candidate && durable_view_ == view_) {
         become_leader();
     }
 }
@@ -105,20 +109,15 @@ void Core::become_leader() {
     uncommitted_bytes_ = 0;
     transfer_to_ = no_replica;
     view_start_ = log_.last_index() + 1;
-    for (Peer& peer : peers_) {
-        Peer fresh;
-        fresh.id = peer.id;
-        fresh.next = view_start_;
-        fresh.heard_us = now_us_;
-        peer = std::move(fresh);
-    }
+    peers_.clear();  // what was known of them in an earlier view means nothing
+    set_peers();
     append(EntryKind::NewView, std::string());
 }
 
 // A replica that hears its leader does not help another to depose it, unless the leader itself ordered it.
 bool Core::lease_holds(const Message& asked) const {
     if (asked.forced) return false;
-    if (role_ == Role::Leader) return true;
+    if (role_ == Role::Leader || now_us_ < silent_until_us_) return true;
     return leader_ != no_replica && leader_ != asked.from &&
            now_us_ < leader_heard_us_ + config_.election_timeout_us;
 }
@@ -131,7 +130,7 @@ void Core::on_vote_request(const Message& message) {
     if (message.view == view_) {
         // Asked again. Since the promise this log has only changed by that leader's own hand, so the answer
         // stands.
-        ok = !only_asking;
+        ok = !only_asking && !rejoining_;
     } else if (message.view > view_) {
         ok = !rejoining_ && !lease_holds(message) &&
              std::tie(message.index_view, message.index) >= std::tie(end.view, end.index);
@@ -158,7 +157,9 @@ void Core::on_vote_reply(const Message& message) {
 }
 
 void Core::on_take_over(const Message& message) {
-    if (role_ != Role::Follower || rejoining_ || message.view != view_ || message.from != leader_) return;
+    if (role_ != Role::Follower || !may_lead() || message.view != view_ || message.from != leader_) return;
+    // A late one: the leader went on, and would be deposed for a log that lacks what it proposed since.
+    if (message.index != log_.last_index() || matched_ != message.index) return;
     start_view_change(true);
 }
 
@@ -169,20 +170,23 @@ void Core::saw_higher_view(View view) {
 }
 
 void Core::step_down() {
-    if (role_ != Role::Leader || single()) return;
+    if (role_ != Role::Leader || alone()) return;
     become_follower(view_, no_replica);
     election_deadline_us_ += 2 * config_.election_timeout_us;
 }
 
 void Core::transfer_leadership(ReplicaId to) {
-    if (role_ != Role::Leader || single() || transferring()) return;
+    if (role_ != Role::Leader || transferring()) return;
     if (to == no_replica) {
-        const Peer* best = &peers_.front();
+        const Peer* best = nullptr;
         for (const Peer& peer : peers_)
-            if (std::tie(peer.match, peer.heard_us) > std::tie(best->match, best->heard_us)) best = &peer;
-        to = best->id;
+            if (peer.voter && (best == nullptr || std::tie(peer.counted, peer.heard_us) >
+                                                      std::tie(best->counted, best->heard_us)))
+                best = &peer;
+        if (best != nullptr) to = best->id;
     }
-    if (find_peer(to) == nullptr) return;
+    const Peer* peer = find_peer(to);
+    if (peer == nullptr || !peer->voter || peer->rejoining != 0) return;
     transfer_to_ = to;
     transfer_deadline_us_ = now_us_ + config_.election_timeout_us;
     transfer_sent_us_ = 0;

@@ -32,7 +32,7 @@ uint16_t free_port() {
     return ntohs(address.sin_port);
 }
 
-struct Member {
+struct Running {
     std::unique_ptr<Node> node;
     std::vector<Entry> decided;
     std::vector<Role> roles;
@@ -66,7 +66,7 @@ class NodeCluster {
     }
 
     void start(uint32_t id, const LogPosition& checkpoint = {}) {
-        Member& member = members_[id];
+        Running& member = members_[id];
         member.decided.clear();
         NodeCallbacks callbacks;
         callbacks.on_decided = [&member](const Entry& entry) { member.decided.push_back(entry); };
@@ -113,8 +113,8 @@ class NodeCluster {
     bool await_leader() {
         return run_until([&] { return leader() != 0 && members_.at(leader()).node->can_propose(); });
     }
-    Member& operator[](uint32_t id) { return members_.at(id); }
-    std::map<uint32_t, Member>& members() { return members_; }
+    Running& operator[](uint32_t id) { return members_.at(id); }
+    std::map<uint32_t, Running>& members() { return members_; }
     event_base* base() { return base_.get(); }
 
     size_t values(uint32_t id) const {
@@ -153,7 +153,7 @@ class NodeCluster {
     std::unique_ptr<event_base, void (*)(event_base*)> base_;
     std::string directory_;
     NodeConfig config_;
-    std::map<uint32_t, Member> members_;
+    std::map<uint32_t, Running> members_;
     unsigned next_ = 0;
 };
 
@@ -255,7 +255,7 @@ TEST_CASE("paxos node: application messages keep their order, and are bounded") 
 TEST_CASE("paxos node: reports reach the leader, and the pipeline says when it has room") {
     NodeCluster cluster(3);
     REQUIRE(cluster.await_leader());
-    Member& leader = cluster[cluster.leader()];
+    Running& leader = cluster[cluster.leader()];
     unsigned proposed = 0;
     while (leader.node->propose("x")) ++proposed;
     REQUIRE(proposed <= 1024);
@@ -273,7 +273,7 @@ TEST_CASE("paxos node: delivery can be held back") {
     REQUIRE(cluster.pump(10, 10));
     cluster[held].node->pause_delivery(true);
     const size_t before = cluster[held].decided.size();
-    Member& leader = cluster[cluster.leader()];
+    Running& leader = cluster[cluster.leader()];
     for (int i = 0; i < 100; ++i) REQUIRE(leader.node->propose("y"));
     REQUIRE(cluster.run_until([&] { return cluster[held].node->decided_index() >= before + 100; }));
     REQUIRE(cluster[held].decided.size() == before);

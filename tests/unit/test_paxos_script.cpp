@@ -176,6 +176,18 @@ std::map<std::string, Command> replica_commands() {
          [](World& world, const Words& words) {
              world.transfer(replica_at(words, 1), words.size() > 2 ? replica_at(words, 2) : no_replica);
          }},
+        {"add",
+         [](World& world, const Words& words) {
+             world.change(replica_at(words, 1), {ChangeKind::Add, replica_at(words, 2), ""});
+         }},
+        {"promote",
+         [](World& world, const Words& words) {
+             world.change(replica_at(words, 1), {ChangeKind::Promote, replica_at(words, 2), ""});
+         }},
+        {"remove",
+         [](World& world, const Words& words) {
+             world.change(replica_at(words, 1), {ChangeKind::Remove, replica_at(words, 2), ""});
+         }},
         {"step-down", [](World& world, const Words& words) { world.step_down(replica_at(words, 1)); }},
         {"shut-down", [](World& world, const Words& words) { world.shut_down(replica_at(words, 1)); }},
         {"truncate",

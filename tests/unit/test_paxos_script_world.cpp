@@ -16,11 +16,18 @@ std::string name(ReplicaId id) {
     return std::to_string(id);
 }
 
+std::vector<ReplicaId> first(unsigned replicas) {
+    std::vector<ReplicaId> ids;
+    for (ReplicaId id = 1; id <= replicas; ++id) ids.push_back(id);
+    return ids;
+}
+
 }  // namespace
 
-World::World(unsigned replicas, const CoreConfig& settings) : settings_(settings), now_us_(script_start_us) {
-    for (ReplicaId id = 1; id <= replicas; ++id) replicas_[id];
-    for (ReplicaId id = 1; id <= replicas; ++id) start(id, 0);
+World::World(unsigned replicas, const CoreConfig& settings)
+    : settings_(settings), first_members_(simulation::voters(first(replicas))), now_us_(script_start_us) {
+    for (const ReplicaId id : first(replicas)) replicas_[id];
+    for (const ReplicaId id : first(replicas)) start(id, 0);
 }
 
 void World::say(const std::string& line, bool important) {
@@ -54,6 +61,10 @@ void World::report_role(ReplicaId id) {
     if (core.role() == Role::Follower)
         role += core.leader() == no_replica ? ", no leader" : ", leader " + name(core.leader());
     if (core.rejoining()) role += ", rejoining";
+    if (core.removed())
+        role += ", removed";
+    else if (!core.membership().voter(id))
+        role += ", learner";
     if (role == which.role) return;
     which.role = role;
     say("  " + name(id) + " is " + role, true);
@@ -118,20 +129,41 @@ void World::check(ReplicaId id, const Entry& entry) {
     const auto [known, is_new] = decided_.emplace(entry.index, entry);
     if (known->second.chain != entry.chain || *known->second.value != *entry.value)
         violate("but decided was " + describe(known->second));
-    const auto copies = std::count_if(replicas_.begin(), replicas_.end(),
-                                      [&](const auto& each) { return each.second.disk.holds(entry); });
-    if (is_new && !disk_lost_ && static_cast<size_t>(copies) < majority(replicas_.size()))
-        violate("before it is on a majority of disks");
+    if (is_new && !disk_lost_ && !durable(entry)) violate("before it is on a majority of disks");
+}
+
+MembershipAt World::membership_at(uint64_t index) const {
+    MembershipAt at{0, first_members_};
+    for (const auto& [place, entry] : decided_)
+        if (place <= index && entry.kind == EntryKind::Membership) {
+            at.index = place;
+            if (!decode(*entry.value, at.membership))
+                throw std::runtime_error("a membership does not decode");
+        }
+    return at;
+}
+
+// By the membership that held there, or by one that the leader put into its log behind it.
+bool World::durable(const Entry& entry) {
+    const auto disk = [this](ReplicaId id) { return &replica(id).disk; };
+    if (simulation::on_majority(entry, membership_at(entry.index).membership, disk)) return true;
+    return std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& each) {
+        const Core* core = each.second.core.get();
+        return core != nullptr && core->role() == Role::Leader &&
+               simulation::on_majority(entry, core->membership(), disk);
+    });
 }
 
 void World::start(ReplicaId id, uint64_t checkpoint) {
     Replica& which = replica(id);
     if (which.core != nullptr) throw std::runtime_error(name(id) + " is up");
-    if (checkpoint > 0) which.disk.restart_at(decided_.at(checkpoint).position());
+    if (checkpoint > 0) which.disk.restart_at(decided_.at(checkpoint).position(), membership_at(checkpoint));
     CoreConfig config = settings_;
     config.self = id;
-    config.members = ids();
+    config.members = first_members_;
+    if (which.joins) config.members.add({id, false, ""});
     config.seed += ++which.starts;
+    config.run = which.starts;
     const StoredState stored = which.disk.load();
     which.core = std::make_unique<Core>(config, stored, which.disk);
     which.delivered = stored.start.index;
@@ -178,6 +210,15 @@ void World::step_down(ReplicaId id) {
     turn(id);
 }
 
+void World::change(ReplicaId id, const MembershipChange& change) {
+    const std::string refusal = running(id).core->propose_change(change);
+    if (!refusal.empty())
+        say("  " + name(id) + " refuses: " + refusal, true);
+    else if (change.kind == ChangeKind::Add)
+        replicas_[change.id].joins = true;  // and is not up yet
+    turn(id);
+}
+
 // As the node does: nothing is proposed any more, and the process ends once somebody else can lead.
 void World::shut_down(ReplicaId id) {
     running(id).closing = true;
@@ -186,7 +227,7 @@ void World::shut_down(ReplicaId id) {
 
 void World::stop_if_handed_over(ReplicaId id) {
     Replica& which = replica(id);
-    if (!which.closing || (which.core->role() == Role::Leader && !which.core->single_member())) return;
+    if (!which.closing || (which.core->role() == Role::Leader && !which.core->decides_alone())) return;
     say("  " + name(id) + " ends", true);
     which.core.reset();
 }

@@ -58,6 +58,7 @@ class World {
     void transfer(ReplicaId id, ReplicaId to);
     void step_down(ReplicaId id);
     void shut_down(ReplicaId id);
+    void change(ReplicaId id, const MembershipChange& change);
     void truncate(ReplicaId id, uint64_t index);
     void link_restored(ReplicaId id, ReplicaId peer);
     void pause(ReplicaId id, bool paused);
@@ -81,6 +82,7 @@ class World {
         bool closing = false;
         uint64_t delivered = 0;
         unsigned starts = 0;
+        bool joins = false;
     };
     struct Packet {
         Message message;
@@ -98,10 +100,13 @@ class World {
     void report_role(ReplicaId id);
     void hand_out(ReplicaId id);
     void check(ReplicaId id, const Entry& entry);
+    bool durable(const Entry& entry);
+    MembershipAt membership_at(uint64_t index) const;
     void stop_if_handed_over(ReplicaId id);
     void say(const std::string& line, bool important = false);
 
     const CoreConfig settings_;
+    const Membership first_members_;
     std::map<ReplicaId, Replica> replicas_;
     std::vector<Packet> network_;
     std::vector<Selector> holds_;

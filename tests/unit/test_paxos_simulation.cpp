@@ -13,6 +13,7 @@ StoredState MemoryStorage::state() const {
     state.view = view_;
     state.commit = commit_;
     state.rejoining = rejoining_;
+    state.memberships = memberships_;
     state.start = state.end = start_;
     if (!entries_.empty()) state.end = {entries_.back().index, entries_.back().view, entries_.back().chain};
     return state;
@@ -25,6 +26,7 @@ void MemoryStorage::persist(const PersistBatch& batch) {
         view_ = batch.view;
     }
     if (batch.rejoined) rejoining_ = false;
+    if (!batch.memberships.empty()) memberships_ = batch.memberships;
     if (batch.truncate_from != 0) {
         CRANE_CHECK(batch.truncate_from > start_.index && batch.truncate_from <= last_index());
         entries_.resize(batch.truncate_from - start_.index - 1);
@@ -45,11 +47,12 @@ bool MemoryStorage::truncate_front(const LogPosition& start) {
     return false;
 }
 
-void MemoryStorage::restart_at(const LogPosition& start) {
+void MemoryStorage::restart_at(const LogPosition& start, const MembershipAt& membership) {
     if (start.index <= start_.index) return;
     if (start.index <= last_index() && entries_[start.index - start_.index - 1].position() == start) return;
     entries_.clear();
     start_ = start;
+    if (!membership.membership.members.empty()) memberships_ = {membership};
     view_ = std::max(view_, start.view);
     commit_ = std::max(commit_, start.index);
 }
@@ -80,7 +83,22 @@ void MemoryStorage::go_back() {
     view_ = earlier_->view_;
     start_ = earlier_->start_;
     entries_ = earlier_->entries_;
+    memberships_ = earlier_->memberships_;
     commit_ = std::min(commit_, last_index());
+}
+
+Membership voters(const std::vector<ReplicaId>& ids) {
+    Membership membership;
+    for (const ReplicaId id : ids) membership.add({id, true, ""});
+    return membership;
+}
+
+bool on_majority(const Entry& entry, const Membership& membership,
+                 const std::function<const MemoryStorage*(ReplicaId)>& disk) {
+    const auto copies =
+        std::count_if(membership.members.begin(), membership.members.end(),
+                      [&](const Member& each) { return each.voter && disk(each.id)->holds(entry); });
+    return static_cast<size_t>(copies) >= membership.quorum();
 }
 
 Cluster::Cluster(unsigned replicas, uint64_t seed) : random_(seed) {
@@ -97,7 +115,7 @@ void Cluster::restart(ReplicaId id) {
     if (replica.core != nullptr) return;
     CoreConfig config;
     config.self = id;
-    for (const auto& [member, ignored] : replicas_) config.members.push_back(member);
+    for (const auto& [member, ignored] : replicas_) config.members.add({member, true, ""});
     config.heartbeat_us = 10'000;
     config.election_timeout_us = 60'000;
     config.max_inflight_entries = 32;
@@ -107,11 +125,12 @@ void Cluster::restart(ReplicaId id) {
     config.max_memory_bytes = 400;
     config.max_delivery_entries = 5;
     config.seed = random_() + ++restarts_;
+    config.run = restarts_;
     if (replica.disk.last_index() == 0 &&
         replica.disk.rejoining()) {  // restored from a checkpoint, if logs were cut
         uint64_t cut = 0;
         for (const auto& [other, peer] : replicas_) cut = std::max(cut, peer.disk.start().index);
-        if (cut > 0) replica.disk.restart_at(decided_.at(cut).position());
+        if (cut > 0) replica.disk.restart_at(decided_.at(cut).position(), {});
     }
     const StoredState stored = replica.disk.load();
     if (stored.view < replica.highest_view && !faults_.lying_disks) violate("a promise was forgotten");

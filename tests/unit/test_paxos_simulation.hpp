@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <queue>
@@ -25,21 +26,22 @@ class MemoryStorage : public Storage {
     StoredState state() const;
     void persist(const PersistBatch& batch) override;
     bool truncate_front(const LogPosition& start) override;
-    void restart_at(const LogPosition& start) override;
+    void restart_at(const LogPosition& start, const MembershipAt& membership) override;
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
     uint64_t syncs() const override { return syncs_; }
 
     bool holds(const Entry& entry) const;
     uint64_t last_index() const { return start_.index + entries_.size(); }
-    void remember() { earlier_ = std::make_unique<MemoryStorage>(view_, start_, entries_); }
+    void remember() { earlier_ = std::make_unique<MemoryStorage>(view_, start_, entries_, memberships_); }
     void lose_everything(bool marked);  // and be replaced by an empty one that knows it, or not
     bool rejoining() const { return rejoining_; }
     const LogPosition& start() const { return start_; }
     void go_back();  // to what was remembered
 
     MemoryStorage() = default;
-    MemoryStorage(View view, const LogPosition& start, const std::vector<Entry>& entries)
-        : view_(view), start_(start), entries_(entries) {}
+    MemoryStorage(View view, const LogPosition& start, const std::vector<Entry>& entries,
+                  const std::vector<MembershipAt>& memberships)
+        : view_(view), start_(start), entries_(entries), memberships_(memberships) {}
 
   private:
     View view_ = 0;
@@ -47,9 +49,16 @@ class MemoryStorage : public Storage {
     bool rejoining_ = false;
     LogPosition start_;
     std::vector<Entry> entries_;
+    std::vector<MembershipAt> memberships_;
     uint64_t syncs_ = 0;
     std::unique_ptr<MemoryStorage> earlier_;
 };
+
+// The membership of replicas that all vote.
+Membership voters(const std::vector<ReplicaId>& ids);
+// Whether the entry is on the disks of a majority of those who vote.
+bool on_majority(const Entry& entry, const Membership& membership,
+                 const std::function<const MemoryStorage*(ReplicaId)>& disk);
 
 struct Faults {
     double loss = 0, duplication = 0;

@@ -130,9 +130,9 @@ TEST_CASE("paxos store: a log starts anew behind a checkpoint that it does not r
         writer.append(make_view(1, 1), 5);
         const LogPosition known = writer.end;
         writer.append(make_view(1, 1), 55);
-        store.restart_at(known);  // contained: nothing changes
+        store.restart_at(known, {});  // contained: nothing changes
         REQUIRE(store.load().start == LogPosition{});
-        store.restart_at(checkpoint);  // another history
+        store.restart_at(checkpoint, {});  // another history
         REQUIRE(store.load().start == checkpoint);
     }
     BdbStore store(options(directory.path));

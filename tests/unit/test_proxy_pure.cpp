@@ -105,7 +105,7 @@ TEST_CASE("batcher: the genesis goes first and alone", "[proxy]") {
 TEST_CASE("connection ids of different primaries never meet", "[proxy]") {
     CHECK(connection_prefix(7, 1) != connection_prefix(7, 2));
     CHECK(connection_prefix(7, 1) != connection_prefix(8, 1));
-    CHECK((connection_prefix(0xfffff, 15) & 0xffffffffff) == 0);
+    CHECK((connection_prefix(0xfffff, kMaxReplicaId) & 0xfffffffff) == 0);
 }
 
 TEST_CASE("bubble sizer: fixed means fixed", "[timebubble]") {

@@ -1,0 +1,146 @@
+// What an operator does to the log of a replica that is not running.
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "paxos/offline.hpp"
+#include "paxos/store.hpp"
+
+using namespace crane::paxos;
+
+namespace {
+
+struct TemporaryDirectory {
+    std::string path;
+    TemporaryDirectory() {
+        char name[] = "/tmp/crane-unit-XXXXXX";
+        REQUIRE(mkdtemp(name) != nullptr);
+        path = name;
+    }
+    ~TemporaryDirectory() { std::filesystem::remove_all(path); }
+};
+
+StoreOptions options(const std::string& directory) {
+    StoreOptions options;
+    options.directory = directory;
+    options.cluster_id = "cluster-a";
+    options.replica = 2;
+    return options;
+}
+
+Membership three() {
+    Membership members;
+    for (ReplicaId id : {1, 2, 3}) members.add({id, true, ""});
+    return members;
+}
+
+// Writes a log of one view: its NewView entry, then values. `chain` may spoil one entry's chain.
+void write_log(BdbStore& store, uint64_t values, uint64_t spoilt = 0) {
+    PersistBatch batch;
+    batch.has_view = true;
+    batch.view = make_view(1, 1);
+    batch.memberships = {{0, three()}};
+    uint64_t chain = 0;
+    for (uint64_t index = 1; index <= values + 1; ++index) {
+        Entry entry;
+        entry.index = index;
+        entry.view = batch.view;
+        entry.kind = index == 1 ? EntryKind::NewView : EntryKind::Value;
+        entry.value = std::make_shared<const std::string>(
+            index == 1 ? "" : std::string(50, static_cast<char>('a' + index % 26)));
+        entry.chain = chain_hash(chain, entry) ^ (index == spoilt ? 1 : 0);
+        chain = entry.chain;
+        batch.append.push_back(entry);
+    }
+    store.persist(batch);
+}
+
+void overwrite(const std::string& path, const std::string& what) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const size_t place = bytes.find(what);
+    REQUIRE(place != std::string::npos);
+    file.clear();
+    file.seekp(static_cast<std::streamoff>(place));
+    file.put('!');
+}
+
+}  // namespace
+
+TEST_CASE("paxos offline: a sound log is found sound") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        write_log(store, 600);
+        REQUIRE_THROWS_WITH(verify_store(directory.path), Catch::Contains("in use"));
+    }
+    const StoreReport report = verify_store(directory.path);
+    REQUIRE(report.problems == std::vector<std::string>{});
+    REQUIRE(report.entries == 601);
+    REQUIRE(report.bytes == 600 * 50);
+    REQUIRE(report.views == 1);
+    REQUIRE(report.replica == 2);
+    REQUIRE(report.state.end.index == 601);
+    REQUIRE_THROWS_WITH(verify_store(directory.path + "/no"), Catch::Contains("/no"));
+}
+
+TEST_CASE("paxos offline: damage is found and named, also far from the log's end") {
+    const TemporaryDirectory directory;
+    SECTION("in a record") {
+        {
+            BdbStore store(options(directory.path));
+            write_log(store, 600);
+        }
+        overwrite(directory.path + "/log.db", std::string(50, 'c'));  // of an early entry
+        const StoreReport report = verify_store(directory.path);
+        REQUIRE_FALSE(report.problems.empty());
+        REQUIRE_THAT(report.problems.front(), Catch::Contains("damaged"));
+    }
+    SECTION("in the hash chain") {
+        {
+            BdbStore store(options(directory.path));
+            write_log(store, 600, 30);
+        }
+        const StoreReport report = verify_store(directory.path);
+        REQUIRE(report.problems.size() == 1);
+        REQUIRE_THAT(report.problems.front(), Catch::Contains("entry 30@1.1 does not continue 29@1.1"));
+    }
+}
+
+TEST_CASE("paxos offline: one replica goes on as the only member, and never again with those it left") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        write_log(store, 5);
+    }
+    const ForcedCluster forced = force_new_cluster(directory.path);
+    REQUIRE(forced.before.end.index == 6);
+    REQUIRE(forced.entry.position().index == 7);
+    REQUIRE(forced.entry.view == make_view(2, 2));
+    BdbStore store(options(directory.path));
+    const StoredState state = store.load();
+    REQUIRE(state.view == make_view(2, 2));
+    REQUIRE(state.commit == 7);
+    REQUIRE(state.end == forced.entry.position());
+    REQUIRE(state.memberships.size() == 1);
+    const Membership& members = state.memberships.back().membership;
+    REQUIRE(members.members.size() == 1);
+    REQUIRE(members.voter(2));
+    REQUIRE(members.removed(3));
+    REQUIRE_FALSE(members.removed(4));
+}
+
+TEST_CASE("paxos offline: a log that was still catching up is not taken for a cluster's") {
+    const TemporaryDirectory directory;
+    {
+        StoreOptions replaced = options(directory.path);
+        replaced.rejoin = true;
+        BdbStore store(replaced);
+        write_log(store, 5);
+    }
+    REQUIRE_THROWS_WITH(force_new_cluster(directory.path), Catch::Contains("not caught up"));
+    const StoreReport report = verify_store(directory.path);
+    REQUIRE(report.problems.empty());
+    REQUIRE(report.state.rejoining);
+}
