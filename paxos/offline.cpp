@@ -76,7 +76,8 @@ void verify_pages(const std::string& directory, LogCheck& check) {
         return;
     }
     handle->set_errcall(handle, [](const DB_ENV*, const char*, const char*) {});
-    const int code = handle->verify(handle, (directory + "/log.db").c_str(), nullptr, nullptr, 0);  // closes it
+    const int code =
+        handle->verify(handle, (directory + "/log.db").c_str(), nullptr, nullptr, 0);  // closes it
     if (code != 0) check.problem(std::string("log.db: a page does not hold: ") + db_strerror(code));
 }
 

@@ -1,5 +1,5 @@
-// What an operator does to the log of a replica that is not running: check it, or make a cluster of one out of
-// what is left when a majority is lost for good.
+// What an operator does to the log of a replica that is not running: check it, or make a cluster of one out
+// of what is left when a majority is lost for good.
 //
 // Both open the database as its replica would: recovery cuts a torn or unsynced tail of the write-ahead log.
 #pragma once
@@ -16,9 +16,9 @@ struct StoreReport {
     std::string cluster_id;
     ReplicaId replica = no_replica;
     StoredState state;
-    uint64_t entries = 0;  // read, each with its checksum, its place and its hash chain
-    uint64_t bytes = 0;    // of values
-    uint64_t views = 0;    // that entries were proposed in
+    uint64_t entries = 0;               // read, each with its checksum, its place and its hash chain
+    uint64_t bytes = 0;                 // of values
+    uint64_t views = 0;                 // that entries were proposed in
     std::vector<std::string> problems;  // empty: everything holds
 };
 

@@ -2,9 +2,12 @@
 
 #include <toml++/toml.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+
+#include "paxos/membership.hpp"
 
 namespace crane::proxy {
 
@@ -179,10 +182,21 @@ void read_replicas(Reader& root, const std::string& file, Config& config) {
         root.fail("replica_id",
                   "is " + std::to_string(config.replica_id) + ", but no [[replica]] has that id");
     }
-    if (!single && config.replicas.size() % 2 == 0) {
+    // With a database the members are those that it names, and this list says where they are.
+    std::error_code ignored;
+    const bool begins = !config.join && !std::filesystem::exists(config.state_dir + "/db/log.db", ignored);
+    if (!single && begins && config.replicas.size() % 2 == 0) {
         root.fail("replica", "there are " + std::to_string(config.replicas.size()) + "; use 1, 3, 5 or 7");
     }
-    if (config.replicas.size() > 7) root.fail("replica", "at most 7 replicas");
+    if (begins && config.replicas.size() > paxos::max_voters) root.fail("replica", "at most 7 replicas");
+    if (config.replicas.size() > paxos::max_members) {
+        root.fail("replica",
+                  "at most " + std::to_string(paxos::max_members) + " replicas, learners included");
+    }
+    if (config.join && config.replicas.size() < 2) {
+        root.fail("replica", "with join = true there has to be a [[replica]] of the cluster that is joined");
+    }
+    if (single && config.join) root.fail("consensus.join", "is for mode full");
     if (single && config.replicas.size() != 1) root.fail("replica", "this mode has one replica only");
 }
 
@@ -213,6 +227,7 @@ void read_sections(Reader& root, Config& config) {
     }
     config.durable = consensus.boolean("durable", true);
     config.rejoin = consensus.boolean("rejoin", false);
+    config.join = consensus.boolean("join", false);
     consensus.refuse_the_rest();
 
     Reader output = root.table("output_log");

@@ -51,6 +51,7 @@ struct Config {
     uint32_t heartbeat_ms = 50;
     uint32_t election_timeout_ms = 500;
     bool durable = true;
+    bool join = false;    // added to a running cluster: see paxos::NodeConfig
     bool rejoin = false;  // a database that is not there has been lost: see paxos::NodeConfig
 
     LogContent log_content = LogContent::kFull;
@@ -67,7 +68,7 @@ struct Config {
 };
 
 /// The connection id has room for this replica id and no larger one (sessions.hpp).
-constexpr uint32_t kMaxReplicaId = 15;
+constexpr uint32_t kMaxReplicaId = 255;
 
 class ConfigError : public std::runtime_error {
   public:

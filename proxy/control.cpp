@@ -99,8 +99,8 @@ std::string ControlServer::answer(const std::string& line) {
     if (request.is_discarded() || !request.is_object() || !request.contains("cmd") ||
         !request["cmd"].is_string()) {
         reply["error"] =
-            "a request is one JSON object on one line, with \"cmd\": status, stop, transfer, signal or "
-            "log-level";
+            "a request is one JSON object on one line, with \"cmd\": status, stop, transfer, member, "
+            "signal or log-level";
     } else {
         try {
             reply = handler_(request);

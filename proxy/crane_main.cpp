@@ -59,6 +59,29 @@ void check_request(const std::string& state_dir, const DiffRequest& compared, co
     }
 }
 
+void add_member_verbs(CLI::App& member, MemberRequest& request) {
+    member.require_subcommand(1);
+    const auto verb = [&](const char* name, const char* text) {
+        CLI::App* sub = member.add_subcommand(name, text);
+        sub->fallthrough();  // for --state-dir and --json
+        sub->callback([&request, name] { request.what = name; });
+        return sub;
+    };
+    verb("list", "who they are, and what is seen of them");
+    CLI::App* add = verb("add", "a learner, which gets the log and does not vote");
+    add->add_option("address", request.address, "where it listens for the others: HOST:PORT")->required();
+    add->add_option("--id", request.id, "its number (default: the next that was never used)");
+    verb("promote", "a learner that has caught up votes from now on")
+        ->add_option("replica", request.id, "its number")
+        ->required();
+    verb("remove", "for good: its number is not used again")
+        ->add_option("replica", request.id, "its number")
+        ->required();
+    CLI::App* replace = verb("replace", "remove one, and let a learner vote in its place");
+    replace->add_option("replica", request.id, "the number of the one that goes")->required();
+    replace->add_option("newcomer", request.by, "the number of the learner")->required();
+}
+
 int fail(const std::string& what, bool json) {
     if (json) {
         printf("%s\n", nlohmann::json{{"error", what}}.dump().c_str());
@@ -99,6 +122,16 @@ int main(int argc, char** argv) {
     log->add_option("--replica", request.replica, "whose log (default: the first)");
     log->add_option("--from", request.from, "first index");
     log->add_option("--to", request.to, "last index");
+    CLI::App* verify = log->add_subcommand("verify", "check the logs of replicas that do not run");
+    verify->fallthrough();
+    CLI::App* member = verb("member", "who the replicas are: list, add, promote, remove, replace");
+    MemberRequest members;
+    add_member_verbs(*member, members);
+    CLI::App* recover = verb("recover", "go on with one replica after the loss of a majority");
+    RecoverRequest lost;
+    recover->add_flag("--force-new-cluster", lost.force_new_cluster,
+                      "yes: the others are lost, and what only they had, too; this cannot be undone");
+    recover->add_option("--replica", lost.replica, "whose log (default: the one that goes furthest)");
     CLI::App* check = verb("check", "can this machine, and this program, run under Crane?");
     std::vector<std::string> program;
     check->add_option("program", program, "the server's command line");
@@ -125,7 +158,10 @@ int main(int argc, char** argv) {
         if (*status) return tool_status(state_dir, json);
         compared.wait_for_down = wait->count() > 0;
         if (*diff) return tool_diff(state_dir, compared, json);
+        if (*verify) return tool_verify(state_dir, request.replica, json);
         if (*log) return tool_log(state_dir, request, json);
+        if (*member) return tool_member(state_dir, members, json);
+        if (*recover) return tool_recover(state_dir, lost, json);
         if (*check) return tool_check(program, json);
         if (*transfer) return tool_transfer(state_dir, to, json);
         if (*signal) return tool_signal(state_dir, number, json);

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "proxy/clock.hpp"
@@ -74,7 +75,10 @@ Craned::~Craned() {
 void Craned::make_replica() {
     replica_ = std::make_unique<Replica>(
         base_, config_,
-        Replica::Events{[this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); }});
+        Replica::Events{[this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); },
+                        [this](uint64_t index) {
+                            begin_stop("removed from the cluster by log entry " + std::to_string(index));
+                        }});
     replica_->start();
 }
 
@@ -144,6 +148,17 @@ void Craned::try_restart() {
     }
 }
 
+std::string Craned::change_membership(const nlohmann::json& request) {
+    const std::map<std::string, paxos::ChangeKind> kinds = {{"add", paxos::ChangeKind::Add},
+                                                            {"promote", paxos::ChangeKind::Promote},
+                                                            {"remove", paxos::ChangeKind::Remove}};
+    const auto kind = kinds.find(request.value("do", ""));
+    if (kind == kinds.end()) return "member needs \"do\": add, promote or remove";
+    if (!request.contains("id") || !request["id"].is_number_unsigned() || request["id"] > kMaxReplicaId)
+        return "member needs \"id\": a number up to " + std::to_string(kMaxReplicaId);
+    return replica_->change_membership({kind->second, request["id"], request.value("address", "")});
+}
+
 nlohmann::json Craned::handle(const nlohmann::json& request) {
     const std::string command = request["cmd"];
     nlohmann::json done = {{"ok", true}};
@@ -179,6 +194,11 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
         if (!error.empty()) return {{"error", error}};
         return done;
     }
+    if (command == "member") {
+        const std::string error = change_membership(request);
+        if (!error.empty()) return {{"error", error}};
+        return done;
+    }
     if (command == "log-level") {
         const std::string level = request.value("level", "");
         const auto known = spdlog::level::from_str(level);
@@ -188,8 +208,8 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
         spdlog::set_level(known);
         return done;
     }
-    return {
-        {"error", "no command \"" + command + "\"; there are status, stop, transfer, signal and log-level"}};
+    return {{"error", "no command \"" + command +
+                          "\"; there are status, stop, transfer, member, signal and log-level"}};
 }
 
 }  // namespace crane::proxy

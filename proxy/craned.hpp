@@ -36,6 +36,7 @@ class Craned {
     void begin_stop(const std::string& why);
     void fatal(const std::string& reason);
     nlohmann::json handle(const nlohmann::json& request);
+    std::string change_membership(const nlohmann::json& request);
 
     Config config_;
     event_base* base_;

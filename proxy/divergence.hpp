@@ -55,6 +55,8 @@ class DivergenceCheck {
     DivergenceCheck(uint32_t self, std::vector<uint32_t> members)
         : self_(self), members_(std::move(members)) {}
 
+    void set_members(std::vector<uint32_t> members) { members_ = std::move(members); }
+
     /// This replica's own domain has admitted.
     void own(const AdmissionHistory& history);
     /// A peer's last admission, from its acknowledgement.

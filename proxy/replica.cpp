@@ -31,6 +31,12 @@ constexpr uint64_t kOrphanPatienceNs = 1'000'000'000;
 constexpr uint64_t kFrozenNs = 1'000'000'000;
 constexpr uint64_t kStepDownPauseNs = 2'000'000'000;
 
+std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
+    std::vector<uint32_t> ids;
+    for (const paxos::Member& member : membership.members) ids.push_back(member.id);
+    return ids;
+}
+
 }  // namespace
 
 /// What every replica's domain must have equal, in one number.
@@ -82,13 +88,9 @@ Replica::Replica(event_base* base, const Config& config, Events events)
                          if (up) route_waiting();
                      },
                      [this](const std::string& reason) { events_.fatal(reason); },
+                     [this](uint64_t index) { on_membership(index); },
                  }),
-      divergence_(config.replica_id,
-                  [&config] {
-                      std::vector<uint32_t> ids;
-                      for (const ReplicaAddress& one : config.replicas) ids.push_back(one.id);
-                      return ids;
-                  }()),
+      divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)) {
     if (config.mode == Mode::kProxy) {
@@ -116,6 +118,14 @@ Replica::~Replica() {
 }
 
 void Replica::start() {
+    const uint64_t said = sequencer_.membership_index();
+    if (sequencer_.membership().removed(config_.replica_id) && said <= sequencer_.decided_index()) {
+        events_.fatal("replica " + std::to_string(config_.replica_id) +
+                      " was removed from the cluster by log entry " + std::to_string(said) +
+                      ". Ids are not used again: add it under a new one (crane member add), with an empty "
+                      "state directory");
+        return;
+    }
     sequencer_.pause_delivery(true);  // until the domain is there to take it; this replica votes meanwhile
     sequencer_.start();
     sequencer_.pause_delivery(true);
@@ -206,7 +216,8 @@ void Replica::reset_orphans() {
     orphans_due_ = false;
     const uint64_t own = connection_prefix(sequencer_.view_counter(), config_.replica_id);
     for (uint64_t connection : open_connections_) {
-        if (connection >> 40 != own >> 40) batcher_.add(CallKind::kReset, connection);
+        if (connection >> kConnectionNumberBits != own >> kConnectionNumberBits)
+            batcher_.add(CallKind::kReset, connection);
     }
 }
 
@@ -473,11 +484,27 @@ std::string Replica::transfer(uint32_t to) {
     if (!sequencer_.leads()) {
         return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
     }
-    const auto& all = config_.replicas;
-    const bool known = std::any_of(all.begin(), all.end(), [to](const auto& one) { return one.id == to; });
-    if (!known) return "there is no replica " + std::to_string(to);
+    if (!sequencer_.membership().voter(to))
+        return "there is no replica " + std::to_string(to) + " that votes";
     if (to != config_.replica_id) sequencer_.transfer(to);
     return "";
+}
+
+void Replica::on_membership(uint64_t index) {
+    const paxos::Membership& now = sequencer_.membership();
+    if (index == sequencer_.membership_index())
+        spdlog::info("members by entry {}: {}", index, paxos::describe(now));
+    divergence_.set_members(member_ids(now));
+    if (now.removed(config_.replica_id)) events_.removed(index);
+}
+
+std::string Replica::change_membership(const paxos::MembershipChange& change) {
+    if (!sequencer_.leads()) {
+        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
+    }
+    if (change.kind == paxos::ChangeKind::Add && change.id > kMaxReplicaId)
+        return "replica ids go up to " + std::to_string(kMaxReplicaId);
+    return sequencer_.change_membership(change);
 }
 
 std::string Replica::signal_server(uint32_t signal) {

@@ -40,6 +40,7 @@ class Replica {
     struct Events {
         std::function<void()> lost;  ///< the domain was taken away
         std::function<void(const std::string&)> fatal;
+        std::function<void(uint64_t index)> removed;  ///< from the cluster, by this log entry
     };
 
     Replica(event_base* base, const Config& config, Events events);
@@ -62,6 +63,7 @@ class Replica {
     /// Somebody else shall lead, whoever is best placed.
     void hand_over() { sequencer_.transfer(0); }
     std::string signal_server(uint32_t signal);
+    std::string change_membership(const paxos::MembershipChange& change);
 
   private:
     void on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch);
@@ -82,6 +84,7 @@ class Replica {
     void route(ClientConnection* client);
     void route_waiting();
     void send_queries();
+    void on_membership(uint64_t index);
     void housekeep();
     void watch(uint64_t now_ns);
     uint64_t under_way() const;

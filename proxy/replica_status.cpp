@@ -93,9 +93,16 @@ nlohmann::json Replica::status() const {
     nlohmann::json peers = nlohmann::json::array();
     for (const auto& peer : sequencer_.peers()) {
         peers.push_back({{"replica", peer.id},
+                         {"voter", peer.voter},
+                         {"rejoining", peer.rejoining},
+                         {"needs_checkpoint", peer.needs_checkpoint},
                          {"connected", peer.connected},
                          {"matched", peer.matched},
                          {"heard_ms_ago", peer.heard_ms_ago}});
+    }
+    nlohmann::json members = nlohmann::json::array();
+    for (const auto& member : sequencer_.membership().members) {
+        members.push_back({{"replica", member.id}, {"voter", member.voter}, {"address", member.address}});
     }
     return {
         {"replica", config_.replica_id},
@@ -126,6 +133,11 @@ nlohmann::json Replica::status() const {
         {"message", message},
         {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
         {"peers", peers},
+        {"membership",
+         {{"index", sequencer_.membership_index()},
+          {"decided", sequencer_.membership_index() <= decided},
+          {"highest_id", sequencer_.membership().highest_id},
+          {"members", members}}},
         {"counters",
          {{"syncs", node.syncs},
           {"batches", sequencer_.batches_seen()},

@@ -22,6 +22,7 @@ paxos::NodeConfig node_config(const Config& config) {
     out.election_timeout_ms = config.election_timeout_ms;
     out.durable = config.durable;
     out.rejoin = config.rejoin;
+    out.join = config.join;
     return out;
 }
 
@@ -29,6 +30,7 @@ paxos::NodeConfig node_config(const Config& config) {
 
 Sequencer::Sequencer(event_base* base, const Config& config, SequencerEvents events)
     : base_(base), events_(std::move(events)), self_(config.replica_id) {
+    alone_.add({self_, true, ""});
     if (config.mode == Mode::kDmt) {
         local_event_ = event_new(base_, -1, EV_PERSIST, &Sequencer::on_local_turn, this);
         return;
@@ -42,6 +44,9 @@ Sequencer::Sequencer(event_base* base, const Config& config, SequencerEvents eve
     calls.on_writable = [] {};  // the turn of the loop that follows looks by itself
     calls.on_peer = events_.on_peer;
     calls.on_fatal = events_.on_fatal;
+    calls.on_membership = [this](const paxos::MembershipAt& now) {
+        if (now.index > 0) events_.on_membership(now.index);
+    };
     node_ = std::make_unique<paxos::Node>(base_, node_config(config), std::move(calls));
     rejoining_ = node_->rejoining();
     if (rejoining_)
@@ -140,8 +145,20 @@ uint32_t Sequencer::leader() const {
     return node_ ? node_->leader() : self_;
 }
 
+std::string Sequencer::change_membership(const paxos::MembershipChange& change) {
+    return node_ ? node_->change_membership(change) : "a replica without consensus is alone";
+}
+const paxos::Membership& Sequencer::membership() const {
+    return node_ ? node_->membership() : alone_;
+}
+uint64_t Sequencer::membership_index() const {
+    return node_ ? node_->membership_index() : 0;
+}
+
 const char* Sequencer::role_name() const {
     if (leads()) return "primary";
+    if (node_->role() == paxos::Role::Follower && !membership().voter(self_))
+        return membership().removed(self_) ? "removed" : "learner";
     return node_->role() == paxos::Role::Follower ? "backup" : "candidate";
 }
 

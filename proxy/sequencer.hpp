@@ -29,6 +29,8 @@ struct SequencerEvents {
     std::function<void(uint32_t from, std::string message)> on_message;
     std::function<void(uint32_t peer, bool up)> on_peer;
     std::function<void(const std::string& reason)> on_fatal;
+    /// Entry `index`, decided, changed who the replicas are.
+    std::function<void(uint64_t index)> on_membership;
 };
 
 class Sequencer {
@@ -55,6 +57,10 @@ class Sequencer {
     uint64_t batches_seen() const { return batches_seen_; }
 
     void transfer(uint32_t to);
+    /// Empty, or why not.
+    std::string change_membership(const paxos::MembershipChange& change);
+    const paxos::Membership& membership() const;
+    uint64_t membership_index() const;
     bool send(uint32_t to, const std::string& message);
     size_t queued_bytes(uint32_t to) const;
     std::vector<paxos::PeerStatus> peers() const;
@@ -72,7 +78,8 @@ class Sequencer {
     uint32_t self_;
     std::unique_ptr<paxos::Node> node_;
     bool ready_ = false;
-    bool rejoining_ = false;  // said, and not yet over
+    bool rejoining_ = false;   // said, and not yet over
+    paxos::Membership alone_;  // the membership without a node
     uint64_t undecided_ = 0;
     uint64_t batches_seen_ = 0;
     // Without a node:

@@ -25,8 +25,10 @@ constexpr uint64_t kInputPerConnectionBytes = 256 * 1024;
 constexpr uint64_t kInputTotalBytes = 128 * 1024 * 1024;
 constexpr uint64_t kWindowStepBytes = 1024 * 1024;
 
+/// A connection's id: view counter (20 bits), primary (8 bits), number within its view (36 bits).
+constexpr unsigned kConnectionNumberBits = 36;
 constexpr uint64_t connection_prefix(uint64_t view_counter, uint32_t replica) {
-    return (view_counter & 0xfffff) << 44 | static_cast<uint64_t>(replica & 0xf) << 40;
+    return ((view_counter & 0xfffff) << 8 | (replica & 0xff)) << kConnectionNumberBits;
 }
 
 class Sessions {

@@ -8,8 +8,10 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "paxos/describe.hpp"
 #include "paxos/store.hpp"
 #include "proxy/client_connection.hpp"
 #include "proxy/compare.hpp"
@@ -85,7 +87,11 @@ std::string time_text(uint64_t ns) {
 json entry_json(const paxos::Entry& entry) {
     json out = {{"index", entry.index}, {"view", paxos::view_name(entry.view)}};
     if (entry.kind != paxos::EntryKind::Value) {
-        out["kind"] = entry.kind == paxos::EntryKind::NewView ? "new-view" : "other";
+        const std::map<paxos::EntryKind, const char*> names = {{paxos::EntryKind::NewView, "new-view"},
+                                                               {paxos::EntryKind::Return, "return"},
+                                                               {paxos::EntryKind::Membership, "members"}};
+        out["kind"] = names.at(entry.kind);
+        if (entry.kind != paxos::EntryKind::NewView) out["detail"] = paxos::describe_value(entry);
         return out;
     }
     timebubble::BatchDecoder batch;
@@ -117,6 +123,7 @@ void print_entry(const json& entry) {
     if (entry.contains("time")) {
         std::cout << " " << entry["time"].get<std::string>() << " grant " << entry["grant_clocks"];
     }
+    if (entry.contains("detail")) std::cout << " " << entry["detail"].get<std::string>();
     std::cout << "\n";
     for (const json& call : entry.value("calls", json::array())) {
         std::cout << "    " << call["call"].get<std::string>();

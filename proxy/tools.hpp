@@ -44,6 +44,22 @@ struct LogRequest {
 };
 int tool_log(const std::string& state_dir, const LogRequest& request, bool json);
 
+int tool_verify(const std::string& state_dir, uint32_t replica, bool json);
+
+struct RecoverRequest {
+    uint32_t replica = 0;  ///< 0: the one whose log goes furthest
+    bool force_new_cluster = false;
+};
+int tool_recover(const std::string& state_dir, const RecoverRequest& request, bool json);
+
+struct MemberRequest {
+    std::string what;  ///< list, add, promote, remove, replace
+    uint32_t id = 0;   ///< add: 0 for the next free one
+    uint32_t by = 0;   ///< replace: the newcomer
+    std::string address;
+};
+int tool_member(const std::string& state_dir, const MemberRequest& request, bool json);
+
 int tool_check(const std::vector<std::string>& program, bool json);
 
 }  // namespace crane::proxy

@@ -1,0 +1,120 @@
+// crane log verify, crane recover: the log of replicas that do not run.
+#include <time.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <tuple>
+
+#include "paxos/describe.hpp"
+#include "paxos/offline.hpp"
+#include "paxos/store.hpp"
+#include "proxy/tools.hpp"
+
+namespace crane::proxy {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+std::vector<ReplicaDir> with_databases(const std::string& state_dir, uint32_t only) {
+    std::vector<ReplicaDir> out;
+    for (const ReplicaDir& replica : find_replicas(state_dir)) {
+        if (only != 0 && replica.id != only && replica.id != 0) continue;
+        if (fs::exists(replica.path + "/db/log.db")) out.push_back(replica);
+    }
+    if (out.empty()) throw std::runtime_error(state_dir + " holds no such replica with a database");
+    return out;
+}
+
+json report_json(const ReplicaDir& replica, const paxos::StoreReport& report) {
+    return {{"replica", report.replica},
+            {"database", replica.path + "/db"},
+            {"cluster", report.cluster_id},
+            {"sound", report.problems.empty()},
+            {"first", report.state.start.index + 1},
+            {"last", report.state.end.index},
+            {"entries", report.entries},
+            {"bytes", report.bytes},
+            {"view", paxos::view_name(report.state.view)},
+            {"rejoining", report.state.rejoining},
+            {"problems", report.problems}};
+}
+
+void print_report(const json& report) {
+    std::cout << report["database"].get<std::string>() << ": " << (report["sound"] ? "sound" : "DAMAGED")
+              << ", replica " << report["replica"] << ", " << report["entries"] << " entries "
+              << report["first"] << " to " << report["last"] << ", " << report["bytes"] << " bytes, view "
+              << report["view"].get<std::string>() << (report["rejoining"] ? ", rejoining" : "") << "\n";
+    for (const json& problem : report["problems"]) std::cout << "    " << problem.get<std::string>() << "\n";
+}
+
+// So that whoever reads craned's log later sees why it goes on as another cluster.
+void note_in_log(const std::string& replica_dir, const std::string& text) {
+    std::ofstream log(replica_dir + "/craned.log", std::ios::app);
+    const time_t now = time(nullptr);
+    tm parts{};
+    char stamp[32];
+    strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
+    log << stamp << " crane recover: " << text << "\n";
+}
+
+}  // namespace
+
+int tool_verify(const std::string& state_dir, uint32_t replica, bool as_json) {
+    json reports = json::array();
+    bool sound = true;
+    for (const ReplicaDir& one : with_databases(state_dir, replica)) {
+        reports.push_back(report_json(one, paxos::verify_store(one.path + "/db")));
+        sound &= reports.back()["sound"].get<bool>();
+        if (!as_json) print_report(reports.back());
+    }
+    if (as_json) std::cout << json{{"sound", sound}, {"databases", reports}}.dump(1) << "\n";
+    return sound ? kExitOk : kExitNo;
+}
+
+int tool_recover(const std::string& state_dir, const RecoverRequest& request, bool as_json) {
+    if (!request.force_new_cluster)
+        throw std::runtime_error(
+            "recover makes a cluster of one out of one replica's log, and cannot be undone. Use it when a "
+            "majority of the replicas is lost for good, make sure that the others cannot start again, and "
+            "say --force-new-cluster");
+    const ReplicaDir* best = nullptr;
+    std::tuple<uint64_t, uint64_t> best_end;
+    const std::vector<ReplicaDir> all = with_databases(state_dir, request.replica);
+    for (const ReplicaDir& one : all) {
+        const paxos::StoreReport report = paxos::verify_store(one.path + "/db");
+        if (!report.problems.empty() || report.state.rejoining) {
+            if (!as_json) print_report(report_json(one, report));
+            continue;
+        }
+        const std::tuple end{report.state.end.view, report.state.end.index};
+        if (best != nullptr && end <= best_end) continue;
+        best = &one;
+        best_end = end;
+    }
+    if (best == nullptr)
+        throw std::runtime_error("no database in " + state_dir +
+                                 " can be used: they are damaged, or had not caught up after a loss");
+    const paxos::ForcedCluster forced = paxos::force_new_cluster(best->path + "/db");
+    const std::string text = "replica " + std::to_string(paxos::view_leader(forced.entry.view)) +
+                             " is the only member from entry " + paxos::describe(forced.entry.position()) +
+                             " on; its log ended at " + paxos::describe(forced.before.end);
+    note_in_log(best->path, text);
+    if (as_json) {
+        std::cout << json{{"replica", paxos::view_leader(forced.entry.view)},
+                          {"database", best->path + "/db"},
+                          {"index", forced.entry.index},
+                          {"view", paxos::view_name(forced.entry.view)}}
+                         .dump(1)
+                  << "\n";
+    } else {
+        std::cout << text << ".\nStart its craned, then add replicas under new ids: crane member add\n";
+    }
+    return kExitOk;
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,146 @@
+"""Who the replicas are, while the service runs: one is added, gets the log, votes and leads; others leave. And a
+cluster of one out of what is left when a majority is lost."""
+
+import json
+import signal
+import subprocess
+
+from support.case import CraneTest
+from support.paths import CRANE_TOOL, free_port
+from support.procs import read, wait_until
+from support.redisclient import Redis as RedisClient
+from support.servers import Redis
+
+CRANED = CRANE_TOOL.parent / "craned"
+NEWCOMER = 4
+
+
+class MembersTest(CraneTest):
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+        self.started = {}
+
+    def tearDown(self):
+        self.stop_started()
+
+    def stop_started(self):
+        for craned in self.started.values():
+            if craned.poll() is None:
+                craned.send_signal(signal.SIGTERM)
+            craned.wait(30)
+
+    def done(self, cluster, *words):
+        ran = cluster.crane(*words)
+        self.assertEqual(ran.returncode, 0, f"crane {' '.join(map(str, words))}\n{ran.stdout}{cluster.report()}")
+        return ran.stdout
+
+    def members(self, cluster):
+        rows = json.loads(self.done(cluster, "member", "list", "--json"))
+        return {row["replica"]: row["voter"] for row in rows["members"]}
+
+    def configure(self, cluster, number, peer_port, join):
+        """craned.toml for a replica that crane-run does not know, made from that of replica 1."""
+        folder = cluster.state / f"r{number}"
+        folder.mkdir()
+        text = read(cluster.state / "r1" / "craned.toml")
+        text = text.replace("replica_id = 1", f"replica_id = {number}").replace(
+            json.dumps(str(cluster.state / "r1")), json.dumps(str(folder)))
+        text = text.replace("[consensus]", f"[consensus]\njoin = {str(join).lower()}").replace(
+            "rejoin = true", "rejoin = false")
+        text += (f'\n[[replica]]\nid = {number}\npeer = "127.0.0.1:{peer_port}"\n'
+                 f'client_address = "127.0.0.{number}"\n')
+        (folder / "craned.toml").write_text(text)
+        return folder
+
+    def start(self, folder, number):
+        with open(folder / "craned.err", "ab") as log:
+            self.started[number] = subprocess.Popen([CRANED, "--config", folder / "craned.toml"], stdout=log,
+                                                    stderr=log, stdin=subprocess.DEVNULL)
+
+    def wait_caught_up(self, cluster, number):
+        def level():
+            row = cluster.status().get(number)
+            return row is not None and row["lag"] == 0 and row["decided"] > 1 and row["server"] == "listening"
+
+        wait_until(level, 60, f"replica {number} has the log and serves\n{cluster.report()}")
+
+    def digest(self, cluster, number):
+        port = cluster.client_port
+        with RedisClient((cluster.address(number)[0] if number != NEWCOMER else "127.0.0.4", port)) as client:
+            return client("DEBUG", "DIGEST")
+
+    def test_a_replica_is_added_and_leads_and_others_leave(self):
+        with self.crane(Redis) as cluster:
+            with RedisClient(cluster.address(1)) as client:
+                for number in range(200):
+                    client("SET", f"key{number}", "value" * 20)
+            peer_port = free_port()
+            self.assertIn("learner", self.done(cluster, "member", "add", f"127.0.0.1:{peer_port}"))
+            self.assertEqual(self.members(cluster), {1: True, 2: True, 3: True, NEWCOMER: False})
+            early = cluster.crane("member", "promote", NEWCOMER)
+            self.assertNotEqual(early.returncode, 0)
+            self.assertIn("start it first", early.stdout)
+
+            self.start(self.configure(cluster, NEWCOMER, peer_port, join=True), NEWCOMER)
+            self.wait_caught_up(cluster, NEWCOMER)
+            self.assertEqual(cluster.status()[NEWCOMER]["role"], "learner")
+            self.done(cluster, "member", "promote", NEWCOMER)
+            self.done(cluster, "transfer", NEWCOMER)
+            self.done(cluster, "member", "remove", 3)
+            self.assertEqual(self.members(cluster), {1: True, 2: True, NEWCOMER: True})
+            wait_until(lambda: "removed from the cluster" in read(cluster.state / "r3" / "craned.log"), 20,
+                       "replica 3 learns that it has been removed")
+
+            with RedisClient(("127.0.0.4", cluster.client_port)) as client:
+                for number in range(200):
+                    client("APPEND", f"key{number}", "more")
+            digests = {self.digest(cluster, number) for number in (1, 2, NEWCOMER)}
+            self.assertEqual(len(digests), 1, digests)
+            logs = [cluster.state / f"r{number}" / "output.log" for number in (1, 2, NEWCOMER)]
+            self.done(cluster, "diff", "--allow-lag", *logs)
+
+            # The one that leads hands over before it goes; its number is not used again.
+            self.done(cluster, "member", "remove", NEWCOMER)
+            self.assertEqual(self.members(cluster), {1: True, 2: True})
+            self.assertEqual(self.started[NEWCOMER].wait(20), 0)
+            again = cluster.crane("member", "add", "127.0.0.1:1", "--id", NEWCOMER)
+            self.assertNotEqual(again.returncode, 0)
+            self.assertIn("has been used", again.stdout)
+            with RedisClient(cluster.address(2)) as client:
+                self.assertEqual(client("GET", "key7"), b"value" * 20 + b"more")
+            self.stop_started()
+
+    def test_one_replica_goes_on_after_the_loss_of_a_majority(self):
+        with self.crane(Redis) as cluster:
+            with RedisClient(cluster.address(1)) as client:
+                for number in range(100):
+                    client("SET", f"key{number}", "value")
+            wait_until(lambda: len({row["decided"] for row in cluster.status().values()}) == 1, 20, "all have the log")
+            running = cluster.crane("recover", "--force-new-cluster")
+            self.assertNotEqual(running.returncode, 0)
+            self.assertIn("already running", running.stdout)
+            cluster.stop()
+
+            self.done(cluster, "log", "verify")
+            careless = cluster.crane("recover")
+            self.assertNotEqual(careless.returncode, 0)
+            self.assertIn("--force-new-cluster", careless.stdout)
+            self.assertIn("only member", self.done(cluster, "recover", "--replica", 2, "--force-new-cluster"))
+            self.assertIn("members 2", self.done(cluster, "log", "--replica", 2))
+
+            self.start(cluster.state / "r2", 2)
+            wait_until(lambda: cluster.status().get(2, {}).get("server") == "listening" and
+                       cluster.status()[2]["role"] == "primary", 60, f"replica 2 serves alone\n{cluster.report()}")
+            self.assertEqual(self.members(cluster), {2: True})
+            with RedisClient(cluster.address(2)) as client:
+                self.assertEqual(client("GET", "key99"), b"value")
+                client("SET", "after", "the loss")
+
+            # One of those that were given up wakes up: nobody talks to it, and it decides nothing.
+            self.start(cluster.state / "r1", 1)
+            wait_until(lambda: "has been removed" in read(cluster.state / "r1" / "craned.log"), 20,
+                       f"replica 1 is told that it is no member\n{cluster.report()}")
+            self.assertEqual(cluster.status()[2]["role"], "primary")
+            self.assertNotEqual(cluster.status()[1]["role"], "primary")
+            self.stop_started()
