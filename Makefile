@@ -120,6 +120,7 @@ help:
 	@echo "make test       install what is missing, then run the unit and end-to-end tests"
 	@echo "make unit       unit tests alone"
 	@echo "make e2e        end-to-end tests alone, on what is built; TESTS=\"redis failover\" selects"
+	@echo "make spec       check the consensus protocol's model with spin: every state, and planted bugs (paxos/spec)"
 	@echo "make soak       the tests that depend on chance, with new seeds; ROUNDS=5"
 	@echo "make bench      the evaluation: native against Crane, side by side; BENCH=--quick"
 	@echo "make lint       formatting and style"
@@ -137,7 +138,7 @@ LOADS         := $(patsubst eval/load/%.c,$(BUILD)/load/%,$(wildcard eval/load/*
 TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
 RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
 
-.PHONY: programs test e2e soak bench lint
+.PHONY: programs test e2e spec soak bench lint
 programs: $(TEST_PROGRAMS) $(LOADS)
 $(BUILD)/programs/static_server: TEST_CC += -static
 $(BUILD)/programs/%: tests/programs/%.c tests/programs/serve.h
@@ -157,9 +158,14 @@ test:
 e2e: programs
 	$(RUN_TESTS) $(TESTS)
 
-# The tests that depend on chance, again and again with new seeds: make soak ROUNDS=10
+# The model of the consensus protocol; SPEC=--long for larger bounds, SPEC="--trace BUG" for counterexamples.
+spec:
+	python3 -B paxos/spec/check.py $(SPEC)
+
+# The tests that depend on chance, again and again with new seeds, after the model's larger bounds: make soak ROUNDS=10
 ROUNDS ?= 5
 soak: all programs
+	$(MAKE) spec SPEC=--long
 	for round in $$(seq 1 $(ROUNDS)); do \
 	    $(RUN_TESTS) --seed $$((round * 1000)) disturbance failover MicroBenchmark || exit 1; done
 
