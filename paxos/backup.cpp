@@ -26,6 +26,7 @@ bool Core::accept_leader(const Message& message) {
     if (message.view > view_ || role_ != Role::Follower || leader_ != message.from)
         become_follower(message.view, message.from);
     leader_heard_us_ = now_us_;
+    leader_gone_ = false;
     election_deadline_us_ = now_us_ + random_election_timeout();
     return true;
 }

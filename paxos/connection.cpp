@@ -96,6 +96,7 @@ void Connection::on_writable(int, short, void* self) {
         socklen_t size = sizeof error;
         getsockopt(connection->stream_->fd(), SOL_SOCKET, SO_ERROR, &error, &size);
         if (error != 0) {
+            connection->connect_error_ = error;
             connection->fail(std::strerror(error));
             return;
         }

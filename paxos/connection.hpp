@@ -54,6 +54,7 @@ class Connection {
     size_t queued_bytes(bool urgent) const { return urgent ? urgent_bytes_ : bulk_bytes_; }
     void close();  // silently
     bool closed() const { return closed_; }
+    int connect_error() const { return connect_error_; }  // an errno value; 0: it came about, or is under way
 
     uint64_t bytes_sent = 0, bytes_received = 0;
 
@@ -68,6 +69,7 @@ class Connection {
     std::unique_ptr<Stream> stream_;
     bool connecting_;
     bool closed_ = false;
+    int connect_error_ = 0;
     Handlers handlers_;
     event* readable_ = nullptr;
     event* writable_ = nullptr;

@@ -17,6 +17,7 @@
 //   - a promise or an acknowledgement, the replica's own included, counts only once persisted() was called;
 //   - pre-vote and the lease: a replica that hears its leader helps nobody to depose it, and one that has
 //     asked around in vain has changed nobody's view; a leader that lost touch with a majority steps down;
+//     one whose process is seen to end is not waited for, but asked for like any other;
 //   - a replica that lost its database has forgotten what it promised: it is sent the log, but neither votes
 //     nor counts until it has a Return entry that was proposed after the loss and decided without it;
 //   - the membership is the latest in the log, decided or not; it changes by one replica at a time
@@ -108,6 +109,9 @@ class Core {
     void step_down();
     // Messages to `peer` may have been lost (link went down and up): look where it stands.
     void link_restored(ReplicaId peer);
+    // The process of `peer` seems to have ended. May be wrong: it changes who asks for votes when, not what
+    // anybody promises. True if that makes a difference.
+    bool peer_gone(ReplicaId peer);
 
     // Collects what has to be done. Between taking a non-empty persist and persisted(), nothing else may be
     // called that changes the core.
@@ -192,6 +196,7 @@ class Core {
     void count_votes();
     void become_leader();
     bool lease_holds(const Message& asked) const;
+    uint64_t succession_delay_us() const;
     void on_vote_request(const Message& message);
     void on_vote_reply(const Message& message);
     void on_take_over(const Message& message);
@@ -260,6 +265,7 @@ class Core {
     // Follower, candidates.
     uint64_t election_deadline_us_ = 0;
     uint64_t leader_heard_us_ = 0;
+    bool leader_gone_ = false;      // its process seems to have ended, and nothing has come from it since
     uint64_t silent_until_us_ = 0;  // just started: a leader may be alive and not have been heard yet
     uint64_t ask_again_us_ = 0;
     View asked_view_ = 0;

@@ -98,6 +98,10 @@ class Node::Impl {
             link_events_.push_back({peer, up});
             wake();
         };
+        handlers.on_gone = [this](ReplicaId peer) {
+            gone_.insert(peer);
+            wake();
+        };
         handlers.introduction = [this] { return AddressBook::introduction(core_.memberships().back()); };
         handlers.on_introduction = [this](ReplicaId, std::string_view bytes) {
             if (!book_.hear(bytes, core_.membership_index())) return;
@@ -344,6 +348,10 @@ class Node::Impl {
             if (up) core_.link_restored(peer);
             if (callbacks_.on_peer) callbacks_.on_peer(peer, up);
         }
+        if (!gone_.empty()) core_.advance_clock(now_us());
+        for (const ReplicaId peer : gone_)
+            if (core_.peer_gone(peer)) spdlog::info("the process of the leader, replica {}, has ended", peer);
+        gone_.clear();
     }
 
     void persist() {
@@ -462,6 +470,7 @@ class Node::Impl {
     uint64_t timer_deadline_us_ = UINT64_MAX;
     Outbox outbox_;
     std::vector<std::pair<ReplicaId, bool>> link_events_;
+    std::set<ReplicaId> gone_;  // see TransportCallbacks::on_gone
     AddressBook book_;
     uint64_t known_peers_ = 0;  // Core::peers_version() that the transport knows
     MembershipAt delivered_membership_;

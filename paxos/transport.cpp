@@ -55,6 +55,7 @@ struct Transport::Link {
     PeerAddress address;
     std::unique_ptr<Connection> connection;
     bool up = false;
+    bool refused = false;  // since it was last up: nobody listens there
     uint32_t pause_ms = first_pause_ms;
     event* timer = nullptr;  // pause before dialling, or limit on dialling
     std::string last_reason;
@@ -176,14 +177,17 @@ void Transport::dial(Link& link) {
     }
     auto stream = make_plain_stream(fd);
     if (connect(fd, info.list->ai_addr, info.list->ai_addrlen) != 0 && errno != EINPROGRESS) {
-        dial_failed(link, std::strerror(errno));
+        const int error = errno;
+        dial_failed(link, std::strerror(error), error);
         return;
     }
     Connection::Handlers handlers;
     handlers.on_frame = [this, &link](FrameType type, std::string_view payload) {
         return on_link_frame(link, type, payload);
     };
-    handlers.on_closed = [this, &link](const std::string& reason) { dial_failed(link, reason); };
+    handlers.on_closed = [this, &link](const std::string& reason) {
+        dial_failed(link, reason, link.connection->connect_error());
+    };
     link.connection = std::make_unique<Connection>(base_, std::move(stream), true, std::move(handlers));
     const Hello hello{protocol_version, config_.self, link.address.id, config_.cluster_id};
     link.connection->queue(make_frame(FrameType::Hello, encode_hello(hello)), true);
@@ -191,7 +195,7 @@ void Transport::dial(Link& link) {
     evtimer_add(link.timer, &limit);
 }
 
-void Transport::dial_failed(Link& link, const std::string& reason) {
+void Transport::dial_failed(Link& link, const std::string& reason, int connect_error) {
     if (link.connection != nullptr) bury(std::move(link.connection));
     if (reason != link.last_reason) {
         spdlog::warn("link to replica {} at {}: {}; trying again", link.address.id, to_text(link.address),
@@ -200,14 +204,26 @@ void Transport::dial_failed(Link& link, const std::string& reason) {
     }
     const bool was_up = link.up;
     link.up = false;
+    if (was_up) link.pause_ms = 0;  // a cut or the peer's end? Dialling tells
     dial_later(link);
+    link.refused |= connect_error == ECONNREFUSED;
     if (was_up) callbacks_.on_link(link.address.id, false);
+    check_gone(link.address.id);
+}
+
+// A cut connection alone says nothing of the peer: it can be dialled again, or has the peer's own beside it.
+void Transport::check_gone(ReplicaId peer) {
+    const auto link = links_.find(peer);
+    if (link == links_.end() || !link->second->refused) return;
+    const bool hears_it = std::any_of(incoming_.begin(), incoming_.end(),
+                                      [&](const auto& incoming) { return incoming->from == peer; });
+    if (!hears_it) callbacks_.on_gone(peer);
 }
 
 void Transport::dial_later(Link& link) {
     const timeval pause = to_timeval(link.pause_ms);
     evtimer_add(link.timer, &pause);
-    link.pause_ms = std::min(link.pause_ms * 2, max_pause_ms);
+    link.pause_ms = std::clamp(link.pause_ms * 2, first_pause_ms, max_pause_ms);
 }
 
 void Transport::on_dial_timer(int, short, void* argument) {
@@ -229,6 +245,7 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     if (type != FrameType::Welcome) return false;
     evtimer_del(link.timer);
     link.up = true;
+    link.refused = false;
     link.pause_ms = first_pause_ms;
     link.last_reason.clear();
     spdlog::info("link to replica {} at {} is up", link.address.id, to_text(link.address));
@@ -369,9 +386,11 @@ void Transport::drop(Incoming& incoming) {
                                     [&](const auto& other) { return other.get() == &incoming; });
     if (found == incoming_.end()) return;
     evtimer_del(incoming.timer);
+    const ReplicaId from = incoming.from;
     incoming_graveyard_.push_back(std::move(*found));
     incoming_.erase(found);
     event_active(reaper_, EV_TIMEOUT, 1);
+    if (from != no_replica) check_gone(from);
 }
 
 void Transport::bury(std::unique_ptr<Connection> connection) {

@@ -43,6 +43,9 @@ struct TransportCallbacks {
     // Protocol or App frames only. False: malformed, the connection is closed.
     std::function<bool(ReplicaId from, FrameType type, std::string_view payload)> on_frame;
     std::function<void(ReplicaId peer, bool up)> on_link;  // our sending side
+    // The peer's process seems to have ended: no connection with it is left, and nothing listens where it
+    // did.
+    std::function<void(ReplicaId peer)> on_gone;
     // What this replica tells whoever greets it, at most max_introduction_bytes, and what it is told.
     std::function<std::string()> introduction;
     std::function<void(ReplicaId peer, std::string_view introduction)> on_introduction;
@@ -79,7 +82,8 @@ class Transport {
     static void on_accept(evconnlistener*, int fd, sockaddr*, int, void* self);
     void accept(int fd);
     void dial(Link& link);
-    void dial_failed(Link& link, const std::string& reason);
+    void dial_failed(Link& link, const std::string& reason, int connect_error = 0);
+    void check_gone(ReplicaId peer);
     void dial_later(Link& link);
     bool on_link_frame(Link& link, FrameType type, std::string_view payload);
     bool on_incoming_frame(Incoming& incoming, FrameType type, std::string_view payload);

@@ -30,6 +30,7 @@ void Core::become_follower(View view, ReplicaId leader) {
     highest_seen_ = std::max(highest_seen_, view_);
     role_ = Role::Follower;
     leader_ = leader;
+    leader_gone_ = false;
     votes_.clear();
     transfer_to_ = no_replica;
     election_deadline_us_ = now_us_ + random_election_timeout();
@@ -114,11 +115,27 @@ void Core::become_leader() {
     append(EntryKind::NewView, std::string());
 }
 
+// The voters that are left ask one after the other, so that one election is enough where the first one can
+// win it; even that one waits for the others to see what it saw.
+uint64_t Core::succession_delay_us() const {
+    uint64_t rank = 0;
+    for (const Member& member : membership().members)
+        rank += member.voter && member.id < config_.self && member.id != leader_;
+    return config_.heartbeat_us / 20 + rank * config_.heartbeat_us / 2;
+}
+
+bool Core::peer_gone(ReplicaId peer) {
+    if (role_ != Role::Follower || peer != leader_ || leader_gone_) return false;
+    leader_gone_ = true;
+    election_deadline_us_ = std::min(election_deadline_us_, now_us_ + succession_delay_us());
+    return true;
+}
+
 // A replica that hears its leader does not help another to depose it, unless the leader itself ordered it.
 bool Core::lease_holds(const Message& asked) const {
     if (asked.forced) return false;
     if (role_ == Role::Leader || now_us_ < silent_until_us_) return true;
-    return leader_ != no_replica && leader_ != asked.from &&
+    return leader_ != no_replica && leader_ != asked.from && !leader_gone_ &&
            now_us_ < leader_heard_us_ + config_.election_timeout_us;
 }
 

@@ -27,7 +27,7 @@ void set_up_log(const crane::proxy::Config& config) {
     std::vector<spdlog::sink_ptr> sinks{file};
     if (isatty(2)) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
     auto logger = std::make_shared<spdlog::logger>("craned", sinks.begin(), sinks.end());
-    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %l r" + std::to_string(config.replica_id) + ": %v");
+    logger->set_pattern("%Y-%m-%d %H:%M:%S.%f %l r" + std::to_string(config.replica_id) + ": %v");
     logger->set_level(spdlog::level::from_str(config.log_level));
     logger->flush_on(spdlog::level::trace);
     spdlog::set_default_logger(logger);

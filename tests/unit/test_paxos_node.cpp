@@ -43,14 +43,15 @@ struct Running {
 
 class NodeCluster {
   public:
-    explicit NodeCluster(unsigned replicas) : base_(event_base_new(), event_base_free) {
+    explicit NodeCluster(unsigned replicas, uint32_t election_timeout_ms = 300)
+        : base_(event_base_new(), event_base_free) {
         spdlog::set_level(spdlog::level::err);
         char name[] = "/tmp/crane-unit-node-XXXXXX";
         directory_ = mkdtemp(name);
         for (uint32_t id = 1; id <= replicas; ++id) config_.members.push_back({id, "127.0.0.1", free_port()});
         config_.cluster_id = "unit";
         config_.heartbeat_ms = 20;
-        config_.election_timeout_ms = 300;
+        config_.election_timeout_ms = election_timeout_ms;
         for (uint32_t id = 1; id <= replicas; ++id) start(id);
     }
     ~NodeCluster() {
@@ -176,6 +177,22 @@ TEST_CASE("paxos node: three replicas decide, lose their leader, go on, and get 
     REQUIRE(cluster.run_until([&] { return cluster.values(old) == 2000; }));
     REQUIRE(cluster.same_everywhere());
     REQUIRE(cluster.pump(10, 2010));
+}
+
+// Its connections end with it, and nobody listens where it did.
+TEST_CASE("paxos node: nobody waits out the election timeout for a leader whose process has ended") {
+    NodeCluster cluster(3, 5'000);
+    REQUIRE(cluster.await_leader());
+    REQUIRE(cluster.pump(10, 10));
+    const uint32_t old = cluster.leader();
+    const uint64_t view = cluster[old].node->view();
+    cluster.stop(old);
+    const auto ended = Clock::now();
+    REQUIRE(cluster.await_leader());
+    REQUIRE(Clock::now() - ended < std::chrono::milliseconds(2'500));
+    REQUIRE(view_counter(cluster[cluster.leader()].node->view()) == view_counter(view) + 1);
+    REQUIRE(cluster.pump(10, 20));
+    REQUIRE(cluster.same_everywhere());
 }
 
 TEST_CASE("paxos node: a single replica decides alone and finds it all again") {

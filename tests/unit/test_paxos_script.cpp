@@ -198,6 +198,8 @@ std::map<std::string, Command> replica_commands() {
          [](World& world, const Words& words) {
              world.link_restored(replica_at(words, 1), replica_at(words, 2));
          }},
+        {"gone", [](World& world,
+                    const Words& words) { world.peer_gone(replica_at(words, 1), replica_at(words, 2)); }},
         {"pause-delivery", [](World& world, const Words& words) { world.pause(replica_at(words, 1), true); }},
         {"resume-delivery",
          [](World& world, const Words& words) { world.pause(replica_at(words, 1), false); }},

@@ -245,6 +245,12 @@ void World::link_restored(ReplicaId id, ReplicaId peer) {
     turn(id);
 }
 
+void World::peer_gone(ReplicaId id, ReplicaId peer) {
+    running(id).core->advance_clock(now_us_);
+    running(id).core->peer_gone(peer);
+    turn(id);
+}
+
 void World::pause(ReplicaId id, bool paused) {
     running(id).core->pause_delivery(paused);
     turn(id);

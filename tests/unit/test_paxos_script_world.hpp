@@ -61,6 +61,7 @@ class World {
     void change(ReplicaId id, const MembershipChange& change);
     void truncate(ReplicaId id, uint64_t index);
     void link_restored(ReplicaId id, ReplicaId peer);
+    void peer_gone(ReplicaId id, ReplicaId peer);
     void pause(ReplicaId id, bool paused);
     void show(ReplicaId id);
     void describe_core(ReplicaId id);

@@ -337,8 +337,10 @@ void Cluster::upheaval() {
         replica.core->transfer_leadership(chance() < 0.5 ? no_replica : anyone());
     } else if (kind < 0.5) {
         replica.core->step_down();
-    } else if (kind < 0.7) {
+    } else if (kind < 0.6) {
         replica.core->link_restored(anyone());
+    } else if (kind < 0.7) {
+        replica.core->peer_gone(anyone());  // true or not
     } else {
         uint64_t everywhere = UINT64_MAX;
         for (const auto& [other, peer] : replicas_) everywhere = std::min(everywhere, peer.delivered);
