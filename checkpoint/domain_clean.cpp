@@ -105,8 +105,10 @@ void remove_leftovers(const DomainSpec& spec) {
     all.insert(all.end(), pids.begin(), pids.end());
     kill_processes(all, kKillTimeoutMs);
     remove_container_traces(spec);
+    // The state directory itself, or what is kept in it, may be on disks of their own: those are the
+    // operator's.
     for (const Mount& mount : read_mounts())
-        if (is_below(mount.point, spec.state_dir)) ::umount2(mount.point.c_str(), MNT_DETACH);
+        if (is_below(mount.point, paths.container)) ::umount2(mount.point.c_str(), MNT_DETACH);
 }
 
 }  // namespace crane::checkpoint

@@ -41,7 +41,7 @@ def clean(path, run):
     left = processes.wait_gone(cleaned.processes, KILL_WAIT_S)
     if names:
         cleaned.removed += remove_cgroups(names) + remove_lxc_traces(path)
-    cleaned.removed += unmount_below(path)
+    cleaned.removed += unmount_containers(path)
     for name in sorted(names):
         cleaned.removed += remove_tree(SHARED_MEMORY / name)
     if left:
@@ -63,10 +63,15 @@ def is_ours(words, pid, path, names):
     return f"\0CRANE_TRANSPORT={path}/r".encode(errors="surrogateescape") in b"\0" + environment
 
 
-def unmount_below(path):
-    points = [line.split(b" ")[4].decode(errors="surrogateescape")
-              for line in pathlib.Path("/proc/self/mountinfo").read_bytes().splitlines()]
-    mine = [point for point in points if point.startswith(f"{path}/")]
+def our_mounts(path, mountinfo):
+    """Not what an operator has mounted there: a replica's directory may be a disk of its own."""
+    own = re.compile(rf"{re.escape(str(path))}/r\d+/container(/.*)?")
+    points = [line.split(b" ")[4].decode(errors="surrogateescape") for line in mountinfo.splitlines()]
+    return [point for point in points if own.fullmatch(point)]
+
+
+def unmount_containers(path):
+    mine = our_mounts(path, pathlib.Path("/proc/self/mountinfo").read_bytes())
     for point in mine:
         subprocess.run(["umount", "-l", point], check=False, stderr=subprocess.DEVNULL)
     return mine

@@ -1,6 +1,7 @@
 // Starts real domains: with a container where this is root with LXC, else without.
 #include <poll.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -204,6 +205,24 @@ TEST_CASE("clean ends what an earlier craned left running", "[checkpoint]") {
         REQUIRE(host.poll_exit());
         CHECK_FALSE(host.poll_exit()->text == "exited with status 0");
     }
+}
+
+TEST_CASE("a state directory on a disk of its own stays mounted", "[checkpoint][root]") {
+    if (::geteuid() != 0) return;
+    Domain domain(Isolation::none, "echo there");
+    if (::mount("none", domain.spec.state_dir.c_str(), "tmpfs", 0, "size=4m") != 0) {
+        WARN("nothing can be mounted here: not tested");
+        return;
+    }
+    std::ofstream(domain.spec.state_dir + "/kept") << "data";
+    {
+        DomainHost host(domain.spec);
+        host.start();
+        CHECK(wait_exit(host));
+    }
+    DomainHost::clean(domain.spec);
+    CHECK(fs::exists(domain.spec.state_dir + "/kept"));
+    CHECK(::umount(domain.spec.state_dir.c_str()) == 0);
 }
 
 TEST_CASE("kernel AIO and io_uring are not there", "[checkpoint]") {
