@@ -2,8 +2,7 @@
 //
 // Rules kept here:
 //   - a change adds a learner, promotes one or removes a replica. Two memberships that follow each other
-//   differ
-//     in at most one voter, so any majority of the one meets any of the other;
+//     differ in at most one voter, so any majority of the one meets any of the other;
 //   - the id of a removed replica is never used again: votes and acknowledgements that it gave may still be
 //     under way, and must not be taken for those of a newcomer;
 //   - addresses are for the transport, and a replica's own configuration comes before them: the protocol
