@@ -32,6 +32,22 @@ uint16_t free_port() {
     return ntohs(address.sin_port);
 }
 
+// Ends every TCP connection of this process, or those to one port; how many ends there were.
+int cut_connections(uint16_t port) {
+    int cut = 0;
+    for (int fd = 3; fd < 1024; ++fd) {
+        sockaddr_in address{};
+        socklen_t size = sizeof address;
+        if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+        if (address.sin_family != AF_INET) continue;
+        uint16_t ports[] = {ntohs(address.sin_port), 0};
+        if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0)
+            ports[1] = ntohs(address.sin_port);
+        if (port == 0 || ports[0] == port || ports[1] == port) cut += shutdown(fd, SHUT_RDWR) == 0;
+    }
+    return cut;
+}
+
 struct Running {
     std::unique_ptr<Node> node;
     std::vector<Entry> decided;
@@ -193,6 +209,32 @@ TEST_CASE("paxos node: nobody waits out the election timeout for a leader whose 
     REQUIRE(view_counter(cluster[cluster.leader()].node->view()) == view_counter(view) + 1);
     REQUIRE(cluster.pump(10, 20));
     REQUIRE(cluster.same_everywhere());
+}
+
+// It can be dialled again at once, so its end is not what ended the connections.
+TEST_CASE("paxos node: a leader whose connections are cut stays the leader") {
+    NodeCluster cluster(3);
+    REQUIRE(cluster.await_leader());
+    REQUIRE(cluster.pump(10, 10));
+    const uint32_t leader = cluster.leader();
+    const uint64_t view = cluster[leader].node->view();
+    for (int round = 0; round < 5; ++round) {
+        // First the ways to the leader alone, then one in each direction between any two; each has two ends.
+        const uint16_t port = round < 3 ? cluster.config(leader).members[leader - 1].port : 0;
+        REQUIRE(cut_connections(port) >= (port != 0 ? 4 : 12));
+        cluster.run_for(10);  // nothing is proposed: the leader is silent, as far as it may be
+        REQUIRE(cluster.run_until([&] {
+            for (const auto& [id, member] : cluster.members())
+                for (const PeerStatus& peer : member.node->peers())
+                    if (!peer.connected) return false;
+            return true;
+        }));
+        REQUIRE(cluster.pump(10, 20 + 10 * round));
+    }
+    for (const auto& [id, member] : cluster.members()) {
+        REQUIRE(member.node->view() == view);
+        REQUIRE(member.node->leader() == leader);
+    }
 }
 
 TEST_CASE("paxos node: a single replica decides alone and finds it all again") {
