@@ -1,20 +1,24 @@
-// bench-paxos: three replicas in three processes on loopback; how many values are decided a second, and how
-// fast.
+// bench-paxos: three replicas in three processes on loopback; how many values are decided a second, how fast,
+// and what that takes of CPU (of all three processes) and of syncs (of the leader).
 #include <event2/event.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -35,13 +39,41 @@ struct Options {
     unsigned replicas = 3;
     uint16_t port = 7460;
     bool durable = true;
+    bool json = false;
     std::string directory = "/tmp/crane-bench-paxos";
 };
+
+constexpr unsigned max_replicas = 7;
+
+// The replicas' processes, known to all of them: the one that leads asks what they all have used.
+struct Processes {
+    std::atomic<pid_t> pids[max_replicas];
+
+    double cpu_seconds() const {
+        double total = 0;
+        for (const auto& pid : pids) {
+            clockid_t clock;
+            timespec used;
+            if (pid == 0 || clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) != 0)
+                continue;
+            total += static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+        }
+        return total;
+    }
+};
+
+Processes* share_processes() {
+    void* memory =
+        mmap(nullptr, sizeof(Processes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("no shared memory");
+    return new (memory) Processes{};
+}
 
 // Keeps `inflight` values in the pipeline while this replica leads, and measures.
 class Load {
   public:
-    Load(event_base* base, const Options& options) : base_(base), options_(options) {}
+    Load(event_base* base, const Options& options, const Processes& processes)
+        : base_(base), options_(options), processes_(processes) {}
 
     void attach(Node* node) { node_ = node; }
 
@@ -58,6 +90,7 @@ class Load {
             measuring_ = true;
             begin_ = now;
             before_ = node_->stats();
+            cpu_before_s_ = processes_.cpu_seconds();
         }
         if (measuring_)
             latencies_us_.push_back(
@@ -87,20 +120,24 @@ class Load {
         const auto count = static_cast<double>(latencies_us_.size());
         const auto at = [&](double part) { return latencies_us_[static_cast<size_t>(part * (count - 1))]; };
         const crane::paxos::NodeStats after = node_->stats();
-        rusage usage{};
-        getrusage(RUSAGE_SELF, &usage);
-        std::printf(
-            "in flight %zu, %zu bytes: %.0f decided/s, p50 %.0f us, p99 %.0f us, max %.0f us, %.3f "
-            "syncs/value, "
-            "%.2f messages/value sent by the leader\n",
-            options_.inflight, options_.size_bytes, count / elapsed_seconds, at(0.5), at(0.99), at(1),
-            static_cast<double>(after.syncs - before_.syncs) / count,
-            static_cast<double>(after.messages_sent - before_.messages_sent) / count);
+        const double cpu_us = (processes_.cpu_seconds() - cpu_before_s_) * 1e6 / count;
+        const double syncs = static_cast<double>(after.syncs - before_.syncs) / count;
+        const double messages = static_cast<double>(after.messages_sent - before_.messages_sent) / count;
+        const char* format =
+            options_.json ? "{\"per_second\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, "
+                            "\"cpu_us\": %.3f, \"syncs\": %.4f, \"messages\": %.4f}\n"
+                          : "%.0f decided/s, p50 %.0f us, p99 %.0f us, max %.0f us, %.1f us of CPU, %.3f "
+                            "syncs and %.2f "
+                            "messages of the leader a value\n";
+        if (!options_.json) std::printf("in flight %zu, %zu bytes: ", options_.inflight, options_.size_bytes);
+        std::printf(format, count / elapsed_seconds, at(0.5), at(0.99), at(1), cpu_us, syncs, messages);
         std::fflush(stdout);
     }
 
     event_base* base_;
     const Options& options_;
+    const Processes& processes_;
+    double cpu_before_s_ = 0;
     Node* node_ = nullptr;
     std::deque<Clock::time_point> started_;
     std::vector<double> latencies_us_;
@@ -109,7 +146,7 @@ class Load {
     crane::paxos::NodeStats before_;
 };
 
-int run_replica(const Options& options, uint32_t self) {
+int run_replica(const Options& options, const Processes& processes, uint32_t self) {
     spdlog::set_level(spdlog::level::err);
     const std::unique_ptr<event_base, void (*)(event_base*)> base(event_base_new(), event_base_free);
     crane::paxos::NodeConfig config;
@@ -121,7 +158,7 @@ int run_replica(const Options& options, uint32_t self) {
     config.max_inflight_entries = std::max<size_t>(1024, options.inflight);
     config.max_inflight_bytes = 64u << 20;
     config.durable = options.durable;
-    Load load(base.get(), options);
+    Load load(base.get(), options, processes);
     crane::paxos::NodeCallbacks callbacks;
     callbacks.on_decided = [&](const Entry& entry) { load.decided(entry); };
     Node node(base.get(), config, callbacks);
@@ -140,19 +177,22 @@ int main(int argc, char** argv) {
         ->check(CLI::PositiveNumber);
     app.add_option("--size", options.size_bytes, "bytes of a value");
     app.add_option("--seconds", options.seconds, "length of the measurement")->check(CLI::PositiveNumber);
-    app.add_option("--replicas", options.replicas, "1, 3, 5 or 7")->check(CLI::Range(1, 7));
+    app.add_option("--replicas", options.replicas, "1, 3, 5 or 7")->check(CLI::Range(1u, max_replicas));
     app.add_option("--port", options.port, "replica N listens on this + N");
     app.add_option("--directory", options.directory, "databases are made here, and removed");
+    app.add_flag("--json", options.json, "for programs");
     app.add_flag("!--no-sync", options.durable, "do not wait for the disk");
     CLI11_PARSE(app, argc, argv);
 
     std::filesystem::remove_all(options.directory);
     std::vector<pid_t> children;
+    Processes* processes = share_processes();
     for (uint32_t id = 1; id <= options.replicas; ++id) {
         const pid_t child = fork();
         if (child == 0) {
             try {
-                _exit(run_replica(options, id));
+                processes->pids[id - 1] = getpid();
+                _exit(run_replica(options, *processes, id));
             } catch (const std::exception& error) {
                 std::fprintf(stderr, "replica %u: %s\n", id, error.what());
                 _exit(1);
