@@ -121,8 +121,11 @@ help:
 	@echo "make unit       unit tests alone"
 	@echo "make e2e        end-to-end tests alone, on what is built; TESTS=\"redis failover\" selects"
 	@echo "make spec       check the consensus protocol's model with spin: every state, and planted bugs (paxos/spec)"
-	@echo "make soak       the tests that depend on chance, with new seeds; ROUNDS=5"
+	@echo "make nemesis    faults against three real replicas, checked for linearizability; NEMESIS=\"--seed 7\""
+	@echo "make soak       the tests that depend on chance, with new seeds; ROUNDS=5 MINUTES=30"
 	@echo "make bench      the evaluation: native against Crane, side by side; BENCH=--quick"
+	@echo "make failover   kills of the primary under load, timed; FAILOVER=--saturate counts false elections"
+	@echo "make bench-paxos  consensus alone against etcd; BENCH=--quick"
 	@echo "make lint       formatting and style"
 	@echo "make tidy       clang-tidy over the tree"
 	@echo "make sanitize   unit tests under ASan with UBSan (asan) and TSan (tsan), in builds of their own"
@@ -138,8 +141,14 @@ LOADS         := $(patsubst eval/load/%.c,$(BUILD)/load/%,$(wildcard eval/load/*
 TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
 RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
 
-.PHONY: programs test e2e spec soak bench lint
-programs: $(TEST_PROGRAMS) $(LOADS)
+.PHONY: programs test e2e spec nemesis soak bench failover bench-paxos lint
+programs: $(TEST_PROGRAMS) $(LOADS) $(BUILD)/bin/nemesis-checker
+# What it stands on is in vendor/: nothing is fetched.
+GO ?= go
+CHECKER := tests/nemesis/checker
+$(BUILD)/bin/nemesis-checker: $(shell find $(CHECKER) -name '*.go') $(CHECKER)/go.mod
+	@mkdir -p $(@D)
+	cd $(CHECKER) && GOFLAGS= CGO_ENABLED=0 $(GO) build -mod=vendor -buildvcs=false -o $(abspath $@) .
 $(BUILD)/programs/static_server: TEST_CC += -static
 $(BUILD)/programs/%: tests/programs/%.c tests/programs/serve.h
 	@mkdir -p $(@D)
@@ -162,15 +171,37 @@ e2e: programs
 spec:
 	python3 -B paxos/spec/check.py $(SPEC)
 
-# The tests that depend on chance, again and again with new seeds, after the model's larger bounds: make soak ROUNDS=10
-ROUNDS ?= 5
+# Faults against three replicas, and a check of what clients saw: make nemesis NEMESIS="--seed 7"
+nemesis: all programs
+	BUILD=$(BUILD) /usr/bin/python3 -B tests/nemesis/nemesis.py $(NEMESIS)
+
+# The model's larger bounds, then the tests that depend on chance, again and again with new seeds: make soak ROUNDS=10
+# MINUTES=30
+ROUNDS  ?= 5
+MINUTES ?= 30
 soak: all programs
 	$(MAKE) spec SPEC=--long
+	BUILD=$(BUILD) /usr/bin/python3 -B tests/nemesis/nemesis.py --minutes $(MINUTES)
+	BUILD=$(BUILD) /usr/bin/python3 -B eval/failover.py --saturate
 	for round in $$(seq 1 $(ROUNDS)); do \
 	    $(RUN_TESTS) --seed $$((round * 1000)) disturbance failover MicroBenchmark || exit 1; done
 
 bench: all programs
 	BUILD=$(BUILD) python3 eval/bench.py $(BENCH)
+
+# From kill -9 of the primary to the next acknowledged call: make failover FAILOVER="--saturate"
+failover: all programs
+	BUILD=$(BUILD) /usr/bin/python3 -B eval/failover.py $(FAILOVER)
+
+# Consensus alone, side by side with etcd: make bench-paxos BENCH=--quick
+bench-paxos: all
+	scripts/install_deps.sh --bench
+	$(MAKE) $(BUILD)/load/etcdload
+	BUILD=$(BUILD) /usr/bin/python3 -B eval/bench_paxos.py $(BENCH)
+# etcd's own client, by the sums in go.sum, from the Go module proxy.
+$(BUILD)/load/etcdload: $(wildcard eval/etcdload/*.go) eval/etcdload/go.mod
+	@mkdir -p $(@D)
+	cd eval/etcdload && GOFLAGS= CGO_ENABLED=0 $(GO) build -buildvcs=false -o $(abspath $@) .
 
 # The parts without a foreign process in them, under the sanitizers, each in a build of its own. The shim
 # itself cannot be: a preloaded library comes before the sanitizer's own runtime. TSan knows no fibers, so it

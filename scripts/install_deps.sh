@@ -5,10 +5,11 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: install_deps.sh [--demo | --test] [--check]
+usage: install_deps.sh [--demo | --test | --bench] [--check]
   (none)    what building and running Crane needs
   --demo    besides: Apache, curl and ab
   --test    besides: every server and client of the tests and the evaluation
+  --bench   besides: what consensus is measured against (etcd)
   --check   install nothing; list what is missing and exit 1 if anything is
 TEXT
 }
@@ -17,7 +18,8 @@ build=(g++ make binutils libc6-dev libevent-dev libdb5.3-dev libssl-dev libxxhas
     libboost-dev catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libunwind-dev lxc lxc-dev python3 procps iproute2)
 demo=(apache2 apache2-utils curl)
 test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strace wrk linux-perf
-    lighttpd mariadb-server postgresql git clang-format clang-tidy spin)
+    lighttpd mariadb-server postgresql git clang-format clang-tidy spin golang-go nftables e2fsprogs)
+bench=(etcd-server golang-go)
 
 wanted=("${build[@]}")
 check_only=false
@@ -25,6 +27,7 @@ for option in "$@"; do
     case "$option" in
         --demo) wanted+=("${demo[@]}") ;;
         --test) wanted+=("${demo[@]}" "${test[@]}") ;;
+        --bench) wanted+=("${bench[@]}") ;;
         --check) check_only=true ;;
         -h | --help) usage && exit 0 ;;
         *) usage >&2 && exit 2 ;;
