@@ -1,7 +1,6 @@
 #include "paxos/address_book.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "paxos/wire.hpp"
@@ -16,20 +15,6 @@ const PeerAddress* find_in(const std::vector<PeerAddress>& addresses, ReplicaId 
 }
 
 }  // namespace
-
-bool parse_address(const std::string& text, PeerAddress& address) {
-    const size_t colon = text.rfind(':');
-    if (colon == std::string::npos || colon == 0) return false;
-    const char* const end = text.data() + text.size();
-    unsigned port = 0;
-    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, port);
-    if (error != std::errc() || rest != end || port == 0 || port > UINT16_MAX) return false;
-    address.host = text.substr(0, colon);
-    if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']')
-        address.host = address.host.substr(1, address.host.size() - 2);
-    address.port = static_cast<uint16_t>(port);
-    return true;
-}
 
 std::string AddressBook::introduction(const MembershipAt& membership) {
     std::string bytes;

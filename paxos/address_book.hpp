@@ -15,9 +15,6 @@
 
 namespace crane::paxos {
 
-// "host:port"; an IPv6 address may stand in brackets. False: it is not that, and `address` is unchanged.
-bool parse_address(const std::string& text, PeerAddress& address);
-
 class AddressBook {
   public:
     AddressBook(ReplicaId self, std::vector<PeerAddress> configured)

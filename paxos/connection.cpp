@@ -50,6 +50,10 @@ class PlainStream : public Stream {
 
 }  // namespace
 
+std::string Stream::describe(int error) const {
+    return std::strerror(error);
+}
+
 std::unique_ptr<Stream> make_plain_stream(int fd) {
     return std::make_unique<PlainStream>(fd);
 }
@@ -76,6 +80,7 @@ void Connection::close() {
     closed_ = true;
     event_del(readable_);
     event_del(writable_);
+    if (!connecting_) stream_->finish();
     shutdown(stream_->fd(), SHUT_RDWR);
 }
 
@@ -102,35 +107,55 @@ void Connection::on_writable(int, short, void* self) {
         }
         connection->connecting_ = false;
         event_add(connection->readable_, nullptr);
-        if (connection->handlers_.on_connected) connection->handlers_.on_connected();
     }
-    connection->flush();
+    if (connection->prepare()) connection->flush();
+}
+
+bool Connection::prepare() {
+    if (ready_) return true;
+    if (!stream_->handshake()) {
+        const int error = errno;
+        if (error == EAGAIN || error == EINTR)
+            wait_to_write(stream_->has_unsent());
+        else
+            fail(stream_->describe(error));
+        return false;
+    }
+    ready_ = true;
+    if (stream_->has_unread()) event_active(readable_, EV_READ, 0);
+    if (handlers_.on_ready) handlers_.on_ready();
+    if (!closed_) flush();
+    return !closed_;
 }
 
 void Connection::read_some() {
+    if (!prepare()) return;
     size_t total = 0;
     while (!closed_ && total < max_read_bytes_per_turn) {
-        const size_t before = input_.size();
-        input_.resize(before + read_bytes);
-        const ssize_t got = stream_->read(input_.data() + before, read_bytes);
-        input_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-        if (got == 0) {
-            fail("closed by the other side");
-            return;
-        }
-        if (got < 0) {
-            if (errno != EAGAIN && errno != EINTR) fail(std::strerror(errno));
-            return;
-        }
-        total += static_cast<size_t>(got);
-        bytes_received += static_cast<size_t>(got);
-        if (!parse_input()) return;
-        if (static_cast<size_t>(got) < read_bytes)
-            return;  // most likely drained; readiness is level-triggered
+        const size_t got = read_once();
+        total += got;
+        if (got < read_bytes) break;  // most likely drained; readiness is level-triggered
     }
+    if (closed_) return;
+    if (stream_->has_unread()) event_active(readable_, EV_READ, 0);
+    if (stream_->has_unsent()) flush();
 }
 
-bool Connection::parse_input() {
+size_t Connection::read_once() {
+    const size_t before = input_.size();
+    input_.resize(before + read_bytes);
+    const ssize_t got = stream_->read(input_.data() + before, read_bytes);
+    const int error = errno;
+    input_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0) fail("closed by the other side");
+    if (got < 0 && error != EAGAIN && error != EINTR) fail(stream_->describe(error));
+    if (got <= 0) return 0;
+    bytes_received += static_cast<size_t>(got);
+    parse_input();
+    return static_cast<size_t>(got);
+}
+
+void Connection::parse_input() {
     while (!closed_) {
         FrameType type;
         std::string_view payload;
@@ -140,7 +165,7 @@ bool Connection::parse_input() {
         if (status == FrameStatus::Incomplete) break;
         if (status == FrameStatus::Bad || !handlers_.on_frame(type, payload)) {
             fail("malformed data");
-            return false;
+            return;
         }
         input_start_ += size;
     }
@@ -152,7 +177,6 @@ bool Connection::parse_input() {
         input_.erase(0, input_start_);
         input_start_ = 0;
     }
-    return !closed_;
 }
 
 void Connection::queue(std::string frame, bool urgent) {
@@ -161,7 +185,7 @@ void Connection::queue(std::string frame, bool urgent) {
 }
 
 void Connection::flush() {
-    while (!closed_ && !connecting_) {
+    while (!closed_ && ready_) {
         iovec pieces[max_pieces];
         int count = 0;
         if (!current_.empty())
@@ -169,25 +193,30 @@ void Connection::flush() {
         for (auto* queue : {&urgent_, &bulk_})
             for (auto it = queue->begin(); it != queue->end() && count < max_pieces; ++it)
                 pieces[count++] = {it->data(), it->size()};
-        if (count == 0) break;
+        if (count == 0 && !stream_->has_unsent()) break;
         const ssize_t sent = stream_->write(pieces, count);
         if (sent < 0) {
             if (errno == EINTR) continue;
             if (errno == EAGAIN) {
-                if (!waiting_to_write_) event_add(writable_, nullptr);
-                waiting_to_write_ = true;
+                wait_to_write(true);
                 return;
             }
-            fail(std::strerror(errno));
+            fail(stream_->describe(errno));
             return;
         }
         bytes_sent += static_cast<size_t>(sent);
         consume_output(static_cast<size_t>(sent));
     }
-    if (waiting_to_write_ && !connecting_ && !closed_) {
+    if (ready_ && !closed_) wait_to_write(false);
+}
+
+void Connection::wait_to_write(bool wanted) {
+    if (wanted == waiting_to_write_) return;
+    waiting_to_write_ = wanted;
+    if (wanted)
+        event_add(writable_, nullptr);
+    else
         event_del(writable_);
-        waiting_to_write_ = false;
-    }
 }
 
 void Connection::consume_output(size_t bytes) {

@@ -36,6 +36,9 @@ void validate(const NodeConfig& config) {
         throw std::runtime_error("consensus configuration: " + what);
     };
     if (config.cluster_id.empty()) refuse("cluster_id is empty");
+    if (config.tls.configured() && !usable_cluster_name(config.cluster_id))
+        refuse("cluster_id \"" + config.cluster_id + "\" cannot stand in a certificate: use 1 to " +
+               std::to_string(max_cluster_name_bytes) + " letters, digits, '-', '.' and '_'");
     if (config.db_dir.empty()) refuse("db_dir is empty");
     if (config.members.empty() || config.members.size() > max_members)
         refuse("1 to " + std::to_string(max_members) + " replicas are needed");
@@ -90,6 +93,7 @@ class Node::Impl {
         transport.cluster_id = config_.cluster_id;
         transport.self = config_.self;
         transport.members = config_.members;
+        transport.tls = config_.tls;
         TransportCallbacks handlers;
         handlers.on_frame = [this](ReplicaId from, FrameType type, std::string_view payload) {
             return on_frame(from, type, payload);
@@ -232,6 +236,10 @@ class Node::Impl {
         PeerAddress address;
         if (change.kind == ChangeKind::Add && !parse_address(change.address, address))
             return "'" + change.address + "' is no address: it has to be HOST:PORT";
+        if (change.kind == ChangeKind::Add && transport_->tls() == nullptr && !is_loopback(address.host))
+            return "'" + change.address +
+                   "' is not on loopback, and the replicas' links are not encrypted: give all of them "
+                   "certificates first ([tls] in craned.toml, crane ca)";
         std::string error = core_.propose_change(change);
         if (error.empty()) wake();
         return error;

@@ -25,6 +25,7 @@
 
 #include "paxos/membership.hpp"
 #include "paxos/peer_address.hpp"
+#include "paxos/tls_files.hpp"
 #include "paxos/types.hpp"
 
 struct event_base;
@@ -37,6 +38,7 @@ struct NodeConfig {
     // All replicas with which the cluster began, self included. Who the replicas are now is in the log and in
     // the database, which come before this; an address given here comes before the log's.
     std::vector<PeerAddress> members;
+    TlsFiles tls;        // needed as soon as one address is not a loopback one
     bool join = false;   // added to a running cluster: a learner, until the log says that it votes
     std::string db_dir;  // created when missing
     uint32_t heartbeat_ms = 50;

@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,8 +20,9 @@ namespace {
 
 constexpr uint32_t first_pause_ms = 10, max_pause_ms = 500, dial_timeout_ms = 2000,
                    greeting_timeout_ms = 2000;
-constexpr size_t max_strangers = 32;  // connections that have not said who they are
-constexpr size_t max_reason_bytes = 256;
+constexpr uint32_t tls_look_ms = 600'000;  // at the certificate files, when no connection is made
+constexpr size_t max_strangers = 32;       // connections that have not said who they are
+constexpr size_t max_reason_bytes = 512;
 
 timeval to_timeval(uint32_t ms) {
     return {static_cast<time_t>(ms / 1000), static_cast<suseconds_t>(ms % 1000 * 1000)};
@@ -44,8 +46,10 @@ struct AddressInfo {
     AddressInfo& operator=(const AddressInfo&) = delete;
 };
 
-std::string to_text(const PeerAddress& address) {
-    return address.host + ":" + std::to_string(address.port);
+uint64_t now_ms() {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<uint64_t>(time.tv_sec) * 1000 + static_cast<uint64_t>(time.tv_nsec) / 1'000'000;
 }
 
 }  // namespace
@@ -68,6 +72,7 @@ struct Transport::Incoming {
     Transport* owner = nullptr;
     std::unique_ptr<Connection> connection;
     ReplicaId from = no_replica;  // unknown until the greeting
+    std::string address;
     event* timer = nullptr;
     ~Incoming() {
         if (timer != nullptr) event_free(timer);
@@ -83,16 +88,39 @@ Transport::Transport(event_base* base, TransportConfig config, TransportCallback
         highest_id_ = std::max(highest_id_, member.id);
     }
     try {
+        if (config_.tls.configured())
+            tls_ = std::make_unique<TlsContext>(config_.tls, Identity{config_.cluster_id, config_.self});
+        const std::string exposed =
+            tls_ == nullptr ? plaintext_refusal(config_.members, config_.cluster_id) : "";
+        if (!exposed.empty()) throw std::runtime_error(exposed);
         listen();
     } catch (...) {
         event_free(reaper_);
         throw;
     }
+    if (tls_ == nullptr) return;
+    tls_->refresh();  // warns, if there is something to warn of
+    tls_timer_ = event_new(base_, -1, EV_PERSIST, on_tls_timer, this);
+    CRANE_CHECK(tls_timer_ != nullptr);
+    const timeval period = to_timeval(tls_look_ms);
+    evtimer_add(tls_timer_, &period);
 }
 
 Transport::~Transport() {
     if (listener_ != nullptr) evconnlistener_free(listener_);
     event_free(reaper_);
+    if (tls_timer_ != nullptr) event_free(tls_timer_);
+}
+
+void Transport::on_tls_timer(int, short, void* self) {
+    static_cast<Transport*>(self)->tls_->refresh();
+}
+
+std::unique_ptr<Stream> Transport::make_stream(int fd, bool client) {
+    auto plain = make_plain_stream(fd);
+    if (tls_ == nullptr) return plain;
+    tls_->refresh();
+    return tls_->secure(std::move(plain), client);
 }
 
 const PeerAddress& Transport::own_address() const {
@@ -128,9 +156,8 @@ void Transport::set_members(const std::vector<PeerAddress>& members, ReplicaId h
     highest_id_ = std::max(highest_id_, highest_id);
     std::vector<ReplicaId> gone;
     for (const auto& [id, link] : links_)
-        if (std::none_of(
-                members.begin(), members.end(),
-                [&, id = id, &link = link](const PeerAddress& member) { return member == link->address; }))
+        if (std::none_of(members.begin(), members.end(),
+                         [&link = link](const PeerAddress& member) { return member == link->address; }))
             gone.push_back(id);
     for (const ReplicaId id : gone) close_link(id);
     for (const PeerAddress& member : members) {
@@ -170,12 +197,16 @@ void Transport::dial(Link& link) {
         dial_failed(link, info.error);
         return;
     }
+    if (tls_ == nullptr && !is_loopback(info.list->ai_addr)) {
+        dial_failed(link, "its address is not on loopback, and no [tls] is configured here");
+        return;
+    }
     const int fd = socket(info.list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         dial_failed(link, std::strerror(errno));
         return;
     }
-    auto stream = make_plain_stream(fd);
+    auto stream = make_stream(fd, true);
     if (connect(fd, info.list->ai_addr, info.list->ai_addrlen) != 0 && errno != EINPROGRESS) {
         const int error = errno;
         dial_failed(link, std::strerror(error), error);
@@ -188,11 +219,26 @@ void Transport::dial(Link& link) {
     handlers.on_closed = [this, &link](const std::string& reason) {
         dial_failed(link, reason, link.connection->connect_error());
     };
+    handlers.on_ready = [this, &link] { dialled(link); };
     link.connection = std::make_unique<Connection>(base_, std::move(stream), true, std::move(handlers));
-    const Hello hello{protocol_version, config_.self, link.address.id, config_.cluster_id};
-    link.connection->queue(make_frame(FrameType::Hello, encode_hello(hello)), true);
     const timeval limit = to_timeval(dial_timeout_ms);
     evtimer_add(link.timer, &limit);
+}
+
+void Transport::dialled(Link& link) {
+    const Identity* const shown = link.connection->peer();
+    const std::string wrong =
+        shown != nullptr ? identity_mismatch(*shown, {config_.cluster_id, link.address.id}) : "";
+    if (wrong.empty()) {
+        const Hello hello{protocol_version, config_.self, link.address.id, config_.cluster_id};
+        link.connection->queue(make_frame(FrameType::Hello, encode_hello(hello)), true);
+        return;
+    }
+    // The other side is to know why, too.
+    link.connection->queue(make_frame(FrameType::Refused, wrong.substr(0, max_reason_bytes)), true);
+    link.connection->flush();
+    link.pause_ms = max_pause_ms;
+    if (link.connection != nullptr) dial_failed(link, wrong);
 }
 
 void Transport::dial_failed(Link& link, const std::string& reason, int connect_error) {
@@ -239,7 +285,7 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     if (link.up) return false;  // nothing is sent this way after the greeting
     if (type == FrameType::Refused) {
         link.pause_ms = max_pause_ms;
-        dial_failed(link, "refused: " + std::string(payload.substr(0, max_reason_bytes)));
+        dial_failed(link, "refused: " + printable(payload, max_reason_bytes));
         return true;
     }
     if (type != FrameType::Welcome) return false;
@@ -291,33 +337,44 @@ TransportStats Transport::stats() const {
 // --- connections opened by others
 // ------------------------------------------------------------------------------------
 
-void Transport::on_accept(evconnlistener*, int fd, sockaddr*, int, void* self) {
-    static_cast<Transport*>(self)->accept(fd);
+void Transport::on_accept(evconnlistener*, int fd, sockaddr* from, int, void* self) {
+    static_cast<Transport*>(self)->accept(fd, from);
 }
 
-void Transport::accept(int fd) {
-    const auto strangers = std::count_if(incoming_.begin(), incoming_.end(),
-                                         [](const auto& incoming) { return incoming->from == no_replica; });
-    if (static_cast<size_t>(strangers) >= max_strangers) {
-        ::close(fd);
+// For one more stranger.
+void Transport::make_room() {
+    const auto stranger = [](const auto& incoming) { return incoming->from == no_replica; };
+    if (static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(), stranger)) < max_strangers)
         return;
-    }
+    Incoming& oldest = **std::find_if(incoming_.begin(), incoming_.end(), stranger);
+    if (refusals_.is_news("too many", now_ms()))
+        spdlog::warn(
+            "more than {} peer connections that do not say who they are, one from {}; the oldest are "
+            "closed",
+            max_strangers, oldest.address);
+    oldest.connection->close();
+    drop(oldest);
+}
+
+void Transport::accept(int fd, const sockaddr* from) {
+    make_room();
     auto incoming = std::make_unique<Incoming>();
     Incoming* raw = incoming.get();
     incoming->owner = this;
+    incoming->address = to_text(from);
     Connection::Handlers handlers;
     handlers.on_frame = [this, raw](FrameType type, std::string_view payload) {
         return on_incoming_frame(*raw, type, payload);
     };
-    handlers.on_closed = [this, raw](const std::string&) { drop(*raw); };
+    handlers.on_closed = [this, raw](const std::string& reason) { lost(*raw, reason); };
     incoming->connection =
-        std::make_unique<Connection>(base_, make_plain_stream(fd), false, std::move(handlers));
+        std::make_unique<Connection>(base_, make_stream(fd, false), false, std::move(handlers));
     incoming->timer = evtimer_new(
         base_,
         [](int, short, void* argument) {
             auto* late = static_cast<Incoming*>(argument);
             late->connection->close();
-            late->owner->drop(*late);
+            late->owner->lost(*late, "no greeting in time");
         },
         raw);
     CRANE_CHECK(incoming->timer != nullptr);
@@ -326,13 +383,29 @@ void Transport::accept(int fd) {
     incoming_.push_back(std::move(incoming));
 }
 
-std::string Transport::refusal(const Hello& hello) const {
+bool Transport::close_quietly(Incoming& incoming) {
+    incoming.connection->close();
+    drop(incoming);
+    return true;
+}
+
+void Transport::lost(Incoming& incoming, const std::string& reason) {
+    const std::string line = "a peer connection from " + incoming.address + " came to nothing: " + reason;
+    if (incoming.from == no_replica && refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
+    drop(incoming);
+}
+
+// What is wrong with a stranger's greeting. Empty: nothing.
+std::string Transport::refusal(const Incoming& incoming, const Hello& hello) const {
     if (hello.version != protocol_version)
         return "protocol version " + std::to_string(hello.version) + ", this replica speaks " +
                std::to_string(protocol_version);
     if (hello.cluster_id != config_.cluster_id) return "another cluster's member";
     if (hello.to != config_.self)
         return "this is replica " + std::to_string(config_.self) + ", not " + std::to_string(hello.to);
+    const Identity* const shown = incoming.connection->peer();
+    std::string wrong = shown != nullptr ? identity_mismatch(*shown, {config_.cluster_id, hello.from}) : "";
+    if (!wrong.empty()) return wrong;
     if (links_.find(hello.from) == links_.end())
         return "replica " + std::to_string(hello.from) +
                (hello.from <= highest_id_ ? " has been removed from the cluster" : " is not a member");
@@ -346,14 +419,21 @@ bool Transport::on_incoming_frame(Incoming& incoming, FrameType type, std::strin
         stats_.bytes_received += payload.size() + frame_head_bytes;
         return callbacks_.on_frame(incoming.from, type, payload);
     }
+    if (type == FrameType::Refused && tls_ != nullptr) {  // the certificates are ours, so its words count
+        const std::string line = "the peer at " + incoming.address +
+                                 " refuses this replica: " + printable(payload, max_reason_bytes);
+        if (refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
+        return close_quietly(incoming);
+    }
     Hello hello;
     if (type != FrameType::Hello || !decode_hello(payload, hello)) return false;
-    const std::string reason = refusal(hello);
+    const std::string reason = refusal(incoming, hello);
     if (!reason.empty()) {
-        spdlog::warn("refused a peer connection: {}", reason);
+        const std::string line = "refused a peer connection from " + incoming.address + ": " + reason;
+        if (refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
         incoming.connection->queue(make_frame(FrameType::Refused, reason), true);
         incoming.connection->flush();
-        return false;
+        return close_quietly(incoming);
     }
     greeted(incoming, hello.from);
     return true;

@@ -2,16 +2,19 @@
 //
 // Rules kept here:
 //   - each replica opens a connection to every other and sends on it; what comes in arrives on the
-//   connections that
-//     others opened. A lost one is opened again with a growing pause, at once when the peer itself shows up;
+//   connections
+//     that others opened. A lost one is opened again with a growing pause, at once when the peer itself shows
+//     up;
 //   - the greeting names cluster, sender, receiver and protocol version; whoever is not a member is refused,
-//   with a
-//     reason both sides log;
+//     with a reason both sides log. With TLS the certificates of both must name the same, and the greeting
+//     counts only as far as they do; without TLS no address but a loopback one is used;
+//   - those who have not said who they are get little: a bounded number of connections, a bounded time, small
+//     frames. When there are too many, the oldest goes, so that idle ones keep nobody out;
 //   - queues are bounded: what does not fit is dropped and counted (the protocol sends again; the user is
-//   told);
+//     told);
 //   - nothing is written before flush(), so that all frames of one turn to a peer share a system call;
-//   flush() writes
-//     directly and falls back on the event loop only when the socket is full.
+//   flush()
+//     writes directly and falls back on the event loop only when the socket is full.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +28,8 @@
 #include "paxos/connection.hpp"
 #include "paxos/frame.hpp"
 #include "paxos/node.hpp"
+#include "paxos/refusal_log.hpp"
+#include "paxos/tls.hpp"
 
 struct evconnlistener;
 struct sockaddr;
@@ -35,6 +40,7 @@ struct TransportConfig {
     std::string cluster_id;
     ReplicaId self = no_replica;
     std::vector<PeerAddress> members;
+    TlsFiles tls;
     size_t max_protocol_queue_bytes = 32u << 20;
     size_t max_app_queue_bytes = crane::paxos::max_app_queue_bytes;
 };
@@ -71,6 +77,7 @@ class Transport {
     bool send(ReplicaId to, FrameType type, std::string frame);
     void flush();
     bool up(ReplicaId peer) const;
+    const TlsContext* tls() const { return tls_.get(); }
     size_t queued_bytes(ReplicaId peer, FrameType type) const;
     TransportStats stats() const;
 
@@ -80,14 +87,19 @@ class Transport {
 
     void listen();
     static void on_accept(evconnlistener*, int fd, sockaddr*, int, void* self);
-    void accept(int fd);
+    void accept(int fd, const sockaddr* from);
+    void make_room();
+    std::unique_ptr<Stream> make_stream(int fd, bool client);
+    void dialled(Link& link);
     void dial(Link& link);
     void dial_failed(Link& link, const std::string& reason, int connect_error = 0);
     void check_gone(ReplicaId peer);
     void dial_later(Link& link);
     bool on_link_frame(Link& link, FrameType type, std::string_view payload);
     bool on_incoming_frame(Incoming& incoming, FrameType type, std::string_view payload);
-    std::string refusal(const Hello& hello) const;
+    std::string refusal(const Incoming& incoming, const Hello& hello) const;
+    bool close_quietly(Incoming& incoming);
+    void lost(Incoming& incoming, const std::string& reason);
     void greeted(Incoming& incoming, ReplicaId from);
     void drop(Incoming& incoming);
     void bury(std::unique_ptr<Connection> connection);
@@ -96,14 +108,18 @@ class Transport {
     const PeerAddress& own_address() const;
     static void on_dial_timer(int, short, void* link);
     static void on_reap(int, short, void* self);
+    static void on_tls_timer(int, short, void* self);
 
     event_base* const base_;
     const TransportConfig config_;
     const TransportCallbacks callbacks_;
+    std::unique_ptr<TlsContext> tls_;  // null: the links are not encrypted
     evconnlistener* listener_ = nullptr;
     bool started_ = false;
     ReplicaId highest_id_ = no_replica;
     event* reaper_ = nullptr;
+    event* tls_timer_ = nullptr;
+    RefusalLog refusals_;
     std::map<ReplicaId, std::unique_ptr<Link>> links_;
     std::vector<std::unique_ptr<Incoming>> incoming_;
     std::vector<std::unique_ptr<Connection>> graveyard_;  // closed, perhaps from their own callbacks

@@ -1,36 +1,14 @@
 // Real nodes, sockets and databases: a cluster in one process, on one event loop.
+#include "test_paxos_node.hpp"
+
 #include <arpa/inet.h>
-#include <event2/event.h>
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <catch2/catch.hpp>
-#include <chrono>
-#include <filesystem>
-#include <map>
-
-#include "paxos/frame.hpp"
-#include "paxos/node.hpp"
 
 using namespace crane::paxos;
+using namespace crane::paxos::testing;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-uint16_t free_port() {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
-    REQUIRE(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
 
 // Ends every TCP connection of this process, or those to one port; how many ends there were.
 int cut_connections(uint16_t port) {
@@ -47,132 +25,6 @@ int cut_connections(uint16_t port) {
     }
     return cut;
 }
-
-struct Running {
-    std::unique_ptr<Node> node;
-    std::vector<Entry> decided;
-    std::vector<Role> roles;
-    std::vector<std::pair<uint32_t, std::string>> app, reports;
-    unsigned writable = 0;
-    std::string fatal;
-};
-
-class NodeCluster {
-  public:
-    explicit NodeCluster(unsigned replicas, uint32_t election_timeout_ms = 300)
-        : base_(event_base_new(), event_base_free) {
-        spdlog::set_level(spdlog::level::err);
-        char name[] = "/tmp/crane-unit-node-XXXXXX";
-        directory_ = mkdtemp(name);
-        for (uint32_t id = 1; id <= replicas; ++id) config_.members.push_back({id, "127.0.0.1", free_port()});
-        config_.cluster_id = "unit";
-        config_.heartbeat_ms = 20;
-        config_.election_timeout_ms = election_timeout_ms;
-        for (uint32_t id = 1; id <= replicas; ++id) start(id);
-    }
-    ~NodeCluster() {
-        members_.clear();
-        std::filesystem::remove_all(directory_);
-    }
-
-    NodeConfig config(uint32_t id) const {
-        NodeConfig config = config_;
-        config.self = id;
-        config.db_dir = directory_ + "/r" + std::to_string(id);
-        return config;
-    }
-
-    void start(uint32_t id, const LogPosition& checkpoint = {}) {
-        Running& member = members_[id];
-        member.decided.clear();
-        NodeCallbacks callbacks;
-        callbacks.on_decided = [&member](const Entry& entry) { member.decided.push_back(entry); };
-        callbacks.on_role = [&member](Role role, uint64_t, uint32_t) { member.roles.push_back(role); };
-        callbacks.make_report = [id] { return "report of " + std::to_string(id); };
-        callbacks.on_report = [&member](uint32_t from, const std::string& report) {
-            member.reports.emplace_back(from, report);
-        };
-        callbacks.on_app_message = [&member](uint32_t from, std::string message) {
-            member.app.emplace_back(from, std::move(message));
-        };
-        callbacks.on_writable = [&member] { ++member.writable; };
-        callbacks.on_fatal = [&member](const std::string& reason) { member.fatal = reason; };
-        NodeConfig own = config(id);
-        own.checkpoint = checkpoint;
-        member.node = std::make_unique<Node>(base_.get(), own, callbacks);
-        member.node->start(checkpoint.index + 1);
-    }
-
-    void stop(uint32_t id) { members_.at(id).node.reset(); }
-
-    template <typename Condition>
-    bool run_until(Condition condition, int timeout_s = 10) {
-        const auto limit = Clock::now() + std::chrono::seconds(timeout_s);
-        while (!condition()) {
-            if (Clock::now() > limit) return false;
-            const timeval tick{0, 2'000};  // look again now and then even if nothing happens
-            event_base_loopexit(base_.get(), &tick);
-            event_base_loop(base_.get(), EVLOOP_ONCE);
-        }
-        return true;
-    }
-
-    void run_for(int ms) {
-        const auto limit = Clock::now() + std::chrono::milliseconds(ms);
-        run_until([&] { return Clock::now() >= limit; });
-    }
-
-    uint32_t leader() const {
-        for (const auto& [id, member] : members_)
-            if (member.node != nullptr && member.node->role() == Role::Leader) return id;
-        return 0;
-    }
-    bool await_leader() {
-        return run_until([&] { return leader() != 0 && members_.at(leader()).node->can_propose(); });
-    }
-    Running& operator[](uint32_t id) { return members_.at(id); }
-    std::map<uint32_t, Running>& members() { return members_; }
-    event_base* base() { return base_.get(); }
-
-    size_t values(uint32_t id) const {
-        size_t count = 0;
-        for (const Entry& entry : members_.at(id).decided) count += entry.kind == EntryKind::Value;
-        return count;
-    }
-
-    // Proposes `count` values, keeping the pipeline full, until all running replicas have `total` of them.
-    bool pump(unsigned count, size_t total) {
-        unsigned proposed = 0;
-        return run_until([&] {
-            const uint32_t at = leader();
-            while (at != 0 && proposed < count &&
-                   members_.at(at).node->propose("value " + std::to_string(next_)))
-                ++proposed, ++next_;
-            if (proposed < count) return false;
-            for (const auto& [id, member] : members_)
-                if (member.node != nullptr && values(id) < total) return false;
-            return true;
-        });
-    }
-
-    bool same_everywhere() {
-        for (const auto& [id, member] : members_)
-            for (const auto& [other, peer] : members_)
-                for (size_t i = 0; i < std::min(member.decided.size(), peer.decided.size()); ++i)
-                    if (member.decided[i].index != i + 1 ||
-                        member.decided[i].chain != peer.decided[i].chain ||
-                        *member.decided[i].value != *peer.decided[i].value)
-                        return false;
-        return true;
-    }
-
-  private:
-    std::unique_ptr<event_base, void (*)(event_base*)> base_;
-    std::string directory_;
-    NodeConfig config_;
-    std::map<uint32_t, Running> members_;
-    unsigned next_ = 0;
-};
 
 }  // namespace
 
@@ -197,7 +49,7 @@ TEST_CASE("paxos node: three replicas decide, lose their leader, go on, and get 
 
 // Its connections end with it, and nobody listens where it did.
 TEST_CASE("paxos node: nobody waits out the election timeout for a leader whose process has ended") {
-    NodeCluster cluster(3, 5'000);
+    NodeCluster cluster(3, [](NodeConfig& config) { config.election_timeout_ms = 5'000; });
     REQUIRE(cluster.await_leader());
     REQUIRE(cluster.pump(10, 10));
     const uint32_t old = cluster.leader();
@@ -373,46 +225,6 @@ TEST_CASE("paxos node: a replica that lost its database rejoins from a checkpoin
     REQUIRE(cluster[lost].decided.front().index == 401);
     REQUIRE(cluster[cluster.leader()].node->propose("more"));
     REQUIRE(cluster.run_until([&] { return cluster.leader() != 0 && has_the_rest(501); }));
-}
-
-TEST_CASE("paxos node: strangers are refused") {
-    NodeCluster cluster(1);
-    REQUIRE(cluster.await_leader());
-    struct Case {
-        std::string sent;
-        std::string reason;
-    };
-    const std::vector<Case> cases = {
-        {make_frame(FrameType::Hello, encode_hello({protocol_version, 2, 1, "other"})), "another cluster"},
-        {make_frame(FrameType::Hello, encode_hello({protocol_version + 1, 2, 1, "unit"})),
-         "protocol version"},
-        {make_frame(FrameType::Hello, encode_hello({protocol_version, 9, 1, "unit"})), "not a member"},
-        {make_frame(FrameType::Hello, encode_hello({protocol_version, 2, 5, "unit"})), "this is replica 1"},
-        {make_frame(FrameType::App, "no greeting"), ""},
-        {"GET / HTTP/1.1\r\nHost: example\r\n\r\n", ""},
-    };
-    for (const Case& each : cases) {
-        INFO(each.reason);
-        const int fd = socket(AF_INET, SOCK_STREAM, 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        address.sin_port = htons(cluster.config(1).members[0].port);
-        REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-        REQUIRE(write(fd, each.sent.data(), each.sent.size()) == static_cast<ssize_t>(each.sent.size()));
-        std::string answer;
-        REQUIRE(cluster.run_until([&] {
-            char buffer[512];
-            const ssize_t got = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
-            if (got > 0) answer.append(buffer, static_cast<size_t>(got));
-            return got == 0 || (got < 0 && errno != EAGAIN);
-        }));
-        REQUIRE(answer.find(each.reason) != std::string::npos);
-        REQUIRE(answer.empty() == each.reason.empty());
-        close(fd);
-    }
-    REQUIRE(cluster[1].app.empty());
-    REQUIRE(cluster.pump(5, 5));
 }
 
 TEST_CASE("paxos node: bad configurations are refused with a reason") {

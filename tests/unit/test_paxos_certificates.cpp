@@ -1,0 +1,169 @@
+// Certificates: names, making, and what a replica refuses to start with.
+#include <catch2/catch.hpp>
+
+#include "paxos/peer_address.hpp"
+#include "paxos/tls.hpp"
+#include "test_paxos_tls.hpp"
+
+using namespace crane::paxos;
+using namespace crane::paxos::testing;
+
+TEST_CASE("paxos certificates: a name says cluster and replica, in one way only") {
+    Identity identity;
+    REQUIRE(parse_uri("crane://5f1c02ab/3", identity));
+    REQUIRE(identity == Identity{"5f1c02ab", 3});
+    REQUIRE(to_uri(identity) == "crane://5f1c02ab/3");
+    REQUIRE(parse_uri("crane://5f1c02ab", identity));
+    REQUIRE(identity == Identity{"5f1c02ab", no_replica});
+    for (const char* bad :
+         {"", "crane://", "crane:///3", "crane://a/", "crane://a/0", "crane://a/03", "crane://a/+3",
+          "crane://a/3/", "crane://a/3 ", "crane://a/65536", "crane://a b/3", "http://a/3", "CRANE://a/3",
+          "crane://a/b/3", "crane://a/99999999999999999999"}) {
+        INFO(bad);
+        REQUIRE_FALSE(parse_uri(bad, identity));
+        REQUIRE(identity == Identity{"5f1c02ab", no_replica});
+    }
+    REQUIRE_FALSE(usable_cluster_name(std::string(65, 'a')));
+    REQUIRE_FALSE(usable_cluster_name("a/b"));
+}
+
+TEST_CASE("paxos certificates: what is issued names its replica, and does not outlive its authority") {
+    const Authority authority;
+    const CertificateInfo ca = inspect_certificate(authority.pair().certificate);
+    REQUIRE(ca.authority);
+    REQUIRE(ca.identity == Identity{"unit", no_replica});
+    const PemPair pair = authority.issue(2, -1, 100);
+    const CertificateInfo info = inspect_certificate(pair.certificate);
+    REQUIRE_FALSE(info.authority);
+    REQUIRE(info.identity == Identity{"unit", 2});
+    REQUIRE(info.validity.not_after_s - info.validity.not_before_s == 101 * day_s);
+    REQUIRE(info.fingerprint != ca.fingerprint);
+    REQUIRE(info.fingerprint.size() == 32 * 3 - 1);
+    REQUIRE(inspect_certificate(authority.issue(2, -1, 100).certificate).fingerprint != info.fingerprint);
+    REQUIRE_THROWS_WITH(authority.issue(2, -1, 2000), Catch::Contains("authority's own certificate ends"));
+    REQUIRE_THROWS_WITH(issue_certificate(pair, 3, {0, 1}), Catch::Contains("not one made by crane ca init"));
+    REQUIRE_THROWS_WITH(issue_certificate({authority.pair().certificate, pair.key}, 3, {0, 1}),
+                        Catch::Contains("does not belong"));
+    REQUIRE_THROWS_WITH(authority.issue(0), Catch::Contains("out of range"));
+    REQUIRE_THROWS_WITH(inspect_certificate("nonsense"), Catch::Contains("no certificate"));
+}
+
+TEST_CASE("paxos tls: files that cannot work are refused with the setting and advice") {
+    const Authority authority, stranger;
+    const Identity self{"unit", 1};
+    TlsFiles files = authority.files(1);
+    const auto refused = [&](const std::string& words) {
+        REQUIRE_THROWS_WITH(TlsContext(files, self), Catch::Contains(words));
+    };
+    REQUIRE_NOTHROW(TlsContext(files, self));
+    SECTION("a file is not there") {
+        files.key += ".none";
+        refused("tls.key = \"" + files.key + "\": No such file");
+    }
+    SECTION("a setting is not there") {
+        files.ca.clear();
+        refused("tls.ca is missing");
+    }
+    SECTION("a directory") {
+        files.ca = "/tmp";
+        refused("is no regular file");
+    }
+    SECTION("a key that others may read") {
+        files = authority.install(1, authority.issue(1), 0640);
+        refused("chmod 600");
+    }
+    SECTION("a key that only its owner may read") {
+        files = authority.install(1, authority.issue(1), 0400);
+        REQUIRE_NOTHROW(TlsContext(files, self));
+    }
+    SECTION("a key of another certificate") {
+        files = authority.install(1, {authority.issue(1).certificate, authority.issue(1).key});
+        refused("does not belong to");
+    }
+    SECTION("no certificate, no key") {
+        files = authority.install(1, {"nonsense", "nonsense"});
+        refused("no certificate in PEM");
+        files = authority.install(1, {authority.issue(1).certificate, "nonsense"});
+        refused("no private key in PEM");
+    }
+    SECTION("expired") {
+        files = authority.install(1, authority.issue(1, -20, -10));
+        refused("crane://unit/1 expired on");
+        refused("crane ca issue");
+    }
+    SECTION("not yet valid") {
+        files = authority.install(1, authority.issue(1, 10, 20));
+        refused("compare the clocks");
+    }
+    SECTION("of another replica") {
+        files = authority.files(2);
+        refused("the certificate of replica 2 of cluster unit, where that of replica 1 of cluster unit");
+    }
+    SECTION("of another cluster") {
+        const Authority other("elsewhere");
+        files = other.files(1);
+        refused("replica 1 of cluster elsewhere");
+    }
+    SECTION("of another authority") {
+        files.ca = stranger.ca();
+        refused("is not signed by the authority");
+    }
+    SECTION("an authority that is none") {
+        files.ca = files.certificate;
+        refused("not an authority's certificate");
+    }
+    SECTION("the authority's own certificate in place of a replica's") {
+        files = authority.install(1, authority.pair());
+        refused("the authority of cluster unit");
+    }
+}
+
+TEST_CASE("paxos tls: renewed files are taken into use, unusable ones are not") {
+    const Authority authority;
+    TlsContext context(authority.install(1, authority.issue(1, -1, 10)), {"unit", 1});
+    const std::string first = context.own().fingerprint;
+    REQUIRE(context.renewal_warning(time(nullptr) + 3600).find("in 9 days") != std::string::npos);
+    REQUIRE(context.renewal_warning(time(nullptr) + 11 * day_s).find("expired on") != std::string::npos);
+    LogLines log;
+    context.refresh();
+    REQUIRE(context.loads() == 1);
+    REQUIRE(log.count("expires on") == 1);
+    context.refresh();
+    REQUIRE(log.count("expires on") == 1);  // once a day
+
+    authority.install(1, authority.issue(1));
+    context.refresh();
+    REQUIRE(context.loads() == 2);
+    REQUIRE(context.own().fingerprint != first);
+    REQUIRE(context.renewal_warning(time(nullptr)).empty());
+
+    const std::string second = context.own().fingerprint;
+    authority.install(1, authority.issue(1, -20, -10));
+    context.refresh();
+    context.refresh();
+    REQUIRE(context.own().fingerprint == second);
+    REQUIRE(log.count("are not used") == 1);
+    REQUIRE(log.has("crane://unit/1 expired on"));
+
+    authority.install(1, authority.issue(1));
+    context.refresh();
+    REQUIRE(context.loads() == 3);
+}
+
+TEST_CASE("paxos tls: without certificates only loopback addresses will do") {
+    for (const char* near : {"127.0.0.1", "127.9.8.7", "::1", "::ffff:127.0.0.1", "localhost"}) {
+        INFO(near);
+        REQUIRE(is_loopback(near));
+    }
+    for (const char* far : {"10.0.0.1", "0.0.0.0", "128.0.0.1", "::", "fe80::1", "::ffff:10.0.0.1",
+                            "localhost.example", "127.0.0.1.example", ""}) {
+        INFO(far);
+        REQUIRE_FALSE(is_loopback(far));
+    }
+    REQUIRE(plaintext_refusal({{1, "127.0.0.1", 1}, {2, "::1", 2}}, "unit").empty());
+    const std::string advice = plaintext_refusal({{1, "127.0.0.1", 1}, {2, "10.0.0.2", 2}}, "5f1c");
+    for (const char* words :
+         {"replica 2's peer address 10.0.0.2 is not on loopback",
+          "crane ca init --dir /root/crane-ca --cluster 5f1c", "--replica 1\n", "--replica 2\n", "[tls]"})
+        REQUIRE(advice.find(words) != std::string::npos);
+}
