@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "paxos/membership.hpp"
+#include "paxos/tls.hpp"
 
 namespace crane::proxy {
 
@@ -246,6 +247,24 @@ void read_sections(Reader& root, Config& config) {
     machine.refuse_the_rest();
 }
 
+/// [tls]: all of it or nothing, and nothing only where nobody else can listen.
+void read_tls(Reader& root, Config& config) {
+    Reader tls = root.table("tls");
+    for (auto& [key, path] : {std::pair<const char*, std::string&>{"ca", config.tls.ca},
+                              {"certificate", config.tls.certificate},
+                              {"key", config.tls.key}}) {
+        if (!root.has("tls")) break;
+        path = tls.required_text(key);
+        check_absolute(tls, key, path);
+    }
+    tls.refuse_the_rest();
+    if (config.mode != Mode::kFull || config.tls.configured()) return;
+    std::vector<paxos::PeerAddress> peers;
+    for (const ReplicaAddress& one : config.replicas) peers.push_back({one.id, one.peer_host, one.peer_port});
+    const std::string refusal = paxos::plaintext_refusal(peers, config.cluster_id);
+    if (!refusal.empty()) root.fail("replica", refusal);
+}
+
 }  // namespace
 
 const ReplicaAddress& Config::self() const {
@@ -292,6 +311,7 @@ Config parse_config(std::string_view text, const std::string& path) {
     check_absolute(root, "init", config.init);
     read_sections(root, config);
     read_replicas(root, path, config);
+    read_tls(root, config);
     root.refuse_the_rest();
     return config;
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "paxos/tls_files.hpp"
 #include "timebubble/transport.hpp"
 
 namespace crane::proxy {
@@ -53,6 +54,8 @@ struct Config {
     bool durable = true;
     bool join = false;    // added to a running cluster: see paxos::NodeConfig
     bool rejoin = false;  // a database that is not there has been lost: see paxos::NodeConfig
+
+    paxos::TlsFiles tls;  // none: every peer is on loopback
 
     LogContent log_content = LogContent::kFull;
     uint64_t log_max_bytes = 4ULL << 30;

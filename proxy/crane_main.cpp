@@ -91,6 +91,42 @@ int fail(const std::string& what, bool json) {
     return kExitError;
 }
 
+/// `crane ca`: three verbs of its own, which concern no cluster that runs.
+struct CaCommands {
+    CLI::App *all, *init, *issue, *show;
+    CaRequest request;
+
+    CaCommands(CLI::App& app, bool& json) {
+        CLI::App* ca = all =
+            app.add_subcommand("ca", "the certificates by which replicas on different hosts know each other");
+        ca->require_subcommand(0, 1);
+        init = ca->add_subcommand(
+            "init", "make the cluster's authority: ca.crt, and ca.key, which is to stay secret");
+        init->add_option("--cluster", request.cluster, "the cluster_id of craned.toml")->required();
+        issue = ca->add_subcommand("issue", "make a replica's certificate and key, or renew them");
+        issue->add_option("--replica", request.replica, "its number")->required();
+        issue->add_option("--out", request.out, "where to (default: DIR/replica-N)");
+        show = ca->add_subcommand("show", "whose certificates there are, and how long they are valid");
+        show->add_option("files", request.files, "certificates (default: those in DIR)");
+        for (CLI::App* sub : {init, issue, show}) {
+            auto* dir = sub->add_option("--dir", request.dir, "the authority's directory");
+            if (sub != show) {
+                dir->required();
+                sub->add_option("--days", request.days, "how long it is to be valid")
+                    ->check(CLI::Range(1, 36500));
+            }
+            sub->add_flag("--json", json, "for programs");
+        }
+    }
+    bool given() const { return static_cast<bool>(*all); }
+    int run(bool json) const {
+        if (*init) return tool_ca_init(request, json);
+        if (*issue) return tool_ca_issue(request, json);
+        if (*show) return tool_ca_show(request, json);
+        throw UsageError("say what to do: init, issue or show (crane ca --help)");
+    }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -142,6 +178,7 @@ int main(int argc, char** argv) {
     CLI::App* signal = verb("signal", "send a signal to the server, at the same point on all replicas");
     uint32_t number = 0;
     signal->add_option("number", number, "the signal's number, such as 15 or 1")->required();
+    CaCommands ca(app, json);
     CLI::App* version = verb("version", "the version");
     try {
         check_verb(app, argc, argv);
@@ -154,6 +191,7 @@ int main(int argc, char** argv) {
     }
     try {
         if (*stop) run_launcher(argv);
+        if (ca.given()) return ca.run(json);
         check_request(state_dir, compared, request);
         if (*status) return tool_status(state_dir, json);
         compared.wait_for_down = wait->count() > 0;

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "paxos/tls.hpp"
 #include "proxy/craned.hpp"
 
 namespace {
@@ -62,6 +63,13 @@ void check_files(const crane::proxy::Config& config) {
     check("init", config.init, X_OK);
 }
 
+/// Reads what [tls] names, as the start would. What will soon be wrong is returned.
+std::string check_tls(const crane::proxy::Config& config) {
+    if (!config.tls.configured()) return "";
+    const crane::paxos::TlsContext tls(config.tls, {config.cluster_id, config.replica_id});
+    return tls.renewal_warning(time(nullptr));
+}
+
 /// One craned per state directory; the lock goes with the process.
 void lock_state_dir(const std::string& state_dir) {
     const std::string path = state_dir + "/craned.lock";
@@ -91,8 +99,11 @@ int main(int argc, char** argv) {
     try {
         crane::proxy::Config config = crane::proxy::load_config(path);
         if (check_only) {
-            printf("%s: replica %u of %zu, cluster %s\n", path.c_str(), config.replica_id,
-                   config.replicas.size(), config.cluster_id.c_str());
+            const std::string warning = check_tls(config);
+            printf("%s: replica %u of %zu, cluster %s, %s\n", path.c_str(), config.replica_id,
+                   config.replicas.size(), config.cluster_id.c_str(),
+                   config.tls.configured() ? "peers by TLS" : "peers on loopback, not encrypted");
+            if (!warning.empty()) fprintf(stderr, "craned: %s\n", warning.c_str());
             return 0;
         }
         check_files(config);

@@ -23,6 +23,7 @@ paxos::NodeConfig node_config(const Config& config) {
     out.durable = config.durable;
     out.rejoin = config.rejoin;
     out.join = config.join;
+    if (config.mode == Mode::kFull) out.tls = config.tls;
     return out;
 }
 

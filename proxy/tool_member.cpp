@@ -147,12 +147,14 @@ int tool_member(const std::string& state_dir, const MemberRequest& request, bool
         const Primary primary = need_primary(state_dir, monotonic_ns() + kPatienceNs);
         if (id == 0) id = primary.status["membership"]["highest_id"].get<uint32_t>() + 1;
         const json status = change(state_dir, "add", id, request.address);
-        return finish(status,
-                      "replica " + std::to_string(id) +
-                          " is a learner. Start its craned with replica_id = " + std::to_string(id) +
-                          " and join = true under [consensus], then: crane member promote " +
-                          std::to_string(id),
-                      id, as_json);
+        return finish(
+            status,
+            "replica " + std::to_string(id) +
+                " is a learner. Start its craned with replica_id = " + std::to_string(id) +
+                ", join = true under [consensus] and, where the others have [tls], a certificate of "
+                "its own (crane ca issue), then: crane member promote " +
+                std::to_string(id),
+            id, as_json);
     }
     if (request.what == "replace") {
         const Primary primary = need_primary(state_dir, monotonic_ns() + kPatienceNs);

@@ -60,6 +60,18 @@ struct MemberRequest {
 };
 int tool_member(const std::string& state_dir, const MemberRequest& request, bool json);
 
+struct CaRequest {
+    std::string dir;                 ///< where the authority is
+    std::string cluster;             ///< init: the cluster_id
+    uint32_t replica = 0;            ///< issue
+    std::string out;                 ///< issue: empty: DIR/replica-N
+    uint32_t days = 0;               ///< 0: the default
+    std::vector<std::string> files;  ///< show: others than those in dir
+};
+int tool_ca_init(const CaRequest& request, bool json);
+int tool_ca_issue(const CaRequest& request, bool json);
+int tool_ca_show(const CaRequest& request, bool json);
+
 int tool_check(const std::vector<std::string>& program, bool json);
 
 }  // namespace crane::proxy

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -47,6 +48,7 @@ class CommandLine(CraneTest):
 
     def test_usage_errors_of_crane_name_the_mistake(self):
         for words, expected in ((["bogus"], "no verb bogus"), ([], "say what to do"), (["--bogus"], "the verb comes first"),
+                                (["ca"], "init, issue or show"), (["ca", "bogus"], "bogus"),
                                 (["status", "--bogus"], "--bogus"), (["diff", "/nope"], "/nope does not exist"),
                                 (["log", "--from", "10", "--to", "2"], "--from 10 is behind --to 2"),
                                 (["status", "--state-dir", ""], "--state-dir is empty")):
@@ -220,7 +222,15 @@ class Craned(CraneTest):
 
     def test_example_is_a_right_configuration(self):
         words = [BUILD / "bin/craned", "--check-config", "--config"]
-        self.assertIn("replica 1 of 3", self.tool(*words, ROOT / "docs/examples/craned.toml"))
+        text = (ROOT / "docs/examples/craned.toml").read_text()
+        config, authority = self.dir / "craned.toml", self.dir / "ca"
+        # As its comments say.
+        cluster = re.search(r'^cluster_id = "(\w+)"', text, re.MULTILINE).group(1)
+        self.assertIn(f"--cluster {cluster}\n", text)
+        self.tool(CRANE, "ca", "init", "--dir", authority, "--cluster", cluster)
+        self.tool(CRANE, "ca", "issue", "--dir", authority, "--replica", 1)
+        config.write_text(text.replace("/etc/crane/tls", f"{authority}/replica-1"))
+        self.assertIn("replica 1 of 3", self.tool(*words, config))
         done = subprocess.run([*words, "/no/such/file"], capture_output=True, text=True, timeout=20, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(subprocess.run([words[0]], capture_output=True, timeout=20, check=False).returncode, 2)

@@ -151,6 +151,10 @@ shim = "/s.so"
 init = "/i"
 [port_map]
 "80" = 8080
+[tls]
+ca = "/etc/crane/ca.crt"
+certificate = "/etc/crane/replica.crt"
+key = "/etc/crane/replica.key"
 [[replica]]
 id = 1
 peer = "127.0.0.1:7101"
@@ -191,6 +195,7 @@ TEST_CASE("config: a good file, with defaults", "[proxy]") {
     CHECK(config.self().port_map.at(80) == 8080);
     CHECK(config.heartbeat_ms == 50);
     CHECK(config.log_content == LogContent::kFull);
+    CHECK(config.tls.certificate == "/etc/crane/replica.crt");
     CHECK_FALSE(config.rejoin);
     CHECK(
         parse_config(changed("[port_map]", "[consensus]\nrejoin = true\n[port_map]"), "craned.toml").rejoin);
@@ -208,7 +213,21 @@ TEST_CASE("config: the example for three hosts is right on each", "[proxy]") {
         CHECK(config.replicas.size() == 3);
         CHECK(config.self().client_address == "10.0.0." + std::to_string(id));
         CHECK(config.self().port_map.at(80) == 8080);
+        CHECK(config.tls.configured());
     }
+}
+
+TEST_CASE("config: without [tls] every peer has to be on loopback", "[proxy]") {
+    using Catch::Matchers::Contains;
+    std::string text = kGood;
+    text.erase(text.find("[tls]"), text.find("[[replica]]") - text.find("[tls]"));
+    CHECK_THAT(refusal(text), Contains("replica 3's peer address h is not on loopback") &&
+                                  Contains("crane ca init --dir /root/crane-ca --cluster ab12") &&
+                                  Contains("--replica 3"));
+    text.replace(text.find("h:7103"), 6, "localhost:7103");
+    CHECK(refusal(text) == "accepted");
+    text.replace(text.find("127.0.0.1:7101"), 14, "10.0.0.1:7101");
+    CHECK_THAT(refusal(text), Contains("replica 1's peer address 10.0.0.1 is not on loopback"));
 }
 
 TEST_CASE("config: mistakes are named with file, line and key", "[proxy]") {
@@ -229,6 +248,9 @@ TEST_CASE("config: mistakes are named with file, line and key", "[proxy]") {
     CHECK_THAT(refusal(changed("[[replica]]\nid = 3\npeer = \"h:7103\"", "")), Contains("1, 3, 5 or 7"));
     CHECK_THAT(refusal(changed("server = [\"apache2\", \"-DFOREGROUND\"]", "server = []")),
                Contains("server"));
+    CHECK_THAT(refusal(changed("key = \"/etc/crane/replica.key\"\n", "")), Contains("tls.key: is missing"));
+    CHECK_THAT(refusal(changed("\"/etc/crane/ca.crt\"", "\"ca.crt\"")),
+               Contains("tls.ca") && Contains("absolute"));
     CHECK_THAT(refusal("mode = \"both\"\n" + kGood), Contains("\"full\", \"dmt\", \"proxy\""));
 }
 

@@ -1,0 +1,229 @@
+"""Replicas on different hosts: certificates made by `crane ca`, links that are encrypted, and peers that are refused."""
+
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+from support import procs
+from support.case import CraneTest
+from support.hosts import Hosts
+from support.paths import BUILD, CRANE, SHIM, Settings, work_dir
+
+CLUSTER = "5f1c02ab93d84e67"
+CRANED = BUILD / "bin/craned"
+
+
+def can_make_hosts():
+    try:
+        with Hosts(1):
+            return True
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
+class Certificates(CraneTest):
+    """`crane ca`, and what craned says of its files, without a cluster."""
+
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+        self.dir = work_dir("ca")
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def ca(self, *words, status=0):
+        done = subprocess.run([CRANE, "ca", *map(str, words)], capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def test_authority_and_certificates(self):
+        ca = self.dir / "ca"
+        self.assertIn("hexadecimal", self.ca("init", "--dir", ca, "--cluster", "web", status=2))
+        made = json.loads(self.ca("init", "--dir", ca, "--cluster", CLUSTER, "--json"))
+        self.assertEqual((made["cluster"], made["authority"], made["valid_now"]), (CLUSTER, True, True))
+        self.assertEqual((ca / "ca.key").stat().st_mode & 0o777, 0o600)
+        key = (ca / "ca.key").read_bytes()
+        self.assertIn("never overwritten", self.ca("init", "--dir", ca, "--cluster", CLUSTER, status=2))
+        self.assertEqual((ca / "ca.key").read_bytes(), key)
+        for number in (1, 2):
+            self.assertIn(f"crane://{CLUSTER}/{number}", self.ca("issue", "--dir", ca, "--replica", number))
+        self.assertEqual((ca / "replica-1/replica.key").stat().st_mode & 0o777, 0o600)
+        self.assertEqual((ca / "replica-1").stat().st_mode & 0o777, 0o700)
+        self.assertIn("not of", self.ca("issue", "--dir", ca, "--replica", 1, "--out", ca / "replica-2", status=2))
+        old = (ca / "replica-1/replica.crt").read_bytes()
+        renewed = json.loads(self.ca("issue", "--dir", ca, "--replica", 1, "--days", 10, "--json"))
+        self.assertEqual(renewed["replica"], 1)
+        self.assertNotEqual((ca / "replica-1/replica.crt").read_bytes(), old)
+        rows = json.loads(self.ca("show", "--dir", ca, "--json"))
+        self.assertEqual([row["name"] for row in rows], [f"crane://{CLUSTER}{end}" for end in ("", "/1", "/2")])
+        self.assertIn("renew it", self.ca("show", "--dir", ca))
+        # Others' tools agree.
+        self.assertIn("OK", self.tool("openssl", "verify", "-x509_strict", "-CAfile", ca / "ca.crt",
+                                      ca / "replica-1/replica.crt"))
+        self.assertIn("ca init", self.ca("issue", "--dir", self.dir / "none", "--replica", 1, status=2))
+
+    def test_craned_checks_its_files(self):
+        ca, config = self.dir / "ca", self.dir / "craned.toml"
+        self.ca("init", "--dir", ca, "--cluster", CLUSTER)
+        for number in (1, 2):
+            self.ca("issue", "--dir", ca, "--replica", number)
+
+        def check(folder):
+            text = (f'cluster_id = "{CLUSTER}"\nreplica_id = 1\nstate_dir = "{self.dir}/state"\nserver = ["/bin/true"]\n'
+                    f'shim = "{SHIM}"\ninit = "{BUILD}/bin/crane-init"\n')
+            if folder:
+                text += (f'[tls]\nca = "{folder}/ca.crt"\ncertificate = "{folder}/replica.crt"\n'
+                         f'key = "{folder}/replica.key"\n')
+            config.write_text(text + '[[replica]]\nid = 1\npeer = "192.0.2.1:7400"\n')
+            done = subprocess.run([CRANED, "--check-config", "--config", config], capture_output=True, text=True,
+                                  timeout=20, check=False)
+            return done.returncode, done.stdout + done.stderr
+
+        status, text = check(None)
+        self.assertEqual(status, 1, text)
+        self.assertIn(f"crane ca init --dir /root/crane-ca --cluster {CLUSTER}", text)
+        status, text = check(ca / "replica-1")
+        self.assertEqual(status, 0, text)
+        self.assertIn("peers by TLS", text)
+        status, text = check(ca / "replica-2")
+        self.assertEqual(status, 1, text)
+        self.assertIn("certificate of replica 2", text)
+        (ca / "replica-1/replica.key").chmod(0o644)
+        status, text = check(ca / "replica-1")
+        self.assertEqual(status, 1, text)
+        self.assertIn("chmod 600", text)
+
+
+class ThreeHosts(CraneTest):
+    """Redis on three hosts, each with a craned of its own, as an operator sets them up."""
+
+    timeout_s = 240
+    port, client_port = 6379, 6390
+
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+        if os.geteuid() != 0 or not can_make_hosts():
+            raise unittest.SkipTest("network namespaces cannot be made here")
+        self.dir = work_dir("tls")
+        if not Settings.keep:
+            self.addCleanup(shutil.rmtree, self.dir)
+        self.hosts = self.enterContext(Hosts(4))
+        self.craneds = {}
+        self.addCleanup(self.end_all)
+        self.tool(CRANE, "ca", "init", "--dir", self.dir / "ca", "--cluster", CLUSTER)
+
+    def end_all(self):
+        for craned in self.craneds.values():
+            craned.terminate()
+        for craned in self.craneds.values():
+            try:
+                craned.wait(20)
+            except subprocess.TimeoutExpired:
+                craned.kill()
+                craned.wait()
+
+    def issue(self, number, *options):
+        self.tool(CRANE, "ca", "issue", "--dir", self.dir / "ca", "--replica", number, "--out", self.tls(number), *options)
+
+    def tls(self, number):
+        return self.dir / f"tls-{number}"
+
+    def state(self, number):
+        return self.dir / f"r{number}"
+
+    def start(self, number):
+        tls = self.tls(number)
+        text = (f'cluster_id = "{CLUSTER}"\nreplica_id = {number}\nstate_dir = "{self.state(number)}"\n'
+                f'isolation = "none"\ncwd = "{self.dir}"\nshim = "{SHIM}"\ninit = "{BUILD}/bin/crane-init"\n'
+                f'server = ["/usr/bin/redis-server", "--port", "{self.port}", "--save", "", "--bind", "0.0.0.0", '
+                f'"--protected-mode", "no"]\n'
+                f'[port_map]\n"{self.port}" = {self.client_port}\n'
+                f'[tls]\nca = "{tls}/ca.crt"\ncertificate = "{tls}/replica.crt"\nkey = "{tls}/replica.key"\n')
+        for one in (1, 2, 3):
+            address = self.hosts.address(one)
+            text += f'[[replica]]\nid = {one}\npeer = "{address}:7400"\nclient_address = "{address}"\n'
+        (self.dir / f"craned-{number}.toml").write_text(text)
+        self.craneds[number] = subprocess.Popen(
+            self.hosts.on(number, CRANED, "--config", self.dir / f"craned-{number}.toml"),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def log(self, number):
+        path = self.state(number) / "craned.log"
+        return path.read_text() if path.exists() else ""
+
+    def rows(self):
+        out = {}
+        for number in self.craneds:
+            done = subprocess.run([CRANE, "status", "--json", "--state-dir", self.state(number)], capture_output=True,
+                                  text=True, timeout=20, check=False)
+            if done.returncode == 0:
+                found = json.loads(done.stdout)
+                out[number] = found[0] if isinstance(found, list) else found["replicas"][0]
+        return out
+
+    def await_primary(self):
+        def ready():
+            return [n for n, row in self.rows().items() if row.get("role") == "primary" and row.get("server") == "listening"]
+        return procs.wait_until(ready, 60, "a primary serves")[0]
+
+    def redis(self, number, *words):
+        """Asked from the host that has no replica."""
+        return self.tool(*self.hosts.on(4, "redis-cli", "-h", self.hosts.address(number), "-p", self.client_port, *words),
+                         timeout_s=30).strip()
+
+    def await_line(self, number, words):
+        try:
+            procs.wait_until(lambda: words in self.log(number), 30, words)
+        except BaseException:
+            print(self.log(number))
+            raise
+
+    def test_cluster_over_tls(self):
+        for number in (1, 2, 3):
+            self.issue(number)
+            self.start(number)
+        primary = self.await_primary()
+        self.assertEqual(self.redis(primary, "SET", "key", "a secret that nobody reads on the way"), "OK")
+        backup = primary % 3 + 1
+        self.assertIn("a secret", self.redis(backup, "GET", "key"))
+        # A plain connection gets no greeting, and no reason either: an alert at most.
+        probe = self.hosts.on(4, "timeout", "5", "bash", "-c",
+                              f"exec 3<>/dev/tcp/{self.hosts.address(primary)}/7400; printf 'GET / HTTP/1.1\\r\\n\\r\\n' >&3; "
+                              "wc -c <&3")
+        self.assertLess(int(self.tool(*probe)), 20)
+        self.await_line(primary, f"a peer connection from {self.hosts.address(4)} came to nothing: the other side does not "
+                                 "speak TLS 1.3")
+        # The primary's host is cut off, and comes back.
+        self.hosts.unplug(primary)
+        old, row = primary, None
+        procs.wait_until(lambda: [n for n, row in self.rows().items() if n != old and row.get("role") == "primary" and
+                                  row.get("server") == "listening"], 60, "another primary")
+        now = next(n for n, row in self.rows().items() if n != old and row.get("role") == "primary")
+        procs.wait_until(lambda: self.redis(now, "SET", "key", "after") == "OK", 30, "it serves")
+        self.hosts.unplug(old, False)
+        procs.wait_until(lambda: self.rows().get(old, {}).get("role") == "backup", 60, "the old primary follows")
+        self.assertEqual(self.redis(old, "GET", "key"), "after")
+        # Renewed while it runs.
+        self.issue(old, "--days", "20")
+        self.craneds[now].kill()
+        self.craneds[now].wait()
+        self.start(now)
+        self.await_line(old, "the certificate has been read again")
+        self.await_line(old, "this replica's certificate expires on")
+
+    def test_certificate_of_another_authority_is_refused(self):
+        for number in (1, 2):
+            self.issue(number)
+        other = self.dir / "other-ca"
+        self.tool(CRANE, "ca", "init", "--dir", other, "--cluster", CLUSTER)
+        self.tool(CRANE, "ca", "issue", "--dir", other, "--replica", 3, "--out", self.tls(3))
+        for number in (1, 2, 3):
+            self.start(number)
+        primary = self.await_primary()
+        self.assertIn(primary, (1, 2))
+        self.assertEqual(self.redis(primary, "SET", "key", "value"), "OK")
+        self.await_line(1, f"crane://{CLUSTER}/3 is not signed by the authority in this replica's tls.ca")
+        self.await_line(3, f"crane://{CLUSTER}/1 is not signed by the authority in this replica's tls.ca")
+        self.assertNotEqual(self.rows().get(3, {}).get("role"), "primary")
