@@ -35,7 +35,7 @@ SHIM_LD    := -shared -Wl,-z,initfirst -Wl,-z,now -Wl,-z,defs -Wl,--exclude-libs
 PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp))
 BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
 
-UNIT_SRCS := $(wildcard tests/unit/*.cpp)
+UNIT_SRCS := $(wildcard tests/unit/*.cpp) $(filter-out %_main.cpp,$(wildcard tests/fuzz/*.cpp))
 UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS) interpose/core/chacha20.cpp)
 
 .PHONY: all shim help clean format unit unit-py deps demo install uninstall
@@ -127,6 +127,7 @@ help:
 	@echo "make failover   kills of the primary under load, timed; FAILOVER=--saturate counts false elections"
 	@echo "make bench-paxos  consensus alone against etcd; BENCH=--quick"
 	@echo "make lint       formatting and style"
+	@echo "make fuzz       the decoders of what peers send, under libFuzzer; FUZZ_SECONDS=60 for each"
 	@echo "make tidy       clang-tidy over the tree"
 	@echo "make sanitize   unit tests under ASan with UBSan (asan) and TSan (tsan), in builds of their own"
 	@echo "make deps       install what building and running needs (TEST=1: what the tests need, too)"
@@ -217,6 +218,43 @@ asan: $(BUILD)/bin/crane-init $(BUILD)/bin/fake-domain
 tsan:
 	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g" $(BUILD)/tsan/bin/unit
 	$(BUILD)/tsan/bin/unit "scheduler: kernel threads*,scheduler: under serial*,rings:*,domain link:*"
+
+# The decoders of what peers say, under libFuzzer: every target for FUZZ_SECONDS, from the kept corpus. What is
+# found stays in $(BUILD)/fuzz/found; `make fuzz-keep` takes new inputs into the corpus, as few as it takes.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
+FUZZ_CXX     ?= clang++
+FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,client_connection \
+                divergence relay) $(patsubst %,paxos/%.cpp,address_book certificate connection frame membership \
+                message peer_address record types)
+FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
+FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all
+FUZZ_RUN      = CRANE_FUZZ_TARGET=$$target $(BUILD)/fuzz/fuzz -max_len=4096 -rss_limit_mb=1024 -timeout=10 -verbosity=0
+.PHONY: fuzz fuzz-keep
+$(BUILD)/fuzz/obj/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(FUZZ_CXX) $(CPPFLAGS) -std=c++20 -O1 -g $(WARN) $(FUZZ_SAN) -fsanitize=fuzzer-no-link -c -o $@ $<
+$(BUILD)/fuzz/fuzz: $(FUZZ_OBJS)
+	$(FUZZ_CXX) $(FUZZ_SAN) -fsanitize=fuzzer -o $@ $^ $(SYSLIBS)
+fuzz: $(BUILD)/fuzz/fuzz
+	@for target in $(FUZZ_TARGETS); do \
+	    echo "fuzz: $$target, $(FUZZ_SECONDS) s"; \
+	    mkdir -p $(BUILD)/fuzz/new/$$target $(BUILD)/fuzz/found; \
+	    $(FUZZ_RUN) -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 \
+	        -artifact_prefix=$(BUILD)/fuzz/found/$$target- \
+	        $(BUILD)/fuzz/new/$$target tests/fuzz/corpus/$$target >$(BUILD)/fuzz/$$target.log 2>&1 || \
+	        { tail -n 40 $(BUILD)/fuzz/$$target.log; exit 1; }; \
+	    grep -E "number_of_executed_units|new_units_added" $(BUILD)/fuzz/$$target.log; \
+	done
+fuzz-keep: $(BUILD)/fuzz/fuzz
+	@for target in $(FUZZ_TARGETS); do \
+	    mkdir -p $(BUILD)/fuzz/new/$$target; \
+	    rm -rf $(BUILD)/fuzz/kept; mkdir -p $(BUILD)/fuzz/kept; \
+	    $(FUZZ_RUN) -merge=1 -use_counters=0 $(BUILD)/fuzz/kept tests/fuzz/corpus/$$target $(BUILD)/fuzz/new/$$target 2>/dev/null && \
+	    find tests/fuzz/corpus/$$target -type f ! -name 'found-*' -delete && \
+	    cp $(BUILD)/fuzz/kept/* tests/fuzz/corpus/$$target/; \
+	    echo "fuzz: $$target: $$(ls tests/fuzz/corpus/$$target | wc -l) inputs"; \
+	done
 
 # One file's findings stop nothing: all are listed.
 TIDY_SRCS := $(shell git ls-files '*.cpp' 2>/dev/null | grep -v '^tests/')

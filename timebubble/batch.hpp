@@ -1,7 +1,8 @@
 // A batch: the unit that the replicas decide. It is the value of a log entry, and it is what the domain
 // admits whole at one logical clock (crane.txt section 4; docs/design.md, "Admission").
 //
-// Layout, little endian: BatchHeader, then `calls` times CallHeader + payload, each padded to 8 bytes.
+// Layout, little endian: BatchHeader, then `calls` times CallHeader + payload, each padded to 8 bytes with
+// zeros.
 // The decoder trusts nothing: a batch that is not well formed is refused, never half applied.
 #pragma once
 

@@ -74,6 +74,18 @@ TEST_CASE("batch: one that would grow too large refuses the call and stays whole
     CHECK_FALSE(decodes(bytes + std::string(8, '\0')));
 }
 
+TEST_CASE("batch: bytes that mean nothing have to be zero", "[timebubble]") {
+    BatchEncoder encoder;
+    encoder.add(CallKind::kSend, 1, "x");
+    const std::string good = encoder.finish(1, 2);
+    REQUIRE(decodes(good));
+    std::string padding = good, reserved = good;
+    padding.back() = 1;
+    reserved[sizeof(BatchHeader) + offsetof(CallHeader, reserved)] = 1;
+    CHECK_FALSE(decodes(padding));
+    CHECK_FALSE(decodes(reserved));
+}
+
 TEST_CASE("batch: a part of one, and one with something behind it, is refused", "[timebubble]") {
     const std::string whole = sample();
     REQUIRE(decodes(whole));

@@ -1,0 +1,146 @@
+// What craneds say to each other beside consensus, and the batches that they decide.
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "proxy/divergence.hpp"
+#include "proxy/relay.hpp"
+#include "targets.hpp"
+#include "timebubble/batch.hpp"
+
+namespace crane::fuzz {
+
+using namespace crane::timebubble;
+using namespace crane::proxy;
+
+void fuzz_batch(std::string_view bytes) {
+    // Aligned as in the shared memory, and no longer than it is: what is read beyond is found.
+    const std::unique_ptr<uint8_t[]> copy(new uint8_t[bytes.size()]);
+    std::copy(bytes.begin(), bytes.end(), copy.get());
+    BatchDecoder decoder;
+    if (!decoder.open(copy.get(), bytes.size())) return;
+    const BatchHeader header = decoder.header();
+    BatchEncoder encoder;
+    std::vector<Call> calls;
+    for (Call call; decoder.next(call);) {
+        must(call.payload.data() >= reinterpret_cast<const char*>(copy.get()) &&
+                 call.payload.data() + call.payload.size() <=
+                     reinterpret_cast<const char*>(copy.get()) + bytes.size(),
+             "a call's payload lies outside its batch");
+        must(encoder.add(call.kind, call.connection, call.payload), "a batch that fits does not fit");
+        calls.push_back(call);
+    }
+    must(calls.size() == header.calls, "not as many calls as the batch says");
+    const std::string again = encoder.finish(header.timestamp_ns, header.grant_clocks);
+    must(again == bytes, "a batch that was decoded encodes to other bytes");
+}
+
+void fuzz_admissions(std::string_view bytes) {
+    const std::vector<Admission> read = decode_admissions(bytes);
+    must(read.size() <= AdmissionHistory::kKept, "more admissions than are kept");
+    const std::string again = encode_admissions(read);
+    must(bytes.substr(0, again.size()) == again, "admissions encode to other bytes");
+    AdmissionHistory history;
+    for (uint64_t i = 1; i <= 8; ++i) history.add({i, {i, i}, i});
+    DivergenceCheck check(1, {1, 2, 3});
+    for (size_t i = 0; i < read.size(); ++i) {
+        const uint32_t from = 2 + i % 2;
+        if (i % 3 == 0) check.report(from, read[i], history);
+        if (i % 3 == 1)
+            check.evidence(from, {read.begin(), read.begin() + static_cast<ptrdiff_t>(i)}, history);
+        if (i % 3 == 2) check.own(history);
+        if (const auto query = check.take_query()) {
+            const auto answer = history.range(query->first, query->last);
+            must(answer.size() <= AdmissionHistory::kKept, "an answer without bound");
+            check.evidence(1, answer, history);
+        }
+    }
+    for (const DivergenceCheck::Finding& one : check.take_findings())
+        must(one.replica <= 3, "somebody is blamed who is no replica");
+}
+
+namespace {
+
+// The server's side of a relayed client, with a will of its own.
+struct Session final : EndpointUser {
+    Endpoint* endpoint = nullptr;
+    size_t input = 0;
+    bool gone = false;
+
+    void on_input(std::string_view bytes) override {
+        must(!gone, "input after the end");
+        input += bytes.size();
+        endpoint->consumed(bytes.size());
+        endpoint->send(bytes);
+    }
+    void on_input_end() override {
+        must(!gone, "an end after the end");
+        endpoint->finish();
+    }
+    void on_taken(size_t) override { must(!gone, "credit after the end"); }
+    void on_gone() override {
+        must(!gone, "gone twice");
+        gone = true;
+    }
+    void let_go(bool politely) {
+        if (gone) return;
+        gone = true;
+        politely ? endpoint->close() : endpoint->reset();
+    }
+};
+
+// One message of a peer: what the input says, in the form that a peer would give it.
+std::string next_message(Input& in, uint64_t sequence) {
+    std::string message;
+    const auto put = [&](const auto& value) {
+        message.append(reinterpret_cast<const char*>(&value), sizeof value);
+    };
+    const uint8_t control = in.number<uint8_t>();
+    put(uint64_t{control & 1 ? 2u : 1u});   // another incarnation
+    put(sequence + (control & 2 ? 7 : 0));  // a gap
+    for (int frames = control >> 5; frames > 0; --frames) {
+        const uint8_t type = in.number<uint8_t>();
+        const uint64_t stream = in.number<uint8_t>() % 8;
+        const std::string_view payload = in.take(in.number<uint8_t>());
+        put(uint32_t{type % 24u});
+        put(static_cast<uint32_t>(payload.size() + (control == 0xff ? 1 : 0)));
+        put(stream);
+        message.append(payload);
+    }
+    return message;
+}
+
+}  // namespace
+
+void fuzz_relay(std::string_view bytes) {
+    Input in(bytes);
+    std::vector<std::unique_ptr<Session>> sessions;
+    size_t sent = 0;
+    Relay relay(
+        [&](uint32_t, const std::string& message) {
+            sent += message.size();
+            return true;
+        },
+        [&](Endpoint* endpoint, const ConnectPayload&) {
+            sessions.push_back(std::make_unique<Session>());
+            sessions.back()->endpoint = endpoint;
+            endpoint->set_user(sessions.back().get());
+            endpoint->allow_input(true);
+        },
+        [](ClientConnection*) { throw Violation("a client that nobody has comes back"); });
+    relay.set_view(0, true);
+    for (uint64_t sequence = 0; !in.empty() && sequence < 64; ++sequence) {
+        const uint8_t what = in.number<uint8_t>();
+        const uint32_t from = 2 + (what & 1);
+        if (what >> 4 == 15) relay.on_link(from, (what & 2) != 0);
+        if (what >> 4 == 14 && !sessions.empty())
+            sessions[in.number<uint8_t>() % sessions.size()]->let_go((what & 2) != 0);
+        if (what >> 4 == 13) relay.on_message(from, in.rest());
+        if (what >> 4 < 13) relay.on_message(from, next_message(in, sequence));
+        relay.end_turn();
+    }
+    must(relay.outgoing() == 0, "a stream that nobody opened");
+    must(sent < bytes.size() * 64 + 100'000, "answers without bound");
+}
+
+}  // namespace crane::fuzz
