@@ -1,13 +1,6 @@
 #include "paxos/bdb.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -17,13 +10,6 @@
 namespace crane::paxos {
 namespace {
 
-constexpr uint32_t cache_bytes = 16u << 20;
-constexpr uint32_t log_buffer_bytes = 2u << 20;
-constexpr uint32_t log_file_bytes = 16u << 20;
-constexpr uint32_t page_bytes =
-    8192;  // entries up to about 2 KB stay in the tree, larger ones get pages of their own
-constexpr uint32_t checkpoint_kbytes = 8192;
-constexpr auto checkpoint_interval = std::chrono::seconds(1);
 constexpr uint64_t full_disk_bytes = 1u << 20;
 
 DBT make_dbt(std::string_view bytes) {
@@ -45,79 +31,99 @@ struct OwnedDbt {
     std::string_view bytes() const { return {static_cast<const char*>(dbt.data), dbt.size}; }
 };
 
-void make_directories(const std::string& path) {
+void make_directories(FileSystem& files, const std::string& path) {
     for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
         const std::string part = path.substr(0, slash);
-        if (mkdir(part.c_str(), 0700) != 0 && errno != EEXIST)
-            throw StorageError("cannot create database directory " + part + ": " + std::strerror(errno));
+        const int error = files.make_directory(part);
+        if (error != 0)
+            throw StorageError("cannot create database directory " + part + ": " + std::strerror(error));
         if (slash == std::string::npos) return;
     }
 }
 
 }  // namespace
 
-BdbEnvironment::BdbEnvironment(const std::string& directory, bool create, bool durable)
-    : directory_(directory), durable_(durable) {
-    if (create) make_directories(directory);
+BdbEnvironment::BdbEnvironment(const StoreOptions& options, bool create)
+    : directory_(options.directory),
+      durable_(options.durable),
+      sizes_(options.sizes),
+      files_(options.files != nullptr ? *options.files : host_files()) {
+    if (create) make_directories(files_, directory_);
     try {
         lock_directory();
         open_environment(create);
         open_tree(create);
+        sync_inherited();
     } catch (...) {
         close_handles();
         throw;
     }
-    checkpointer_ = std::thread([this] { checkpoint_loop(); });
 }
 
 BdbEnvironment::~BdbEnvironment() {
-    {
-        std::lock_guard<std::mutex> guard(stop_mutex_);
-        stopping_ = true;
-    }
-    stop_signal_.notify_all();
-    checkpointer_.join();
-    env_->txn_checkpoint(env_, 0, 0, DB_FORCE);
+    if (!failed_ && maintenance_error_ == 0) env_->txn_checkpoint(env_, 0, 0, DB_FORCE);
     close_handles();
 }
 
 void BdbEnvironment::close_handles() {
+    // After an error nothing more is written: pages could reach the disk that the log knows nothing of. The
+    // next start recovers.
+    if (env_ != nullptr && (failed_ || maintenance_error_ != 0))
+        env_->set_flags(env_, DB_PANIC_ENVIRONMENT, 1);
     if (tree_ != nullptr) tree_->close(tree_, DB_NOSYNC);
     if (env_ != nullptr) env_->close(env_, 0);
-    if (lock_fd_ >= 0) ::close(lock_fd_);
+    if (lock_ >= 0) files_.unlock(lock_);
     tree_ = nullptr;
     env_ = nullptr;
-    lock_fd_ = -1;
+    lock_ = -1;
 }
 
 void BdbEnvironment::fail(const char* what, int code) const {
+    failed_ = true;
+    bool write_failed = false;
     std::string text = "database " + directory_ + ": " + what + ": " + db_strerror(code);
     {
         std::lock_guard<std::mutex> guard(message_mutex_);
         if (!last_message_.empty()) text += " (" + last_message_ + ")";
+        write_failed = write_failed_ || maintenance_error_ != 0;
     }
-    struct statvfs space {};
-    const bool full = code == ENOSPC || (statvfs(directory_.c_str(), &space) == 0 &&
-                                         space.f_bavail * uint64_t{space.f_frsize} < full_disk_bytes);
+    const bool full = code == ENOSPC || files_.free_bytes(directory_) < full_disk_bytes;
     if (full)
         text += ". The disk is full: free some space there and start this replica again; nothing is lost";
-    if (!full && (code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND))
+    if (!full && write_failed)
+        text += ". The disk could not be written: mend it and start this replica again; nothing is lost";
+    else if (!full && (code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND))
         throw DamagedStore(
             text + ". The database is damaged: restore this replica from a checkpoint of another one");
     throw StorageError(text);
+}
+
+// When the write of a commit fails, Berkeley DB 5.3 goes on to turn the commit into an abort, where it may
+// take what it has not written for a record and write past its memory. An environment in panic refuses
+// before.
+void BdbEnvironment::on_event(DB_ENV* env, u_int32_t event, void*) {
+    if (event != DB_EVENT_WRITE_FAILED) return;
+    auto* self = static_cast<BdbEnvironment*>(env->app_private);
+    {
+        std::lock_guard<std::mutex> guard(self->message_mutex_);
+        self->write_failed_ = true;
+    }
+    env->set_flags(env, DB_PANIC_ENVIRONMENT, 1);
 }
 
 void BdbEnvironment::on_message(const DB_ENV* env, const char*, const char* message) {
     auto* self = static_cast<BdbEnvironment*>(const_cast<DB_ENV*>(env)->app_private);
     std::lock_guard<std::mutex> guard(self->message_mutex_);
     self->last_message_ = message;
+    ++self->messages_;
 }
 
 void BdbEnvironment::lock_directory() {
     const std::string path = directory_ + "/lock";
-    lock_fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (lock_fd_ < 0) throw StorageError("cannot open " + path + ": " + std::strerror(errno));
-    if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0)
+    lock_ = files_.lock(path);
+    if (lock_ < 0 && lock_ != -EWOULDBLOCK)
+        throw StorageError("cannot open and lock " + path + ": " + std::strerror(-lock_));
+    if (lock_ < 0)
         throw StorageError("database " + directory_ +
                            " is in use by another process: is this replica already running?");
 }
@@ -130,13 +136,14 @@ void BdbEnvironment::open_environment(bool create) {
     }
     env_->app_private = this;
     env_->set_errcall(env_, on_message);
-    env_->set_cachesize(env_, 0, cache_bytes, 1);
-    env_->set_lg_bsize(env_, log_buffer_bytes);
-    env_->set_lg_max(env_, log_file_bytes);
+    env_->set_event_notify(env_, on_event);
+    env_->set_cachesize(env_, 0, sizes_.cache_bytes, 1);
+    env_->set_lg_bsize(env_, sizes_.log_buffer_bytes);
+    env_->set_lg_max(env_, sizes_.log_file_bytes);
     env_->log_set_config(env_, DB_LOG_AUTO_REMOVE, 1);
     const uint32_t flags =
         DB_INIT_MPOOL | DB_INIT_TXN | DB_INIT_LOG | DB_PRIVATE | DB_THREAD | DB_CREATE | DB_RECOVER;
-    if (!create && access((directory_ + "/log.db").c_str(), F_OK) != 0)
+    if (!create && !files_.exists(directory_ + "/log.db"))
         throw StorageError("there is no database in " + directory_);
     code = env_->open(env_, directory_.c_str(), flags, 0600);
     if (code != 0) fail("open and recover", code);
@@ -148,24 +155,47 @@ void BdbEnvironment::open_tree(bool create) {
         tree_ = nullptr;
         fail("create handle", code);
     }
-    tree_->set_pagesize(tree_, page_bytes);
+    tree_->set_pagesize(tree_, sizes_.page_bytes);
     tree_->set_flags(tree_, DB_CHKSUM);
     const uint32_t flags = DB_AUTO_COMMIT | DB_THREAD | (create ? DB_CREATE : 0);
     code = tree_->open(tree_, nullptr, "log.db", nullptr, DB_BTREE, flags, 0600);
     if (code != 0) fail("open log.db", code);
 }
 
-void BdbEnvironment::checkpoint_loop() {
-    std::unique_lock<std::mutex> guard(stop_mutex_);
-    while (!stop_signal_.wait_for(guard, checkpoint_interval, [this] { return stopping_; })) {
-        guard.unlock();
-        // Errors show up again in the next transaction, which reports them.
-        env_->txn_checkpoint(env_, checkpoint_kbytes, 0, 0);
-        guard.lock();
+// What recovery has found may have been written by a process that died before its sync: it is then in the
+// operating system's memory alone, and recovery, which takes its end for synced, does not always write more.
+// Nobody may be told of it before it is on disk: a checkpoint is one record more, and a sync of all before
+// it.
+void BdbEnvironment::sync_inherited() {
+    const int code = env_->txn_checkpoint(env_, 0, 0, DB_FORCE);
+    if (code != 0) fail("write what was recovered", code);
+}
+
+void BdbEnvironment::maintain() {
+    const int code = env_->txn_checkpoint(env_, sizes_.checkpoint_kbytes, 0, 0);
+    if (code == 0) return;
+    std::lock_guard<std::mutex> guard(message_mutex_);
+    maintenance_error_ = code;
+}
+
+// A sync that fails may have thrown away what it could not write, and the next one then succeeds: so an error
+// is final, wherever it was met.
+void BdbEnvironment::check() const {
+    int code = 0;
+    {
+        std::lock_guard<std::mutex> guard(message_mutex_);
+        code = maintenance_error_;
     }
+    if (code != 0) fail("write back", code);
+}
+
+uint64_t BdbEnvironment::messages() const {
+    std::lock_guard<std::mutex> guard(message_mutex_);
+    return messages_;
 }
 
 BdbEnvironment::Transaction::Transaction(BdbEnvironment& environment) : environment_(environment) {
+    environment_.check();
     const int code = environment_.env_->txn_begin(environment_.env_, nullptr, &handle_, 0);
     if (code != 0) environment_.fail("begin transaction", code);
 }
@@ -192,9 +222,14 @@ void BdbEnvironment::Transaction::commit(bool sync) {
     CRANE_CHECK(handle_ != nullptr);
     DB_TXN* handle = handle_;
     handle_ = nullptr;  // freed by commit whatever it returns
+    const uint64_t messages = environment_.messages();
     const int code =
         handle->commit(handle, sync && environment_.durable_ ? DB_TXN_SYNC : DB_TXN_WRITE_NOSYNC);
     if (code != 0) environment_.fail("commit", code);
+    // Where the log goes on in a new file and that one cannot be written, Berkeley DB 5.3 complains and
+    // reports success: it takes a commit in any but the file that it has synced last for one that is on disk.
+    if (environment_.messages() != messages) environment_.fail("commit", EIO);
+    environment_.check();
 }
 
 bool BdbEnvironment::get(std::string_view key, std::string& value) const {

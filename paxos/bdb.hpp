@@ -3,19 +3,19 @@
 
 #include <db.h>
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
+
+#include "paxos/store.hpp"
 
 namespace crane::paxos {
 
 class BdbEnvironment {
   public:
     // Takes the directory's lock, recovers, opens the tree. `create` false: fails when there is no database.
-    BdbEnvironment(const std::string& directory, bool create, bool durable);
+    BdbEnvironment(const StoreOptions& options, bool create);
     ~BdbEnvironment();
     BdbEnvironment(const BdbEnvironment&) = delete;
     BdbEnvironment& operator=(const BdbEnvironment&) = delete;
@@ -41,27 +41,35 @@ class BdbEnvironment {
     bool last_key(std::string& key) const;
     bool next_key(std::string_view after, std::string& key) const;
 
+    void maintain();  // see BdbStore
+
+    // Throws when an error has been met behind the caller's back: see maintain().
+    void check() const;
     [[noreturn]] void fail(const char* what, int code) const;
 
   private:
     void lock_directory();
     void open_environment(bool create);
     void open_tree(bool create);
-    void checkpoint_loop();
+    uint64_t messages() const;
+    void sync_inherited();
     void close_handles();
 
     const std::string directory_;
     const bool durable_;
-    int lock_fd_ = -1;
+    const DatabaseSizes sizes_;
+    FileSystem& files_;
+    int lock_ = -1;
     DB_ENV* env_ = nullptr;
     DB* tree_ = nullptr;
     mutable std::string last_message_;
+    uint64_t messages_ = 0;
+    int maintenance_error_ = 0;
+    mutable bool failed_ = false;
+    bool write_failed_ = false;
     mutable std::mutex message_mutex_;
-    std::thread checkpointer_;
-    std::mutex stop_mutex_;
-    std::condition_variable stop_signal_;
-    bool stopping_ = false;
 
+    static void on_event(DB_ENV* env, u_int32_t event, void* info);
     static void on_message(const DB_ENV* env, const char* prefix, const char* message);
 };
 

@@ -13,6 +13,7 @@
 #include "paxos/check.hpp"
 #include "paxos/core.hpp"
 #include "paxos/store.hpp"
+#include "paxos/store_maintenance.hpp"
 #include "paxos/transport.hpp"
 
 namespace crane::paxos {
@@ -62,6 +63,16 @@ void validate(const NodeConfig& config) {
         refuse("the pipeline has no room");
 }
 
+StoreOptions store_options(const NodeConfig& config) {
+    StoreOptions options;
+    options.directory = config.db_dir;
+    options.cluster_id = config.cluster_id;
+    options.replica = config.self;
+    options.durable = config.durable;
+    options.rejoin = config.rejoin || config.checkpoint.index > 0;
+    return options;
+}
+
 CoreConfig make_core_config(const NodeConfig& config) {
     CoreConfig core;
     core.self = config.self;
@@ -85,8 +96,8 @@ class Node::Impl {
         : base_(base),
           config_((validate(config), std::move(config))),
           callbacks_(std::move(callbacks)),
-          store_({config_.db_dir, config_.cluster_id, config_.self, config_.durable,
-                  config_.rejoin || config_.checkpoint.index > 0}),
+          store_(store_options(config_)),
+          maintenance_(store_),
           core_(make_core_config(config_), load(), store_),
           book_(config_.self, config_.members) {
         TransportConfig transport;
@@ -470,6 +481,7 @@ class Node::Impl {
     const NodeConfig config_;
     const NodeCallbacks callbacks_;
     BdbStore store_;
+    StoreMaintenance maintenance_;
     Core core_;
     std::unique_ptr<Transport> transport_;
     mutable TransportStats transport_stats_;

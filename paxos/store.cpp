@@ -23,7 +23,7 @@ std::string_view view_of(const RecordKey& key) {
 class BdbStore::Impl {
   public:
     Impl(const StoreOptions& options, bool create)
-        : directory_(options.directory), environment_(options.directory, create, options.durable) {
+        : directory_(options.directory), environment_(options, create) {
         std::string bytes;
         if (!environment_.get(view_of(make_key(0)), bytes)) {
             if (!create) damaged("it has no state record");
@@ -142,6 +142,8 @@ class BdbStore::Impl {
         transaction.commit(true);
     }
 
+    void maintain() { environment_.maintain(); }
+
     const StateRecord& state() const { return state_; }
     uint64_t syncs() const { return syncs_; }
 
@@ -233,6 +235,10 @@ uint64_t BdbStore::syncs() const {
 
 void BdbStore::read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {
     impl_->read(first, last, max_bytes, out);
+}
+
+void BdbStore::maintain() {
+    impl_->maintain();
 }
 
 void BdbStore::close(uint64_t commit) {

@@ -8,16 +8,29 @@
 //     newest entries and their chain;
 //   - a database is bound to one cluster and one replica, and to one process at a time (lock file);
 //   - errors name the directory, what happened, and what to do.
-// A background thread writes dirty pages back (Berkeley DB checkpoints), so that no persist() pays for it.
+// Dirty pages are written back by maintain() (a Berkeley DB checkpoint), which a thread of its own calls in a
+// node (store_maintenance.hpp), so that no persist() pays for it.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "paxos/file_system.hpp"
 #include "paxos/storage.hpp"
 
 namespace crane::paxos {
+
+struct DatabaseSizes {
+    uint32_t cache_bytes = 16u << 20;
+    uint32_t log_buffer_bytes = 2u << 20;
+    uint32_t log_file_bytes = 16u << 20;
+    // Of a new database. No more than what a disk writes as a whole: Berkeley DB has no second copy of a page
+    // that a power cut has torn. Entries up to about a quarter of it stay in the tree, larger ones get pages
+    // of their own.
+    uint32_t page_bytes = 4096;
+    uint32_t checkpoint_kbytes = 8192;  // of log, after which maintain() writes pages back
+};
 
 struct StoreOptions {
     std::string directory;  // created when missing
@@ -25,6 +38,8 @@ struct StoreOptions {
     ReplicaId replica = no_replica;
     bool durable = true;  // false: a commit does not wait for the disk
     bool rejoin = false;  // a database created now replaces a lost one: see StoredState::rejoining
+    DatabaseSizes sizes = {};
+    FileSystem* files = nullptr;  // where the database is; null: the host's. Must outlive the store
 };
 
 class BdbStore : public Storage {
@@ -40,6 +55,10 @@ class BdbStore : public Storage {
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
     void restart_at(const LogPosition& start, const MembershipAt& membership) override;
     uint64_t syncs() const override;
+
+    // Writes dirty pages back if enough was written since the last time; else does nothing. Call now and
+    // then, from any thread. Errors show up again in the next persist(), which reports them.
+    void maintain();
 
     // Closes with everything written back; errors are swallowed (the log is safe without it). Implied by
     // destruction.

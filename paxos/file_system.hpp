@@ -1,0 +1,27 @@
+// What the store asks of a file system, apart from what Berkeley DB asks it by its own calls (which a process
+// can replace with db_env_set_func_*). Together the two let the store run over a simulated disk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace crane::paxos {
+
+class FileSystem {
+  public:
+    virtual ~FileSystem() = default;
+    // 0, or an errno value. A directory that exists is fine.
+    virtual int make_directory(const std::string& path) = 0;
+    virtual bool exists(const std::string& path) = 0;
+    // A lock on a file, made when missing, that no other process can hold at the same time and that ends with
+    // this one. Not negative: to be given to unlock(). Else a negated errno value: EWOULDBLOCK when it is
+    // held.
+    virtual int lock(const std::string& path) = 0;
+    virtual void unlock(int lock) = 0;
+    virtual uint64_t free_bytes(const std::string& path) = 0;  // UINT64_MAX: not known
+};
+
+// The operating system's.
+FileSystem& host_files();
+
+}  // namespace crane::paxos
