@@ -21,7 +21,8 @@
 //   - a replica that lost its database has forgotten what it promised: it is sent the log, but neither votes
 //     nor counts until it has a Return entry that was proposed after the loss and decided without it;
 //   - the membership is the latest in the log, decided or not; it changes by one replica at a time
-//     (membership.hpp). Whoever speaks is listened to, only members that vote are counted;
+//     (membership.hpp). Whoever speaks is listened to, only members that vote are counted; one whose removal
+//     is not decided yet may still be elected, by the others, and hands over once it is;
 //   - everything is bounded: the pipeline, batches, what is in flight to a peer, memory.
 //
 // Files: core.cpp (life cycle, time, outbox), view_change.cpp, replication.cpp (leader's side), backup.cpp,
@@ -148,6 +149,8 @@ class Core {
     std::string describe() const;
 
   private:
+    friend struct Tamper;  // tests/sim plants bugs with it, which must be noticed
+
     // What the leader knows of one peer.
     struct Peer {
         ReplicaId id = no_replica;
@@ -177,7 +180,7 @@ class Core {
 
     // core.cpp
     bool alone() const;  // decides by itself
-    bool may_lead() const { return !rejoining_ && membership().voter(config_.self); }
+    bool may_lead() const;
     Peer* find_peer(ReplicaId id);
     const Peer* find_peer(ReplicaId id) const;
     Message make(MessageType type, ReplicaId to) const;
@@ -205,6 +208,7 @@ class Core {
 
     // reconfiguration.cpp
     void set_peers();
+    void resign_if_removed();
     void retire_peers();
     void adopt(const Entry& entry);  // appended just now
     void abandon_from(uint64_t index);

@@ -10,6 +10,20 @@ bool Core::removed() const {
     return membership_index() <= commit_ && membership().removed(config_.self);
 }
 
+// Whose removal is not decided yet may still have to lead: of those who are left it may be the only one with
+// all that is decided, and then nobody else is elected. It does not count itself (Raft's thesis, 4.2.2).
+bool Core::may_lead() const {
+    if (rejoining_) return false;
+    if (membership().voter(config_.self)) return true;
+    return membership_index() > commit_ && memberships_.front().membership.voter(config_.self);
+}
+
+void Core::resign_if_removed() {
+    if (may_lead() || transferring()) return;
+    transfer_leadership(no_replica);
+    if (!transferring()) become_follower(view_, no_replica);
+}
+
 std::vector<ReplicaId> Core::peers() const {
     std::vector<ReplicaId> ids;
     for (const Peer& peer : peers_) ids.push_back(peer.id);

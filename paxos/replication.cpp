@@ -214,6 +214,7 @@ void Core::leader_tick() {
             peer.unanswered = true;
         }
     retire_peers();
+    resign_if_removed();
     if (transferring() && now_us_ >= transfer_deadline_us_) transfer_to_ = no_replica;
 }
 

@@ -95,7 +95,8 @@ void Core::ask_for_votes() {
 void Core::count_votes() {
     const auto granted = static_cast<size_t>(
         std::count_if(votes_.begin(), votes_.end(), [this](ReplicaId id) { return membership().voter(id); }));
-    if (granted + 1 < membership().quorum()) return;
+    const size_t own = membership().voter(config_.self) ? 1 : 0;
+    if (granted + own < membership().quorum()) return;
     if (role_ == Role::PreCandidate) {
         start_view_change(false);
     } else if (role_ == Role::Candidate && durable_view_ == view_) {
