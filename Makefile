@@ -77,6 +77,20 @@ $(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS)
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(UNIT_OBJS) $(LINKLIBS) $(BUILD)/lib/libdmt_scheduler.a $(SYSLIBS)
 
+# The simulator of the consensus part: its own program, not installed.
+SIM_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(wildcard tests/sim/*.cpp))
+SIM      := $(BUILD)/bin/sim --known tests/sim/seeds.txt
+$(BUILD)/bin/sim: $(SIM_OBJS) $(BUILD)/lib/libpaxos.a
+	@mkdir -p $(@D)
+	$(CXX) $(LDFLAGS) -o $@ $^ -ldb -lxxhash -levent -lspdlog -lfmt -pthread
+
+# make sim: the amount of continuous integration; SEED=7 tells one life in full, SEEDS=100 leads fewer.
+.PHONY: sim sim-canaries
+sim: $(BUILD)/bin/sim
+	$(if $(SEED),$(BUILD)/bin/sim --seed $(SEED) -v,$(SIM) $(if $(SEEDS),--seeds $(SEEDS)))
+sim-canaries: $(BUILD)/bin/sim
+	$(BUILD)/bin/sim --canaries
+
 unit: $(BUILD)/bin/unit $(if $(wildcard checkpoint/crane_init_main.cpp),$(BUILD)/bin/crane-init) \
       $(BUILD)/bin/craned $(BUILD)/bin/fake-domain
 	$(BUILD)/bin/unit
@@ -121,8 +135,10 @@ help:
 	@echo "make unit       unit tests alone"
 	@echo "make e2e        end-to-end tests alone, on what is built; TESTS=\"redis failover\" selects"
 	@echo "make spec       check the consensus protocol's model with spin: every state, and planted bugs (paxos/spec)"
+	@echo "make sim        many simulated lives of the consensus part; SEED=7 tells one in full, SEEDS=100 for fewer"
+	@echo "make sim-canaries  planted protocol bugs, each of which the simulator must notice"
 	@echo "make nemesis    faults against three real replicas, checked for linearizability; NEMESIS=\"--seed 7\""
-	@echo "make soak       the tests that depend on chance, with new seeds; ROUNDS=5 MINUTES=30"
+	@echo "make soak       the tests that depend on chance, with new seeds; ROUNDS=5 MINUTES=30; make soak-sim: until interrupted"
 	@echo "make bench      the evaluation: native against Crane, side by side; BENCH=--quick"
 	@echo "make failover   kills of the primary under load, timed; FAILOVER=--saturate counts false elections"
 	@echo "make bench-paxos  consensus alone against etcd; BENCH=--quick"
@@ -161,8 +177,8 @@ $(BUILD)/load/%: eval/load/%.c
 # Dependencies come first, then the build in a make of its own, which sees what was installed.
 test:
 	scripts/install_deps.sh --test
-	$(MAKE) all $(BUILD)/bin/unit programs
-	$(RUN_TESTS) --unit $(BUILD)/bin/unit $(TESTS)
+	$(MAKE) all $(BUILD)/bin/unit $(BUILD)/bin/sim programs
+	$(RUN_TESTS) --unit $(BUILD)/bin/unit --sim $(BUILD)/bin/sim $(TESTS)
 
 # What was built, without installing or the unit tests: make e2e TESTS="redis failover"
 e2e: programs
@@ -176,12 +192,16 @@ spec:
 nemesis: all programs
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/nemesis/nemesis.py $(NEMESIS)
 
+.PHONY: soak-sim
+soak-sim: $(BUILD)/bin/sim
+	$(BUILD)/bin/sim --soak --first $$(date +%s)000
 # The model's larger bounds, then the tests that depend on chance, again and again with new seeds: make soak ROUNDS=10
 # MINUTES=30
 ROUNDS  ?= 5
 MINUTES ?= 30
-soak: all programs
+soak: all programs $(BUILD)/bin/sim
 	$(MAKE) spec SPEC=--long
+	$(BUILD)/bin/sim --first $$(date +%s)000 --seeds $$(($(ROUNDS) * 1000))
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/nemesis/nemesis.py --minutes $(MINUTES)
 	BUILD=$(BUILD) /usr/bin/python3 -B eval/failover.py --saturate
 	for round in $$(seq 1 $(ROUNDS)); do \

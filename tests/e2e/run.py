@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the end-to-end tests (and, with --unit, the unit tests of the C++ parts and of the scripts first).
 
-usage: run.py [--quick] [--native] [--unit BINARY] [--seed N] [--list] [NAME …]
+usage: run.py [--quick] [--native] [--unit BINARY] [--sim BINARY] [--seed N] [--list] [NAME …]
 
 A NAME selects every test whose name (file.Class.method) contains it. Progress is printed per test; the last line
 is `N passed, N failed, N skipped`. The exit status is 0 only if something passed and nothing failed.
@@ -130,12 +130,34 @@ def run_unit(binary, tally):
             print(f"unit tests: {binary} ended with {done.returncode}", flush=True)
 
 
+def run_sim(binary, quick, tally):
+    """Runs the simulator of the consensus part: planted bugs, then many lives. Each prints how many of its parts held."""
+    known = str(pathlib.Path(__file__).resolve().parents[1] / "sim" / "seeds.txt")
+    for words in (["--canaries"], ["--known", known] + (["--seeds", "200"] if quick else [])):
+        print(f"simulator: {binary} {' '.join(words)}", flush=True)
+        counted = None
+        with subprocess.Popen([binary, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT) as process:
+            for line in process.stdout:
+                text = line.decode(errors="replace").rstrip()
+                print(text, flush=True)
+                counted = re.fullmatch(r"(\d+) passed, (\d+) failed", text) or counted
+        passed, failed = (int(number) for number in counted.groups()) if counted else (0, 1)
+        if process.returncode != 0 and failed == 0:
+            failed = 1
+        tally.passed += passed
+        tally.failed += failed
+        if failed:
+            tally.names_failed.append("sim " + words[0])
+
+
 def main():
     parser = argparse.ArgumentParser(description="Crane's end-to-end tests")
     parser.add_argument("names", nargs="*", help="run only tests whose name contains one of these")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller loads")
     parser.add_argument("--native", action="store_true", help="run the servers bare, to try the tests themselves")
     parser.add_argument("--unit", metavar="BINARY", help="run these unit tests first")
+    parser.add_argument("--sim", metavar="BINARY", help="run this simulator before the end-to-end tests")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="keep the work directories")
     parser.add_argument("--list", action="store_true")
@@ -153,6 +175,8 @@ def main():
     tally = Tally()
     if options.unit:
         run_unit(options.unit, tally)
+    if options.sim and not options.names:
+        run_sim(options.sim, options.quick, tally)
     for place, test in enumerate(tests, 1):
         run_one(test, place, len(tests), tally)
     if tally.names_failed:

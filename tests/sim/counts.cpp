@@ -1,0 +1,62 @@
+#include "counts.hpp"
+
+namespace crane::sim {
+namespace {
+
+constexpr std::array<const char*, Counts::size> names = {"steps",
+                                                         "simulated ms",
+                                                         "messages",
+                                                         "messages lost",
+                                                         "messages duplicated",
+                                                         "proposals",
+                                                         "decided",
+                                                         "delivered",
+                                                         "persists",
+                                                         "views",
+                                                         "elections",
+                                                         "transfers",
+                                                         "power cuts",
+                                                         "kills",
+                                                         "crashes in disk calls",
+                                                         "clean shutdowns",
+                                                         "restarts",
+                                                         "failed starts",
+                                                         "stops by the disk",
+                                                         "torn sectors",
+                                                         "lost writes",
+                                                         "lost file names",
+                                                         "disk errors",
+                                                         "pauses",
+                                                         "clogged links",
+                                                         "broken links",
+                                                         "partitions",
+                                                         "lost disks",
+                                                         "rejoined",
+                                                         "learners added",
+                                                         "promoted",
+                                                         "removed",
+                                                         "changes refused",
+                                                         "truncations",
+                                                         "checkpoints restored",
+                                                         "write-backs",
+                                                         "platters opened",
+                                                         "lives settled"};
+static_assert(names.back() != nullptr);
+
+}  // namespace
+
+const char* Counts::name(size_t which) {
+    return names[which];
+}
+
+std::string Counts::text() const {
+    std::string text;
+    for (size_t i = 0; i < size; ++i) {
+        if (numbers_[i] == 0) continue;
+        if (!text.empty()) text += ", ";
+        text += std::to_string(numbers_[i]) + " " + names[i];
+    }
+    return text;
+}
+
+}  // namespace crane::sim

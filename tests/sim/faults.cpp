@@ -1,0 +1,217 @@
+// What goes wrong, and when.
+#include <algorithm>
+#include <set>
+
+#include "paxos/check.hpp"
+#include "world.hpp"
+
+namespace crane::sim {
+
+using namespace paxos;
+
+void World::fault() {
+    next_fault_us_ = now_us_ + random_.skewed(2 * profile_.fault_interval_us);
+    for (auto& [id, replica] : replicas_)
+        if (now_us_ >= replica->disk_faults_until_us) {
+            const bool lying = replica->disk->faults.lying;
+            replica->disk->faults = DiskFaults{};
+            replica->disk->faults.lying = lying;
+        }
+    const FaultKind kind = profile_.pick(random_);
+    note("fault", 0, static_cast<uint64_t>(kind));
+    if (kind <= FaultKind::pause)
+        machine_fault(kind);
+    else if (kind <= FaultKind::break_link)
+        network_fault(kind);
+    else if (kind <= FaultKind::look_at_platter)
+        disk_fault(kind);
+    else
+        core_fault(kind);
+}
+
+void World::machine_fault(FaultKind kind) {
+    Replica* replica = pick(true);
+    if (replica == nullptr) return;
+    switch (kind) {
+        case FaultKind::power_cut:
+            counts_.add(Count::power_cuts);
+            end(*replica, true);
+            break;
+        case FaultKind::kill:
+            counts_.add(Count::kills);
+            end(*replica, false);
+            break;
+        case FaultKind::crash_in_disk_call:
+            counts_.add(Count::crashes_in_disk_calls);
+            replica->disk->cut_after(random_.between(1, 12), random_.chance(0.8));
+            break;
+        case FaultKind::shut_down:
+            if (!replica->closing) shut_down(*replica);
+            break;
+        case FaultKind::lose_disk:
+            if (may_lose_disk(*replica)) lose_disk(*replica);
+            break;
+        default:
+            counts_.add(Count::pauses);
+            replica->paused_until_us = now_us_ + random_.skewed(300'000);
+            break;
+    }
+    set_wake(*replica);
+}
+
+// One at a time, and only while the others can go on: more is more than the protocol promises to survive.
+bool World::may_lose_disk(const Replica& replica) const {
+    if (!replica.shadow.exists() || anyone_lost()) return false;
+    for (const Membership& membership : present_memberships())
+        if (membership.voter(replica.id) && membership.voters() < 3) return false;
+    return true;
+}
+
+bool World::anyone_lost() const {
+    return std::any_of(replicas_.begin(), replicas_.end(), [](const auto& each) {
+        return !each.second->retired && (each.second->lost || each.second->shadow.rejoining());
+    });
+}
+
+void World::lose_disk(Replica& replica) {
+    counts_.add(Count::lost_disks);
+    end(replica, true);
+    note("lose disk", replica.id);
+    replica.disk->erase();
+    replica.lost = replica.shadow;
+    replica.shadow = Shadow{};
+    replica.otherwise.reset();
+    replica.rejoins = true;
+    replica.highest_view = replica.led = 0;
+    replica.delivered = 0;
+    for (const auto& [id, other] : replicas_)
+        if (other->up() && other->core->log_start().index > 0) replica.restores = true;
+}
+
+void World::disk_fault(FaultKind kind) {
+    Replica* replica = pick(true);
+    if (replica == nullptr) return;
+    replica->disk_faults_until_us = now_us_ + random_.skewed(300'000);
+    switch (kind) {
+        case FaultKind::failing_disk:
+            replica->disk_suspect = true;
+            replica->disk->faults.sync_error = random_.chance(0.7) ? 0.2 : 0;
+            replica->disk->faults.write_error = random_.chance(0.5) ? 0.1 : 0;
+            break;
+        case FaultKind::full_disk:
+            replica->disk_suspect = true;
+            replica->disk->faults.full = true;
+            break;
+        case FaultKind::slow_disk:
+            replica->slow_until_us = now_us_ + random_.skewed(500'000);
+            break;
+        case FaultKind::write_back:
+            counts_.add(Count::write_backs);
+            guarded(*replica, [&] { replica->store->maintain(); });
+            break;
+        default:
+            look_at_platter(*replica);
+            break;
+    }
+    set_wake(*replica);
+}
+
+// Whether what is on the platter, and nothing else, is what was acknowledged.
+void World::look_at_platter(Replica& replica) {
+    if (!replica.shadow.exists() || replica.disk->is_cut()) return;
+    counts_.add(Count::platters_opened);
+    const std::unique_ptr<Disk> copy = replica.disk->platter("/sim/platter");
+    const Mount mount(*copy);
+    StoreOptions options;
+    options.directory = copy->root();
+    options.cluster_id = "simulation";
+    options.replica = replica.id;
+    options.sizes = profile_.sizes;
+    options.files = copy.get();
+    Shadow shadow = replica.shadow;
+    std::string differs;
+    try {
+        BdbStore store(options);
+        const StoredState found = store.load();
+        differs = shadow.compare(found);
+        if (!differs.empty() && replica.otherwise) {
+            Shadow otherwise = *replica.otherwise;
+            if (otherwise.compare(found).empty()) differs.clear();
+        }
+        if (found.end.index > found.start.index) {
+            std::vector<Entry> entries;
+            for (uint64_t index = found.start.index + 1; index <= found.end.index; index += entries.size()) {
+                entries.clear();
+                store.read(index, found.end.index, 1 << 16, entries);
+            }
+        }
+    } catch (const StorageError& error) {
+        differs = error.what();
+    }
+    if (!differs.empty())
+        checks_.violate("on the platter of replica " + std::to_string(replica.id) + " is " + differs);
+}
+
+void World::partition() {
+    network_.reconnect();
+    const double kind = static_cast<double>(random_.below(100)) / 100;
+    std::set<Id> side;
+    for (const auto& [id, replica] : replicas_)
+        if (random_.chance(0.5)) side.insert(id);
+    Replica* lonely = pick(true);
+    for (const auto& [a, left] : replicas_)
+        for (const auto& [b, right] : replicas_) {
+            if (a == b) continue;
+            const bool isolated = lonely != nullptr && (a == lonely->id || b == lonely->id);
+            const bool apart = side.count(a) != side.count(b);
+            const bool one_way = side.count(a) > 0 && side.count(b) == 0;
+            const bool cut = kind < 0.35   ? isolated
+                             : kind < 0.65 ? apart
+                             : kind < 0.80 ? one_way
+                                           : random_.chance(0.3);
+            if (cut) network_.cut(a, b);
+        }
+}
+
+void World::network_fault(FaultKind kind) {
+    const Replica* from = pick(true);
+    const Replica* to = pick(true);
+    switch (kind) {
+        case FaultKind::partition:
+            counts_.add(Count::partitions);
+            partition();
+            break;
+        case FaultKind::reconnect:
+            network_.reconnect();
+            break;
+        case FaultKind::clog:
+            if (from == nullptr || from == to) break;
+            counts_.add(Count::clogs);
+            network_.clog(from->id, to->id, now_us_ + random_.skewed(300'000));
+            break;
+        default:
+            if (from == nullptr || from == to) break;
+            counts_.add(Count::broken_links);
+            network_.break_connection(from->id, to->id, now_us_);
+            break;
+    }
+}
+
+void World::core_fault(FaultKind kind) {
+    Replica* replica = kind == FaultKind::link_restored ? pick(true) : leader();
+    if (replica == nullptr || replica->busy || now_us_ < replica->paused_until_us) return;
+    const auto anyone = replicas_.begin();
+    const Id other = std::next(anyone, static_cast<std::ptrdiff_t>(random_.below(replicas_.size())))->first;
+    if (kind == FaultKind::transfer) {
+        counts_.add(Count::transfers);
+        replica->core->transfer_leadership(random_.chance(0.5) ? no_replica : other);
+    } else if (kind == FaultKind::step_down) {
+        replica->core->step_down();
+    } else {
+        replica->core->link_restored(other);
+    }
+    guarded(*replica, [&] { turn(*replica); });
+    set_wake(*replica);
+}
+
+}  // namespace crane::sim

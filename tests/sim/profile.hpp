@@ -1,0 +1,57 @@
+// What kind of life a seed leads: how many replicas, what its network is like, which faults it knows and how
+// often.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "network.hpp"
+#include "paxos/core.hpp"
+#include "paxos/store.hpp"
+
+namespace crane::sim {
+
+enum class FaultKind : uint8_t {
+    power_cut,
+    kill,
+    crash_in_disk_call,
+    shut_down,
+    lose_disk,
+    pause,
+    partition,
+    reconnect,
+    clog,
+    break_link,
+    failing_disk,
+    full_disk,
+    slow_disk,
+    write_back,
+    look_at_platter,
+    transfer,
+    step_down,
+    link_restored,
+    count_of_kinds
+};
+constexpr size_t fault_kinds = static_cast<size_t>(FaultKind::count_of_kinds);
+
+struct Profile {
+    unsigned replicas = 3;
+    NetworkFaults network;
+    uint64_t fault_interval_us = 20'000;
+    uint64_t operation_interval_us = 20'000;
+    uint64_t proposal_interval_us = 3'000;
+    bool large_values = false;
+    bool membership_changes = false;
+    bool truncations = false;
+    uint64_t sync_min_us = 50, sync_max_us = 400;
+    std::array<uint32_t, fault_kinds> weights{};
+    paxos::DatabaseSizes sizes;
+    paxos::CoreConfig core;  // all but who
+
+    static Profile of(Random& random);
+    FaultKind pick(Random& random) const;
+    std::string text() const;
+};
+
+}  // namespace crane::sim

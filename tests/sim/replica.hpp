@@ -1,0 +1,66 @@
+// One machine of a life: its disk, and while it runs the process on it: the store, the core, what is under
+// way.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "disk_registry.hpp"
+#include "paxos/core.hpp"
+#include "paxos/store.hpp"
+#include "shadow.hpp"
+
+namespace crane::sim {
+
+constexpr uint64_t never = UINT64_MAX;
+
+struct Replica {
+    paxos::ReplicaId id = paxos::no_replica;
+    bool founder = true;
+    std::unique_ptr<Disk> disk;
+    std::unique_ptr<Mount> mount;
+
+    // What is on the platter; what may be there instead, when a write was under way; what was there before
+    // the disk was lost, until the replica has made up for it.
+    Shadow shadow;
+    std::optional<Shadow> otherwise;
+    std::optional<Shadow> lost;
+
+    // The process.
+    std::unique_ptr<paxos::BdbStore> store;
+    std::unique_ptr<paxos::Core> core;
+    paxos::Outbox out;
+    bool busy = false;  // with its disk: nothing else happens until then
+    uint64_t busy_until_us = 0;
+    uint64_t paused_until_us = 0;
+    uint64_t slow_until_us = 0;  // its syncs are slow until then
+    bool again = false;          // the outbox is not empty yet
+    bool truncating = false;
+    bool closing = false;
+    uint64_t close_deadline_us = 0;
+    std::deque<paxos::Message> inbox;
+    std::deque<paxos::ReplicaId> links_up;
+    uint64_t wake_us = never;
+
+    // Between processes.
+    uint64_t restart_at_us = never;
+    bool rejoins = false;   // its database was lost
+    bool restores = false;  // the next start begins with a checkpoint
+    bool retired = false;   // removed for good
+    bool held = false;      // stays down
+    uint64_t disk_faults_until_us = 0;
+    bool disk_suspect = false;  // it had faults during this run
+
+    // What the checks remember.
+    paxos::View highest_view = 0;
+    paxos::View led = 0;
+    paxos::Role role = paxos::Role::Follower;
+    uint64_t delivered = 0;
+    uint64_t runs = 0;
+
+    bool up() const { return core != nullptr; }
+};
+
+}  // namespace crane::sim
