@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -217,5 +218,18 @@ extern "C" int stat(const char* __restrict path, struct stat* __restrict result)
     result->st_ino = file->number;
     result->st_mode = S_IFREG | 0600;
     result->st_size = static_cast<off_t>(file->live.size());
+    return 0;
+}
+
+// Berkeley DB notes when it did what, and acts on it: the time of day stands still.
+extern "C" time_t time(time_t* result) {
+    constexpr time_t now = 1'700'000'000;
+    if (result != nullptr) *result = now;
+    return now;
+}
+
+extern "C" int clock_gettime(clockid_t clock, timespec* result) {
+    if (clock != CLOCK_REALTIME) return static_cast<int>(syscall(SYS_clock_gettime, clock, result));
+    *result = {time(nullptr), 0};
     return 0;
 }
