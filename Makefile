@@ -192,9 +192,11 @@ spec:
 nemesis: all programs
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/nemesis/nemesis.py $(NEMESIS)
 
+# Simulated lives until interrupted.
 .PHONY: soak-sim
 soak-sim: $(BUILD)/bin/sim
 	$(BUILD)/bin/sim --soak --first $$(date +%s)000
+
 # The model's larger bounds, then the tests that depend on chance, again and again with new seeds: make soak ROUNDS=10
 # MINUTES=30
 ROUNDS  ?= 5
