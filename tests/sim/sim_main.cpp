@@ -7,9 +7,11 @@
 //        sim --soak [--first N]   on and on, with new seeds, until interrupted or something is found
 //   --seeds COUNT (2000), --first N (1), --steps N (10000), --jobs N (all cores), --known FILE
 // The last line is `N passed, N failed`; the exit status is 0 only if nothing failed.
+#include <sys/personality.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -217,9 +219,20 @@ Options parse(int argc, char** argv) {
     return options;
 }
 
+// Berkeley DB makes the ids of files from addresses, among other things, and they get onto the disk: the same
+// seed leads the same life only where the same things lie at the same addresses.
+void fix_addresses(char** argv) {
+    const int now = personality(0xffffffff);
+    if (now < 0 || (now & ADDR_NO_RANDOMIZE) != 0) return;
+    if (personality(static_cast<unsigned long>(now) | ADDR_NO_RANDOMIZE) >= 0) execv("/proc/self/exe", argv);
+    std::fprintf(stderr, "sim: addresses are random here (%s): a seed may not lead the same life twice\n",
+                 std::strerror(errno));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    fix_addresses(argv);
     const Options options = parse(argc, argv);
     install_disk_hooks();
     if (options.seed != 0) return run_one(options);
