@@ -120,6 +120,7 @@ class Lab:
     def __init__(self, command, *, isolation="none", addresses=None, wrap=lambda number: (), extra=""):
         self.command, self.isolation, self.extra = [str(word) for word in command], isolation, extra
         self.path = work_dir()
+        self.authority = None  # of the replicas' certificates
         self.cluster_id = secrets.token_hex(8)
         addresses = addresses or [f"127.0.0.{number}" for number in (1, 2, 3)]
         self.members = [Member(number, self.path / f"r{number}", address, wrap(number))
@@ -145,7 +146,24 @@ class Lab:
                     break
                 time.sleep(0.1)
 
+    def make_certificates(self):
+        """As craned wants them where peers are not on loopback."""
+        if all(member.address.startswith("127.") for member in self.members):
+            return
+        self.authority = self.path / "ca"
+        self.crane("ca", "init", "--dir", self.authority, "--cluster", self.cluster_id)
+        for member in self.members:
+            self.crane("ca", "issue", "--dir", self.authority, "--replica", member.number)
+
+    @staticmethod
+    def crane(*words):
+        done = subprocess.run([str(BUILD / "bin" / "crane"), *map(str, words)], stdin=subprocess.DEVNULL, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode != 0:
+            raise LabError(f"crane {' '.join(map(str, words))}: {done.stdout}")
+
     def start(self):
+        self.make_certificates()
         for member in self.members:
             member.dir.mkdir(exist_ok=True)
             self.write_config(member, rejoin=False)
@@ -164,6 +182,10 @@ class Lab:
                  f'shim = "{BUILD}/lib/libcrane.so"', f'init = "{BUILD}/bin/crane-init"', self.extra,
                  "[port_map]", f'"{SERVER_PORT}" = {CLIENT_PORT}',
                  "[consensus]", f"rejoin = {str(rejoin).lower()}"]
+        if self.authority:
+            own = self.authority / f"replica-{member.number}"
+            lines += ["[tls]", f'ca = "{own}/ca.crt"', f'certificate = "{own}/replica.crt"',
+                      f'key = "{own}/replica.key"']
         for one in self.members:
             lines += ["[[replica]]", f"id = {one.number}", f'peer = "{one.address}:{PEER_PORT}"',
                       f'client_address = "{one.address}"']
