@@ -1,6 +1,7 @@
 #include "paxos/bdb.hpp"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -118,6 +119,27 @@ void BdbEnvironment::on_message(const DB_ENV* env, const char*, const char* mess
     ++self->messages_;
 }
 
+void BdbEnvironment::on_recovery(const DB_ENV* env, const char* message) {
+    auto* self = static_cast<BdbEnvironment*>(const_cast<DB_ENV*>(env)->app_private);
+    if (std::strstr(message, "last valid log LSN") != nullptr) self->recovery_message_ = message;
+}
+
+// Recovery itself cuts in silence what lies behind the last record that holds.
+void BdbEnvironment::tell_recovery(const LogTail& before) {
+    const size_t colon = recovery_message_.find("file: ");
+    unsigned file = 0;
+    unsigned long offset = 0;
+    if (before.file == 0 || colon == std::string::npos) return;
+    if (std::sscanf(recovery_message_.c_str() + colon, "file: %u offset %lu", &file, &offset) != 2) return;
+    if (file != before.file || before.bytes <= offset) return;
+    recovery_ =
+        "database " + directory_ + ": dropped the last " + std::to_string(before.bytes - offset) +
+        " bytes of the write-ahead log, from byte " + std::to_string(offset) + " of file " +
+        std::to_string(file) +
+        " on: a write that was under way when the process or the machine ended, and that the disk had "
+        "not confirmed";
+}
+
 void BdbEnvironment::lock_directory() {
     const std::string path = directory_ + "/lock";
     lock_ = files_.lock(path);
@@ -145,8 +167,13 @@ void BdbEnvironment::open_environment(bool create) {
         DB_INIT_MPOOL | DB_INIT_TXN | DB_INIT_LOG | DB_PRIVATE | DB_THREAD | DB_CREATE | DB_RECOVER;
     if (!create && !files_.exists(directory_ + "/log.db"))
         throw StorageError("there is no database in " + directory_);
+    const LogTail before = files_.log_tail(directory_);
+    env_->set_verbose(env_, DB_VERB_RECOVERY, 1);
+    env_->set_msgcall(env_, on_recovery);
     code = env_->open(env_, directory_.c_str(), flags, 0600);
     if (code != 0) fail("open and recover", code);
+    env_->set_verbose(env_, DB_VERB_RECOVERY, 0);
+    tell_recovery(before);
 }
 
 void BdbEnvironment::open_tree(bool create) {

@@ -42,6 +42,7 @@ class BdbEnvironment {
     bool next_key(std::string_view after, std::string& key) const;
 
     void maintain();  // see BdbStore
+    const std::string& recovery() const { return recovery_; }
 
     // Throws when an error has been met behind the caller's back: see maintain().
     void check() const;
@@ -50,6 +51,7 @@ class BdbEnvironment {
   private:
     void lock_directory();
     void open_environment(bool create);
+    void tell_recovery(const LogTail& before);
     void open_tree(bool create);
     uint64_t messages() const;
     void sync_inherited();
@@ -64,11 +66,14 @@ class BdbEnvironment {
     DB* tree_ = nullptr;
     mutable std::string last_message_;
     uint64_t messages_ = 0;
+    std::string recovery_;          // what recovery has cut off, in words; empty: nothing
+    std::string recovery_message_;  // where it found the last record that holds
     int maintenance_error_ = 0;
     mutable bool failed_ = false;
     bool write_failed_ = false;
     mutable std::mutex message_mutex_;
 
+    static void on_recovery(const DB_ENV* env, const char* message);
     static void on_event(DB_ENV* env, u_int32_t event, void* info);
     static void on_message(const DB_ENV* env, const char* prefix, const char* message);
 };

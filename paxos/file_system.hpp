@@ -7,6 +7,12 @@
 
 namespace crane::paxos {
 
+// The newest file of a write-ahead log (log.NNNNNNNNNN), up to its last byte that is not zero.
+struct LogTail {
+    uint32_t file = 0;  // 0: there is none, or it is not known
+    uint64_t bytes = 0;
+};
+
 class FileSystem {
   public:
     virtual ~FileSystem() = default;
@@ -19,6 +25,7 @@ class FileSystem {
     virtual int lock(const std::string& path) = 0;
     virtual void unlock(int lock) = 0;
     virtual uint64_t free_bytes(const std::string& path) = 0;  // UINT64_MAX: not known
+    virtual LogTail log_tail(const std::string& /*directory*/) { return {}; }
 };
 
 // The operating system's.

@@ -275,6 +275,7 @@ class Node::Impl {
     bool running() const { return started_ && !stopped_; }
     StoredState load() {
         store_.restart_at(config_.checkpoint, config_.checkpoint_membership);
+        if (!store_.recovery().empty()) spdlog::warn("{}", store_.recovery());
         return store_.load();
     }
     void wake() { event_active(turn_, EV_TIMEOUT, 1); }

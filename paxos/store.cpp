@@ -146,6 +146,7 @@ class BdbStore::Impl {
 
     const StateRecord& state() const { return state_; }
     uint64_t syncs() const { return syncs_; }
+    const std::string& recovery() const { return environment_.recovery(); }
 
   private:
     bool holds(const LogPosition& position) const {
@@ -228,6 +229,9 @@ bool BdbStore::truncate_front(const LogPosition& start) {
 }
 void BdbStore::restart_at(const LogPosition& start, const MembershipAt& membership) {
     impl_->restart_at(start, membership);
+}
+const std::string& BdbStore::recovery() const {
+    return impl_->recovery();
 }
 uint64_t BdbStore::syncs() const {
     return impl_->syncs();

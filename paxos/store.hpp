@@ -55,6 +55,8 @@ class BdbStore : public Storage {
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
     void restart_at(const LogPosition& start, const MembershipAt& membership) override;
     uint64_t syncs() const override;
+    // What opening has dropped of an unfinished write, for people; empty: nothing.
+    const std::string& recovery() const;
 
     // Writes dirty pages back if enough was written since the last time; else does nothing. Call now and
     // then, from any thread. Errors show up again in the next persist(), which reports them.

@@ -275,6 +275,7 @@ TEST_CASE("paxos store: a torn tail is cut off, never served") {
                 fs::resize_file(log, size - torn);
             }
             BdbStore recovered(options(copy));
+            if (garbage) REQUIRE_THAT(recovered.recovery(), Catch::Contains("dropped the last"));
             const uint64_t last = recovered.load().end.index;
             REQUIRE(last >= 10);
             REQUIRE(last < 30);
@@ -283,6 +284,23 @@ TEST_CASE("paxos store: a torn tail is cut off, never served") {
             recovered.read(1, last, SIZE_MAX, entries);
             REQUIRE(entries.size() == last);
         }
+    }
+}
+
+TEST_CASE("paxos store: nothing is said to be dropped from a log that was closed or killed between writes") {
+    const TemporaryDirectory directory;
+    const std::string copy = directory.path + "/copy";
+    for (int round = 0; round < 3; ++round) {
+        BdbStore store(options(directory.path + "/original"));
+        REQUIRE(store.recovery().empty());
+        Writer writer{store, store.load().end};
+        if (round == 0) writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 10, 500);
+        fs::remove_all(copy);
+        fs::copy(directory.path + "/original", copy, fs::copy_options::recursive);
+        BdbStore killed(options(copy));
+        REQUIRE(killed.recovery() == "");
+        REQUIRE(killed.load().end.index == 10u * static_cast<unsigned>(round + 1));
     }
 }
 
