@@ -54,12 +54,15 @@ void print_report(const json& report) {
 
 // So that whoever reads craned's log later sees why it goes on as another cluster.
 void note_in_log(const std::string& replica_dir, const std::string& text) {
-    std::ofstream log(replica_dir + "/craned.log", std::ios::app);
+    const std::string path = replica_dir + "/craned.log";
+    std::ofstream log(path, std::ios::app);
     const time_t now = time(nullptr);
     tm parts{};
     char stamp[32];
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
     log << stamp << " crane recover: " << text << "\n";
+    if (!log.flush())
+        std::cerr << "crane: it is done, but " << path << " could not be written: keep this output instead\n";
 }
 
 }  // namespace

@@ -5,29 +5,12 @@
 #include <fstream>
 
 #include "paxos/offline.hpp"
-#include "paxos/store.hpp"
+#include "test_paxos_directory.hpp"
 
 using namespace crane::paxos;
+using namespace crane::paxos::testing;
 
 namespace {
-
-struct TemporaryDirectory {
-    std::string path;
-    TemporaryDirectory() {
-        char name[] = "/tmp/crane-unit-XXXXXX";
-        REQUIRE(mkdtemp(name) != nullptr);
-        path = name;
-    }
-    ~TemporaryDirectory() { std::filesystem::remove_all(path); }
-};
-
-StoreOptions options(const std::string& directory) {
-    StoreOptions options;
-    options.directory = directory;
-    options.cluster_id = "cluster-a";
-    options.replica = 2;
-    return options;
-}
 
 Membership three() {
     Membership members;

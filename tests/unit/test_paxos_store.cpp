@@ -6,29 +6,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "paxos/store.hpp"
+#include "test_paxos_directory.hpp"
 
 using namespace crane::paxos;
+using namespace crane::paxos::testing;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct TemporaryDirectory {
-    std::string path;
-    TemporaryDirectory() {
-        char name[] = "/tmp/crane-unit-store-XXXXXX";
-        path = mkdtemp(name);
-    }
-    ~TemporaryDirectory() { fs::remove_all(path); }
-};
-
-StoreOptions options(const std::string& directory) {
-    StoreOptions options;
-    options.directory = directory;
-    options.cluster_id = "cluster-a";
-    options.replica = 2;
-    return options;
-}
 
 // Builds a well-chained log.
 struct Writer {
