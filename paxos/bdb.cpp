@@ -13,25 +13,6 @@ namespace {
 
 constexpr uint64_t full_disk_bytes = 1u << 20;
 
-DBT make_dbt(std::string_view bytes) {
-    DBT dbt{};
-    dbt.data = const_cast<char*>(bytes.data());
-    dbt.size = static_cast<uint32_t>(bytes.size());
-    dbt.ulen = dbt.size;
-    dbt.flags = DB_DBT_USERMEM;
-    return dbt;
-}
-
-// A DBT that Berkeley DB allocates.
-struct OwnedDbt {
-    DBT dbt{};
-    OwnedDbt() { dbt.flags = DB_DBT_MALLOC; }
-    ~OwnedDbt() { std::free(dbt.data); }
-    OwnedDbt(const OwnedDbt&) = delete;
-    OwnedDbt& operator=(const OwnedDbt&) = delete;
-    std::string_view bytes() const { return {static_cast<const char*>(dbt.data), dbt.size}; }
-};
-
 void make_directories(FileSystem& files, const std::string& path) {
     for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
         const std::string part = path.substr(0, slash);
@@ -81,18 +62,23 @@ void BdbEnvironment::close_handles() {
 
 void BdbEnvironment::fail(const char* what, int code) const {
     failed_ = true;
-    bool write_failed = false;
+    bool write_failed = false, read_failed = false;
     std::string text = "database " + directory_ + ": " + what + ": " + db_strerror(code);
     {
         std::lock_guard<std::mutex> guard(message_mutex_);
         if (!last_message_.empty()) text += " (" + last_message_ + ")";
         write_failed = write_failed_ || maintenance_error_ != 0;
+        read_failed = read_failed_;
     }
     const bool full = code == ENOSPC || files_.free_bytes(directory_) < full_disk_bytes;
     if (full)
         text += ". The disk is full: free some space there and start this replica again; nothing is lost";
     if (!full && write_failed)
         text += ". The disk could not be written: mend it and start this replica again; nothing is lost";
+    else if (!full && read_failed)
+        text +=
+            ". The disk could not be read: mend it and start this replica again, or restore it from a "
+            "checkpoint of another one";
     else if (!full && (code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND))
         throw DamagedStore(
             text + ". The database is damaged: restore this replica from a checkpoint of another one");
@@ -117,6 +103,7 @@ void BdbEnvironment::on_message(const DB_ENV* env, const char*, const char* mess
     std::lock_guard<std::mutex> guard(self->message_mutex_);
     self->last_message_ = message;
     ++self->messages_;
+    if (std::strstr(message, strerrordesc_np(EIO)) != nullptr) self->read_failed_ = true;
 }
 
 void BdbEnvironment::on_recovery(const DB_ENV* env, const char* message) {
@@ -162,7 +149,9 @@ void BdbEnvironment::open_environment(bool create) {
     env_->set_cachesize(env_, 0, sizes_.cache_bytes, 1);
     env_->set_lg_bsize(env_, sizes_.log_buffer_bytes);
     env_->set_lg_max(env_, sizes_.log_file_bytes);
-    env_->log_set_config(env_, DB_LOG_AUTO_REMOVE, 1);
+    // The log has the entries themselves: files of it go by release_log(). Recovery meets them, and has
+    // nothing to do for them.
+    env_->set_app_dispatch(env_, [](DB_ENV*, DBT*, DB_LSN*, db_recops) { return 0; });
     const uint32_t flags =
         DB_INIT_MPOOL | DB_INIT_TXN | DB_INIT_LOG | DB_PRIVATE | DB_THREAD | DB_CREATE | DB_RECOVER;
     if (!create && !files_.exists(directory_ + "/log.db"))
@@ -192,17 +181,56 @@ void BdbEnvironment::open_tree(bool create) {
 // What recovery has found may have been written by a process that died before its sync: it is then in the
 // operating system's memory alone, and recovery, which takes its end for synced, does not always write more.
 // Nobody may be told of it before it is on disk: a checkpoint is one record more, and a sync of all before
-// it.
+// it. But where that record begins a new file, the one before stays as it is, and what recovery has wiped
+// out behind its end could come back.
 void BdbEnvironment::sync_inherited() {
-    const int code = env_->txn_checkpoint(env_, 0, 0, DB_FORCE);
+    constexpr size_t last_files = 3;
+    int code = env_->txn_checkpoint(env_, 0, 0, DB_FORCE);
+    if (code != 0) fail("write what was recovered", code);
+    std::vector<LogFile> files;
+    code = list_log_files(DB_ARCH_LOG, files);
+    if (files.size() > last_files) files.erase(files.begin(), files.end() - last_files);
+    for (const LogFile& file : files)
+        if (code == 0 && durable_) code = files_.sync(file.path);
     if (code != 0) fail("write what was recovered", code);
 }
 
+// In order. `flags`: 0 for those that recovery does not need, DB_ARCH_LOG for all.
+int BdbEnvironment::list_log_files(uint32_t flags, std::vector<LogFile>& files) const {
+    char** names = nullptr;
+    const int code = env_->log_archive(env_, &names, flags);
+    if (code != 0 || names == nullptr) return code;
+    const std::unique_ptr<char*, decltype(&std::free)> owner(names, std::free);
+    for (; *names != nullptr; ++names) {
+        unsigned number = 0;
+        if (std::sscanf(*names, "log.%u", &number) == 1) files.push_back({directory_ + "/" + *names, number});
+    }
+    return 0;
+}
+
 void BdbEnvironment::maintain() {
-    const int code = env_->txn_checkpoint(env_, sizes_.checkpoint_kbytes, 0, 0);
-    if (code == 0) return;
+    const uint32_t released = released_;
+    const bool remove = released > removed_;
+    // What released them may not be on disk yet: a checkpoint that is forced puts it there.
+    int code = env_->txn_checkpoint(env_, sizes_.checkpoint_kbytes, 0, remove ? DB_FORCE : 0);
+    if (code == 0 && remove) code = remove_log_files(released);
+    if (code == 0) {
+        removed_ = released;
+        return;
+    }
     std::lock_guard<std::mutex> guard(message_mutex_);
     maintenance_error_ = code;
+}
+
+// Removes, oldest first, what neither recovery nor an entry needs.
+int BdbEnvironment::remove_log_files(uint32_t before_file) {
+    std::vector<LogFile> files;
+    if (const int code = list_log_files(0, files); code != 0) return code;
+    for (const LogFile& file : files) {
+        if (file.number >= before_file) break;
+        if (const int error = files_.remove(file.path); error != 0 && error != ENOENT) return error;
+    }
+    return 0;
 }
 
 // A sync that fails may have thrown away what it could not write, and the next one then succeeds: so an error
@@ -216,91 +244,18 @@ void BdbEnvironment::check() const {
     if (code != 0) fail("write back", code);
 }
 
+void BdbEnvironment::check_complaints(const char* what, uint64_t messages_before) {
+    {
+        std::lock_guard<std::mutex> guard(message_mutex_);
+        if (messages_ == messages_before) return;
+        write_failed_ = true;
+    }
+    fail(what, EIO);
+}
+
 uint64_t BdbEnvironment::messages() const {
     std::lock_guard<std::mutex> guard(message_mutex_);
     return messages_;
-}
-
-BdbEnvironment::Transaction::Transaction(BdbEnvironment& environment) : environment_(environment) {
-    environment_.check();
-    const int code = environment_.env_->txn_begin(environment_.env_, nullptr, &handle_, 0);
-    if (code != 0) environment_.fail("begin transaction", code);
-}
-
-BdbEnvironment::Transaction::~Transaction() {
-    if (handle_ != nullptr) handle_->abort(handle_);
-}
-
-void BdbEnvironment::Transaction::put(std::string_view key, std::string_view value) {
-    CRANE_CHECK(handle_ != nullptr);
-    DBT key_dbt = make_dbt(key), value_dbt = make_dbt(value);
-    const int code = environment_.tree_->put(environment_.tree_, handle_, &key_dbt, &value_dbt, 0);
-    if (code != 0) environment_.fail("write", code);
-}
-
-void BdbEnvironment::Transaction::erase(std::string_view key) {
-    CRANE_CHECK(handle_ != nullptr);
-    DBT key_dbt = make_dbt(key);
-    const int code = environment_.tree_->del(environment_.tree_, handle_, &key_dbt, 0);
-    if (code != 0 && code != DB_NOTFOUND) environment_.fail("delete", code);
-}
-
-void BdbEnvironment::Transaction::commit(bool sync) {
-    CRANE_CHECK(handle_ != nullptr);
-    DB_TXN* handle = handle_;
-    handle_ = nullptr;  // freed by commit whatever it returns
-    const uint64_t messages = environment_.messages();
-    const int code =
-        handle->commit(handle, sync && environment_.durable_ ? DB_TXN_SYNC : DB_TXN_WRITE_NOSYNC);
-    if (code != 0) environment_.fail("commit", code);
-    // Where the log goes on in a new file and that one cannot be written, Berkeley DB 5.3 complains and
-    // reports success: it takes a commit in any but the file that it has synced last for one that is on disk.
-    if (environment_.messages() != messages) environment_.fail("commit", EIO);
-    environment_.check();
-}
-
-bool BdbEnvironment::get(std::string_view key, std::string& value) const {
-    DBT key_dbt = make_dbt(key);
-    OwnedDbt found;
-    const int code = tree_->get(tree_, nullptr, &key_dbt, &found.dbt, 0);
-    if (code == DB_NOTFOUND) return false;
-    if (code != 0) fail("read", code);
-    value.assign(found.bytes());
-    return true;
-}
-
-bool BdbEnvironment::last_key(std::string& key) const {
-    DBC* cursor = nullptr;
-    int code = tree_->cursor(tree_, nullptr, &cursor, 0);
-    if (code != 0) fail("open cursor", code);
-    OwnedDbt found, value;
-    code = cursor->get(cursor, &found.dbt, &value.dbt, DB_LAST);
-    cursor->close(cursor);
-    if (code == DB_NOTFOUND) return false;
-    if (code != 0) fail("read last", code);
-    key.assign(found.bytes());
-    return true;
-}
-
-bool BdbEnvironment::next_key(std::string_view after, std::string& key) const {
-    DBC* cursor = nullptr;
-    int code = tree_->cursor(tree_, nullptr, &cursor, 0);
-    if (code != 0) fail("open cursor", code);
-    OwnedDbt found, value;
-    std::string least(after);
-    least.push_back('\0');
-    found.dbt.data = std::malloc(least.size());
-    CRANE_CHECK(found.dbt.data != nullptr);
-    std::memcpy(found.dbt.data, least.data(), least.size());
-    found.dbt.size = static_cast<uint32_t>(least.size());
-    void* given = found.dbt.data;
-    code = cursor->get(cursor, &found.dbt, &value.dbt, DB_SET_RANGE);
-    cursor->close(cursor);
-    if (found.dbt.data != given) std::free(given);
-    if (code == DB_NOTFOUND) return false;
-    if (code != 0) fail("seek", code);
-    key.assign(found.bytes());
-    return true;
 }
 
 }  // namespace crane::paxos

@@ -3,14 +3,22 @@
 
 #include <db.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "paxos/store.hpp"
 
 namespace crane::paxos {
+
+// Where a record begins in the write-ahead log.
+struct LogPlace {
+    uint32_t file = 0;
+    uint32_t offset = 0;
+};
 
 class BdbEnvironment {
   public:
@@ -29,6 +37,9 @@ class BdbEnvironment {
         Transaction& operator=(const Transaction&) = delete;
         void put(std::string_view key, std::string_view value);
         void erase(std::string_view key);
+        // Puts a record of our own (segment.hpp) into the write-ahead log. It is on disk when a commit that
+        // follows is; without one nothing refers to it.
+        LogPlace log(std::string_view record);
         void commit(bool sync);
 
       private:
@@ -37,16 +48,38 @@ class BdbEnvironment {
     };
 
     bool get(std::string_view key, std::string& value) const;
-    // The greatest key, or the least key above `after`; false when there is none.
+    // The greatest key, or the least one from `least` on, and what it holds; false when there is none.
     bool last_key(std::string& key) const;
-    bool next_key(std::string_view after, std::string& key) const;
+    bool seek(std::string_view least, std::string& key, std::string& value) const;
+
+    // Reads what Transaction::log() has put. Keep it no longer than one reading takes: it may hold a file
+    // open.
+    class LogCursor {
+      public:
+        explicit LogCursor(const BdbEnvironment& environment);
+        ~LogCursor();
+        LogCursor(const LogCursor&) = delete;
+        LogCursor& operator=(const LogCursor&) = delete;
+        // Valid until the next call. Throws DamagedStore when there is no such record.
+        std::string_view read(const LogPlace& place);
+
+      private:
+        const BdbEnvironment& environment_;
+        DB_LOGC* handle_ = nullptr;
+        DBT record_{};
+    };
 
     void maintain();  // see BdbStore
+    // Nothing in the files of the write-ahead log before this one is referred to any more: the next
+    // maintain() removes them.
+    void release_log(uint32_t before_file) { released_ = before_file; }
     const std::string& recovery() const { return recovery_; }
 
     // Throws when an error has been met behind the caller's back: see maintain().
     void check() const;
     [[noreturn]] void fail(const char* what, int code) const;
+    // Berkeley DB has complained since `messages` was asked for, whatever it returned.
+    void check_complaints(const char* what, uint64_t messages);
 
   private:
     void lock_directory();
@@ -54,6 +87,12 @@ class BdbEnvironment {
     void tell_recovery(const LogTail& before);
     void open_tree(bool create);
     uint64_t messages() const;
+    struct LogFile {
+        std::string path;
+        uint32_t number = 0;
+    };
+    int list_log_files(uint32_t flags, std::vector<LogFile>& files) const;
+    int remove_log_files(uint32_t before_file);
     void sync_inherited();
     void close_handles();
 
@@ -69,8 +108,11 @@ class BdbEnvironment {
     std::string recovery_;          // what recovery has cut off, in words; empty: nothing
     std::string recovery_message_;  // where it found the last record that holds
     int maintenance_error_ = 0;
+    std::atomic<uint32_t> released_ = 0;
+    uint32_t removed_ = 0;  // the thread that maintains
     mutable bool failed_ = false;
     bool write_failed_ = false;
+    bool read_failed_ = false;
     mutable std::mutex message_mutex_;
 
     static void on_recovery(const DB_ENV* env, const char* message);

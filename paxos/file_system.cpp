@@ -27,6 +27,16 @@ class HostFiles : public FileSystem {
 
     bool exists(const std::string& path) override { return access(path.c_str(), F_OK) == 0; }
 
+    int remove(const std::string& path) override { return ::unlink(path.c_str()) == 0 ? 0 : errno; }
+
+    int sync(const std::string& path) override {
+        const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+        if (fd < 0) return errno;
+        const int error = ::fdatasync(fd) == 0 ? 0 : errno;
+        ::close(fd);
+        return error;
+    }
+
     int lock(const std::string& path) override {
         const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         if (fd < 0) return -errno;

@@ -19,6 +19,8 @@ class FileSystem {
     // 0, or an errno value. A directory that exists is fine.
     virtual int make_directory(const std::string& path) = 0;
     virtual bool exists(const std::string& path) = 0;
+    virtual int remove(const std::string& path) = 0;  // a file: 0, or an errno value
+    virtual int sync(const std::string& path) = 0;    // all that anybody wrote to this file
     // A lock on a file, made when missing, that no other process can hold at the same time and that ends with
     // this one. Not negative: to be given to unlock(). Else a negated errno value: EWOULDBLOCK when it is
     // held.

@@ -13,9 +13,11 @@ namespace {
 
 constexpr uint32_t flag_rejoining = 1;
 
-void seal(std::string& record, uint64_t seed) {
-    const uint64_t sum = XXH64(record.data() + 8, record.size() - 8, seed);
-    std::memcpy(record.data(), &sum, sizeof sum);
+// Fills in the checksum of the record that begins at `begin`.
+void seal(std::string& out, uint64_t seed, size_t begin = 0) {
+    char* record = out.data() + begin;
+    const uint64_t sum = XXH64(record + 8, out.size() - begin - 8, seed);
+    std::memcpy(record, &sum, sizeof sum);
 }
 
 bool seal_holds(std::string_view record, uint64_t seed) {
@@ -41,14 +43,19 @@ uint64_t key_index(const RecordKey& key) {
 }
 
 void encode_entry(const Entry& entry, std::string& out) {
-    CRANE_CHECK(entry.index > 0 && entry.value != nullptr);
     out.clear();
+    append_entry(entry, out);
+}
+
+void append_entry(const Entry& entry, std::string& out) {
+    CRANE_CHECK(entry.index > 0 && entry.value != nullptr);
+    const size_t begin = out.size();
     put_int(out, uint64_t{0});
     put_int(out, entry.view);
     put_int(out, entry.chain);
     put_int(out, static_cast<uint8_t>(entry.kind));
     out.append(*entry.value);
-    seal(out, entry.index);
+    seal(out, entry.index, begin);
 }
 
 bool decode_entry(uint64_t index, std::string_view bytes, Entry& entry) {

@@ -1,9 +1,10 @@
-// Format of what the store writes, version 2. All integers little-endian, except keys.
+// Format of what the store writes, version 3. All integers little-endian, except keys.
 //
-//   key     8 bytes, the entry's index, big-endian, so that the tree's order is the log's; key 0 holds the
-//   state entry   checksum u64 | view u64 | chain u64 | kind u8 | value...
+//   key     8 bytes, an entry's index, big-endian, so that the tree's order is the log's; key 0 holds the
+//   state
+//   entry   checksum u64 | view u64 | chain u64 | kind u8 | value...
 //           checksum = XXH64 over everything behind it, seeded with the index (a record in the wrong place is
-//           bad)
+//           bad). Entries are in the write-ahead log, in segments: segment.hpp
 //   state   checksum u64 | magic u32 | version u32 | replica id u32 | cluster id (u32 length, bytes)
 //           | flags u32 (1: rejoining) | view u64 | commit u64 | start: index u64, view u64, chain u64
 //           | count u8 (0 to 2) of memberships, each: index u64 | length u32, bytes (membership.hpp)
@@ -20,7 +21,7 @@
 namespace crane::paxos {
 
 constexpr uint32_t record_magic = 0x58505243;  // "CRPX"
-constexpr uint32_t record_version = 2;
+constexpr uint32_t record_version = 3;
 constexpr size_t max_cluster_id_bytes = 256;
 
 using RecordKey = std::array<char, 8>;
@@ -28,6 +29,7 @@ RecordKey make_key(uint64_t index);
 uint64_t key_index(const RecordKey& key);
 
 void encode_entry(const Entry& entry, std::string& out);
+void append_entry(const Entry& entry, std::string& out);  // behind what is there
 bool decode_entry(uint64_t index, std::string_view bytes, Entry& entry);
 
 struct StateRecord {

@@ -5,14 +5,16 @@
 #include "paxos/bdb.hpp"
 #include "paxos/check.hpp"
 #include "paxos/record.hpp"
+#include "paxos/segment.hpp"
 
 namespace crane::paxos {
 namespace {
 
 // The commit index is only a head start for the next run: worth a write of its own only now and then.
 constexpr uint64_t commit_lag = 256;
-constexpr uint64_t verified_at_open = 256;  // newest entries
-constexpr uint64_t deletions_per_call = 1024;
+constexpr uint64_t verified_at_open = 256;        // newest entries
+constexpr uint64_t deletions_per_call = 1024;     // segments
+constexpr size_t max_segment_bytes = 256u << 10;  // of values, unless one alone is larger
 
 std::string_view view_of(const RecordKey& key) {
     return {key.data(), key.size()};
@@ -23,7 +25,9 @@ std::string_view view_of(const RecordKey& key) {
 class BdbStore::Impl {
   public:
     Impl(const StoreOptions& options, bool create)
-        : directory_(options.directory), environment_(options, create) {
+        : directory_(options.directory),
+          segment_bytes_(std::min<size_t>(max_segment_bytes, options.sizes.log_file_bytes / 4)),
+          environment_(options, create) {
         std::string bytes;
         if (!environment_.get(view_of(make_key(0)), bytes)) {
             if (!create) damaged("it has no state record");
@@ -39,8 +43,9 @@ class BdbStore::Impl {
     }
 
     [[noreturn]] void damaged(const std::string& how) const {
-        throw DamagedStore("database " + directory_ + " is damaged: " + how +
-                           ". Restore this replica from a checkpoint of another one");
+        std::string text = "database " + directory_ + " is damaged: " + how;
+        if (!environment_.recovery().empty()) text += " (" + environment_.recovery() + ")";
+        throw DamagedStore(text + ". Restore this replica from a checkpoint of another one");
     }
 
     StoredState load() const {
@@ -50,12 +55,9 @@ class BdbStore::Impl {
         stored.rejoining = state_.rejoining;
         stored.memberships = state_.memberships;
         stored.start = stored.end = state_.start;
-        std::string bytes;
-        RecordKey key;
-        if (!environment_.last_key(bytes) || bytes.size() != key.size())
-            damaged("its last key is unreadable");
-        std::copy(bytes.begin(), bytes.end(), key.begin());
-        const uint64_t last = key_index(key);
+        std::string key;
+        if (!environment_.last_key(key)) damaged("it has no last key");
+        const uint64_t last = index_of(key);
         if (last > state_.start.index) stored.end = verify_tail(last);
         if (stored.end.view > stored.view) damaged("its log is ahead of its view");
         stored.commit = std::clamp(stored.commit, stored.start.index, stored.end.index);
@@ -66,10 +68,7 @@ class BdbStore::Impl {
         CRANE_CHECK(!batch.empty());
         BdbEnvironment::Transaction transaction(environment_);
         if (batch.truncate_from != 0) truncate_tail(transaction, batch);
-        for (const Entry& entry : batch.append) {
-            encode_entry(entry, buffer_);
-            transaction.put(view_of(make_key(entry.index)), buffer_);
-        }
+        append(transaction, batch.append);
         if (batch.has_view || batch.rejoined || !batch.memberships.empty() ||
             batch.commit >= state_.commit + commit_lag) {
             CRANE_CHECK(!batch.has_view || batch.view > state_.view);
@@ -88,8 +87,8 @@ class BdbStore::Impl {
         // `start` is decided and not in this log, so nothing that follows here can be decided: dropping it
         // forgets nothing. What lies before is deleted by the next truncate_front().
         BdbEnvironment::Transaction transaction(environment_);
-        for (std::string key(view_of(make_key(start.index))); environment_.next_key(key, key);)
-            transaction.erase(key);
+        for (Segment segment; find(start.index + 1, segment);)
+            transaction.erase(view_of(make_key(segment.last)));
         state_.start = start;
         state_.commit = std::max(state_.commit, start.index);
         state_.view = std::max(state_.view, start.view);
@@ -105,32 +104,40 @@ class BdbStore::Impl {
             state_.start = start;
             put_state(transaction);
         }
-        std::string key = std::string(view_of(make_key(0)));
         uint64_t deleted = 0;
-        while (deleted < deletions_per_call && environment_.next_key(key, key)) {
-            RecordKey record;
-            CRANE_CHECK(key.size() == record.size());
-            std::copy(key.begin(), key.end(), record.begin());
-            if (key_index(record) > state_.start.index) break;
-            transaction.erase(key);
-            ++deleted;
+        Segment segment;
+        bool found = find(1, segment);
+        for (; found && segment.last <= state_.start.index && deleted < deletions_per_call; ++deleted) {
+            transaction.erase(view_of(make_key(segment.last)));
+            found = find(segment.last + 1, segment);
         }
         transaction.commit(false);  // lost in a crash: cut again later
+        if (found || newest_.file != 0) environment_.release_log(found ? segment.place.file : newest_.file);
         return deleted == deletions_per_call;
     }
 
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {
         CRANE_CHECK(first > state_.start.index && first <= last);
+        BdbEnvironment::LogCursor cursor(environment_);
         size_t bytes = 0;
-        for (uint64_t index = first; index <= last; ++index) {
-            Entry entry;
-            if (!environment_.get(view_of(make_key(index)), buffer_))
-                damaged("entry " + std::to_string(index) + " is missing");
-            if (!decode_entry(index, buffer_, entry))
-                damaged("the checksum of entry " + std::to_string(index) + " does not hold");
-            bytes += entry.size_bytes();
-            if (index > first && bytes > max_bytes) return;
-            out.push_back(std::move(entry));
+        uint64_t index = first;
+        while (index <= last) {
+            Segment segment;
+            if (!find(index, segment) || segment.first > index) missing(index);
+            SegmentReader in(cursor.read(segment.place));
+            uint64_t found = 0;
+            for (std::string_view record; index <= std::min(last, segment.last) && in.next(found, record);) {
+                if (found < index) continue;
+                Entry entry;
+                if (found > index) missing(index);
+                if (!decode_entry(index, record, entry))
+                    damaged("the checksum of entry " + std::to_string(index) + " does not hold");
+                bytes += entry.size_bytes();
+                if (index > first && bytes > max_bytes) return;
+                out.push_back(std::move(entry));
+                ++index;
+            }
+            if (index <= std::min(last, segment.last)) missing(index);
         }
     }
 
@@ -149,12 +156,49 @@ class BdbStore::Impl {
     const std::string& recovery() const { return environment_.recovery(); }
 
   private:
+    uint64_t index_of(const std::string& bytes) const {
+        RecordKey key;
+        if (bytes.size() != key.size()) damaged("a key of its tree is unreadable");
+        std::copy(bytes.begin(), bytes.end(), key.begin());
+        return key_index(key);
+    }
+
+    // The segment that has entry `index`, or else the first one behind it.
+    bool find(uint64_t index, Segment& segment) const {
+        std::string key, value;
+        if (!environment_.seek(view_of(make_key(index)), key, value)) return false;
+        const uint64_t last = index_of(key);
+        if (!decode_segment(last, value, segment))
+            damaged("what it knows of entry " + std::to_string(last) + " is unreadable");
+        return true;
+    }
+
+    [[noreturn]] void missing(uint64_t index) const {
+        damaged("entry " + std::to_string(index) + " is missing");
+    }
+
     bool holds(const LogPosition& position) const {
-        Entry entry;
-        if (!environment_.get(view_of(make_key(position.index)), buffer_)) return false;
-        if (!decode_entry(position.index, buffer_, entry))
-            damaged("the checksum of entry " + std::to_string(position.index) + " does not hold");
-        return entry.position() == position;
+        Segment segment;
+        if (!find(position.index, segment) || segment.first > position.index) return false;
+        std::vector<Entry> entries;
+        read(position.index, position.index, 1, entries);
+        return entries.front().position() == position;
+    }
+
+    void append(BdbEnvironment::Transaction& transaction, const std::vector<Entry>& entries) {
+        for (const Entry& entry : entries) {
+            if (!writer_.empty() && writer_.record().size() + entry.size_bytes() > segment_bytes_)
+                put_segment(transaction);
+            writer_.add(entry);
+        }
+        if (!writer_.empty()) put_segment(transaction);
+    }
+
+    void put_segment(BdbEnvironment::Transaction& transaction) {
+        newest_ = transaction.log(writer_.record());
+        encode_segment({writer_.first(), writer_.last(), newest_}, buffer_);
+        transaction.put(view_of(make_key(writer_.last())), buffer_);
+        writer_.clear();
     }
 
     void initialise(const StoreOptions& options) {
@@ -186,33 +230,40 @@ class BdbStore::Impl {
 
     void truncate_tail(BdbEnvironment::Transaction& transaction, const PersistBatch& batch) {
         CRANE_CHECK(batch.truncate_from > state_.commit && batch.truncate_from > state_.start.index);
-        // What is appended overwrites; only what lies behind that has to go.
-        uint64_t index = batch.truncate_from + batch.append.size();
-        std::string value;
-        for (; environment_.get(view_of(make_key(index)), value); ++index)
-            transaction.erase(view_of(make_key(index)));
+        for (Segment segment; find(batch.truncate_from, segment);) {
+            transaction.erase(view_of(make_key(segment.last)));
+            if (segment.first >= batch.truncate_from) continue;
+            encode_segment(segment, buffer_);
+            transaction.put(view_of(make_key(batch.truncate_from - 1)), buffer_);
+        }
     }
 
     LogPosition verify_tail(uint64_t last) const {
         const uint64_t oldest = state_.start.index + 1;
         const uint64_t first = last - oldest >= verified_at_open ? last - verified_at_open + 1 : oldest;
         LogPosition position = state_.start;
-        for (uint64_t index = first; index <= last; ++index) {
+        uint64_t index = first;
+        while (index <= last) {
             std::vector<Entry> entries;
-            read(index, index, 1, entries);
-            const Entry& entry = entries.front();
-            if ((index > first || first == oldest) && entry.chain != chain_hash(position.chain, entry))
-                damaged("entry " + std::to_string(index) + " does not continue the one before it");
-            position = {entry.index, entry.view, entry.chain};
+            read(index, last, max_segment_bytes, entries);
+            for (const Entry& entry : entries) {
+                if ((index > first || first == oldest) && entry.chain != chain_hash(position.chain, entry))
+                    damaged("entry " + std::to_string(index) + " does not continue the one before it");
+                position = entry.position();
+                ++index;
+            }
         }
         return position;
     }
 
     const std::string directory_;
+    const size_t segment_bytes_;
     BdbEnvironment environment_;
     StateRecord state_;
     uint64_t syncs_ = 0;
-    mutable std::string buffer_;
+    SegmentWriter writer_;
+    LogPlace newest_;  // of what this process wrote
+    std::string buffer_;
 };
 
 BdbStore::BdbStore(const StoreOptions& options) : impl_(std::make_unique<Impl>(options, true)) {}
@@ -262,10 +313,13 @@ OfflineLog read_offline(const std::string& directory, uint64_t first,
     log.cluster_id = store.state().cluster_id;
     log.replica = store.state().replica;
     log.state = store.load();
-    for (uint64_t index = std::max(first, log.state.start.index + 1); index <= log.state.end.index; ++index) {
+    uint64_t index = std::max(first, log.state.start.index + 1);
+    while (index <= log.state.end.index) {
         std::vector<Entry> entries;
-        store.read(index, index, 1, entries);
-        if (!visit(entries.front())) break;
+        store.read(index, log.state.end.index, max_segment_bytes, entries);
+        index += entries.size();
+        for (const Entry& entry : entries)
+            if (!visit(entry)) return log;
     }
     return log;
 }

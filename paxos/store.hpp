@@ -1,4 +1,5 @@
 // The log and the view on disk: a Berkeley DB environment with transactions and its own write-ahead log.
+// The entries are in the write-ahead log itself (segment.hpp); a tree says where, and holds the state.
 //
 // Rules kept here:
 //   - persist() is one transaction and one fdatasync; it returns when the change is on disk, or throws;
@@ -8,8 +9,9 @@
 //     newest entries and their chain;
 //   - a database is bound to one cluster and one replica, and to one process at a time (lock file);
 //   - errors name the directory, what happened, and what to do.
-// Dirty pages are written back by maintain() (a Berkeley DB checkpoint), which a thread of its own calls in a
-// node (store_maintenance.hpp), so that no persist() pays for it.
+// maintain() writes dirty pages back (a Berkeley DB checkpoint) and removes files of the write-ahead log of
+// which truncate_front() has left nothing. In a node a thread of its own calls it (store_maintenance.hpp), so
+// that no persist() pays for it.
 #pragma once
 
 #include <functional>
@@ -24,12 +26,11 @@ namespace crane::paxos {
 struct DatabaseSizes {
     uint32_t cache_bytes = 16u << 20;
     uint32_t log_buffer_bytes = 2u << 20;
-    uint32_t log_file_bytes = 16u << 20;
+    uint32_t log_file_bytes = 32u << 20;  // the largest value has to fit
     // Of a new database. No more than what a disk writes as a whole: Berkeley DB has no second copy of a page
-    // that a power cut has torn. Entries up to about a quarter of it stay in the tree, larger ones get pages
-    // of their own.
+    // that a power cut has torn.
     uint32_t page_bytes = 4096;
-    uint32_t checkpoint_kbytes = 8192;  // of log, after which maintain() writes pages back
+    uint32_t checkpoint_kbytes = 32768;  // of log, after which maintain() writes pages back
 };
 
 struct StoreOptions {
@@ -58,7 +59,8 @@ class BdbStore : public Storage {
     // What opening has dropped of an unfinished write, for people; empty: nothing.
     const std::string& recovery() const;
 
-    // Writes dirty pages back if enough was written since the last time; else does nothing. Call now and
+    // Writes dirty pages back if enough was written since the last time, or if log files can go; else does
+    // nothing. Call now and
     // then, from any thread. Errors show up again in the next persist(), which reports them.
     void maintain();
 

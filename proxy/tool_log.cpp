@@ -29,6 +29,7 @@ namespace {
 
 constexpr size_t kExcerptBytes = 60;
 constexpr int kCopyTries = 5;
+constexpr size_t kOpenLogFiles = 2;  // of the newest, opening a copy may change
 
 const char* call_name(CallKind kind) {
     switch (kind) {
@@ -132,7 +133,7 @@ void print_entry(const json& entry) {
     }
 }
 
-/// A private copy of a live database; removed with the object.
+/// A private copy of a live database, as far as it changes; removed with the object.
 class Copy {
   public:
     explicit Copy(const std::string& db) {
@@ -140,16 +141,17 @@ class Copy {
         if (!mkdtemp(name))
             throw std::runtime_error(std::string("cannot make a directory in /tmp: ") + strerror(errno));
         path_ = name;
-        // Data before log: what the data lacks is then in the log.
-        std::vector<fs::path> files;
-        for (const auto& entry : fs::directory_iterator(db)) files.push_back(entry.path());
-        const auto is_log = [](const fs::path& file) { return file.filename().string().starts_with("log."); };
-        std::stable_partition(files.begin(), files.end(), [&](const auto& file) { return !is_log(file); });
-        for (const fs::path& file : files) {
-            const std::string base = file.filename();
-            if (base.starts_with("__db.") || !fs::is_regular_file(file)) continue;
-            std::error_code gone;  // a log file may be removed meanwhile; the next try sees the new set
-            fs::copy_file(file, fs::path(path_) / base, gone);
+        copy(fs::path(db) / "log.db");
+        // Data before log: what the data lacks is then in the log. Of that only the end is written to.
+        std::vector<fs::path> logs;
+        for (const auto& entry : fs::directory_iterator(db))
+            if (entry.path().filename().string().starts_with("log.0")) logs.push_back(entry.path());
+        std::sort(logs.begin(), logs.end());
+        for (size_t i = 0; i < logs.size(); ++i) {
+            if (i + kOpenLogFiles < logs.size())
+                fs::create_symlink(fs::absolute(logs[i]), fs::path(path_) / logs[i].filename());
+            else
+                copy(logs[i]);
         }
     }
     ~Copy() {
@@ -161,6 +163,11 @@ class Copy {
     const std::string& path() const { return path_; }
 
   private:
+    void copy(const fs::path& file) {
+        std::error_code gone;  // a log file may be removed meanwhile; the next try sees the new set
+        fs::copy_file(file, fs::path(path_) / file.filename(), gone);
+    }
+
     std::string path_;
 };
 

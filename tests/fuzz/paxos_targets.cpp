@@ -14,6 +14,7 @@
 #include "paxos/connection.hpp"
 #include "paxos/message.hpp"
 #include "paxos/record.hpp"
+#include "paxos/segment.hpp"
 #include "targets.hpp"
 
 namespace crane::fuzz {
@@ -167,6 +168,16 @@ void fuzz_record(std::string_view bytes) {
         std::memcpy(record.data(), &sum, sizeof sum);
     }
     std::string again;
+    const std::string run = SegmentWriter().record() + record;
+    SegmentReader segments(run);
+    uint64_t found = 0;
+    for (std::string_view part; segments.next(found, part);)
+        must(part.size() <= record.size(), "a segment has more than its record");
+    Segment segment;
+    if (decode_segment(index, record, segment)) {
+        encode_segment(segment, again);
+        must(again == record, "a segment encodes to other bytes");
+    }
     Entry entry;
     if (index > 0 && decode_entry(index, record, entry)) {
         encode_entry(entry, again);

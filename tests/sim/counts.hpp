@@ -31,6 +31,7 @@ enum class Count : uint8_t {
     torn_sectors,
     lost_writes,
     lost_names,
+    removed_files,
     disk_errors,
     pauses,
     clogs,

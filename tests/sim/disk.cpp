@@ -133,6 +133,7 @@ int Disk::rename(const std::string& from, const std::string& to) {
 int Disk::unlink(const std::string& path) {
     operate();
     if (names_.erase(path) == 0) return ENOENT;
+    ++counts_.removed;
     name_changes_.push_back({path, nullptr});
     return 0;
 }

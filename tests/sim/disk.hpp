@@ -10,6 +10,7 @@
 //   - after cut() the old process may go on calling: it is talking to itself. restart() shows what is left.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -29,7 +30,8 @@ struct DiskFaults {
 };
 
 struct DiskCounts {
-    uint64_t writes = 0, syncs = 0, errors = 0, cuts = 0, torn = 0, lost_writes = 0, lost_names = 0;
+    uint64_t writes = 0, syncs = 0, errors = 0, cuts = 0, torn = 0, lost_writes = 0, lost_names = 0,
+             removed = 0;
 };
 
 class Disk : public paxos::FileSystem {
@@ -84,6 +86,11 @@ class Disk : public paxos::FileSystem {
     // FileSystem
     int make_directory(const std::string&) override { return 0; }
     bool exists(const std::string& path) override { return find(path) != nullptr; }
+    int remove(const std::string& path) override { return unlink(path); }
+    int sync(const std::string& path) override {
+        const FileRef file = find(path);
+        return file == nullptr ? ENOENT : sync(*file);
+    }
     int lock(const std::string& path) override;
     void unlock(int lock) override;
     uint64_t free_bytes(const std::string&) override { return faults.full ? 0 : UINT64_MAX; }

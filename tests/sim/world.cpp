@@ -190,6 +190,7 @@ void World::run() {
         counts_.add(Count::torn_sectors, disk.torn);
         counts_.add(Count::lost_writes, disk.lost_writes);
         counts_.add(Count::lost_names, disk.lost_names);
+        counts_.add(Count::removed_files, disk.removed);
         counts_.add(Count::disk_errors, disk.errors);
     }
 }

@@ -75,7 +75,7 @@ TEST_CASE("paxos offline: damage is found and named, also far from the log's end
             BdbStore store(options(directory.path));
             write_log(store, 600);
         }
-        overwrite(directory.path + "/log.db", std::string(50, 'c'));  // of an early entry
+        overwrite(directory.path + "/log.0000000001", std::string(50, 'c'));  // of an early entry
         const StoreReport report = verify_store(directory.path);
         REQUIRE_FALSE(report.problems.empty());
         REQUIRE_THAT(report.problems.front(), Catch::Contains("damaged"));

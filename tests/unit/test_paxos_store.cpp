@@ -1,8 +1,10 @@
 // The Berkeley DB store: what is on disk after closing, crashing, tearing.
+#include <db.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
@@ -175,10 +177,12 @@ TEST_CASE("paxos store: the front is cut in bounded portions") {
     const TemporaryDirectory directory;
     LogPosition start, end;
     {
-        BdbStore store(options(directory.path));
+        StoreOptions quick = options(directory.path);
+        quick.durable = false;
+        BdbStore store(quick);
         Writer writer{store, {}};
         writer.promise(make_view(1, 1));
-        writer.append(make_view(1, 1), 2500);
+        for (int i = 0; i < 2500; ++i) writer.append(make_view(1, 1), 1);
         start = writer.end;
         writer.append(make_view(1, 1), 20);
         end = writer.end;
@@ -288,7 +292,171 @@ TEST_CASE("paxos store: nothing is said to be dropped from a log that was closed
     }
 }
 
+TEST_CASE("paxos store: a cut within what was written together keeps what comes before it") {
+    const TemporaryDirectory directory;
+    const View first = make_view(1, 1), second = make_view(2, 3);
+    LogPosition end;
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(first);
+        writer.append(first, 4);
+        const LogPosition kept = writer.end;
+        writer.append(first, 6);
+        writer.append(first, 3);
+        PersistBatch batch;
+        batch.has_view = true;
+        batch.view = second;
+        SECTION("inside of a batch, replaced") {
+            writer.end = kept;
+            const Entry fifth = writer.next(first), sixth = writer.next(first);
+            batch.truncate_from = 7;
+            batch.append.push_back(writer.next(second));
+        }
+        SECTION("inside of the first batch, nothing appended") {
+            writer.end = {};
+            for (int i = 0; i < 2; ++i) writer.next(first);
+            batch.truncate_from = 3;
+        }
+        SECTION("between two batches") {
+            writer.end = kept;
+            batch.truncate_from = 5;
+            for (int i = 0; i < 12; ++i) batch.append.push_back(writer.next(second));
+        }
+        store.persist(batch);
+        end = writer.end;
+        std::vector<Entry> entries;
+        REQUIRE_THROWS_AS(store.read(end.index + 1, end.index + 1, 1, entries), DamagedStore);
+    }
+    BdbStore store(options(directory.path));
+    REQUIRE(store.load().end == end);
+    std::vector<Entry> entries;
+    store.read(1, end.index, SIZE_MAX, entries);
+    REQUIRE(entries.size() == end.index);
+    uint64_t chain = 0;
+    for (const Entry& entry : entries) {
+        REQUIRE(entry.chain == chain_hash(chain, entry));
+        chain = entry.chain;
+    }
+}
+
+TEST_CASE("paxos store: what is cut from the front is given back to the file system") {
+    const TemporaryDirectory directory;
+    StoreOptions small = options(directory.path);
+    small.durable = false;
+    small.sizes.log_buffer_bytes = 32u << 10;
+    small.sizes.log_file_bytes = 256u << 10;
+    const auto files = [&] {
+        int count = 0;
+        for (const auto& file : fs::directory_iterator(directory.path))
+            count += file.path().filename().string().rfind("log.0", 0) == 0;
+        return count;
+    };
+    LogPosition start, end;
+    {
+        BdbStore store(small);
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        for (int i = 0; i < 40; ++i) {
+            writer.append(make_view(1, 1), 50, 1000);
+            if (i == 34) start = writer.end;
+        }
+        store.maintain();
+        const int before = files();
+        REQUIRE(before >= 8);
+        while (store.truncate_front(start)) {
+        }
+        store.maintain();
+        REQUIRE(files() <= 3);
+        end = writer.end;
+    }
+    BdbStore store(small);
+    REQUIRE(store.load().start == start);
+    REQUIRE(store.load().end == end);
+    std::vector<Entry> entries;
+    store.read(start.index + 1, end.index, SIZE_MAX, entries);
+    REQUIRE(entries.size() == end.index - start.index);
+    SECTION("all of it") {
+        while (store.truncate_front(end)) {
+        }
+        store.maintain();
+        Writer writer{store, end};
+        writer.append(make_view(1, 1), 500, 1000);
+        while (store.truncate_front(writer.end)) {
+        }
+        store.maintain();
+        REQUIRE(files() <= 2);
+        REQUIRE(store.load().end == writer.end);
+    }
+}
+
+namespace {
+
+// Changes one byte of `what` where the write-ahead log has it.
+void damage(const std::string& directory, const std::string& what) {
+    for (const auto& entry : fs::directory_iterator(directory)) {
+        std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+        const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+        const size_t place = bytes.find(what);
+        if (place == std::string::npos) continue;
+        file.clear();
+        file.seekp(static_cast<std::streamoff>(place));
+        file.put('X');
+        return;
+    }
+    FAIL("nowhere in " << directory);
+}
+
+}  // namespace
+
 TEST_CASE("paxos store: a damaged record is refused, with advice") {
+    const TemporaryDirectory directory;
+    StoreOptions small = options(directory.path);
+    small.sizes.log_buffer_bytes = 32u << 10;
+    small.sizes.log_file_bytes = 256u << 10;
+    {
+        BdbStore store(small);
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 3);
+        SECTION("in the newest file") {}
+        SECTION("in an older file") {
+            writer.append(make_view(1, 1), 300, 2000);
+        }
+    }
+    damage(directory.path, std::string(50, 'c'));  // inside entry 2
+    const auto read_all = [&] {
+        BdbStore store(small);
+        std::vector<Entry> entries;
+        store.read(1, store.load().end.index, SIZE_MAX, entries);
+    };
+    for (int attempt = 0; attempt < 2; ++attempt)
+        REQUIRE_THROWS_WITH(read_all(), Catch::Contains("damaged") && Catch::Contains("checkpoint"));
+}
+
+namespace {
+
+void unreadable(const std::string& directory) {
+    db_env_set_func_read([](int, void*, size_t) -> ssize_t {
+        errno = EIO;
+        return -1;
+    });
+    std::string said;
+    try {
+        BdbStore store(options(directory));
+        store.load();
+    } catch (const DamagedStore&) {
+        said = "damaged";
+    } catch (const StorageError& error) {
+        said = error.what();
+    }
+    db_env_set_func_read(nullptr);
+    REQUIRE_THAT(said, Catch::Contains("could not be read") && Catch::Contains("mend it"));
+}
+
+}  // namespace
+
+TEST_CASE("paxos store: a disk that cannot be read is not called a damaged database") {
     const TemporaryDirectory directory;
     {
         BdbStore store(options(directory.path));
@@ -296,21 +464,26 @@ TEST_CASE("paxos store: a damaged record is refused, with advice") {
         writer.promise(make_view(1, 1));
         writer.append(make_view(1, 1), 3);
     }
+    unreadable(directory.path);
+    REQUIRE(BdbStore(options(directory.path)).load().end.index == 3);
+}
+
+TEST_CASE("paxos store: a missing file of the log is refused, with advice") {
+    const TemporaryDirectory directory;
+    StoreOptions small = options(directory.path);
+    small.sizes.log_buffer_bytes = 32u << 10;
+    small.sizes.log_file_bytes = 256u << 10;
     {
-        std::fstream file(directory.path + "/log.db", std::ios::in | std::ios::out | std::ios::binary);
-        std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-        const size_t place = bytes.find(std::string(50, 'c'));  // inside entry 2
-        REQUIRE(place != std::string::npos);
-        file.clear();
-        file.seekp(static_cast<std::streamoff>(place));
-        file.put('X');
+        BdbStore store(small);
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 500, 2000);
     }
-    REQUIRE_THROWS_WITH(
-        [&] {
-            BdbStore store(options(directory.path));
-            store.load();
-        }(),
-        Catch::Contains("damaged") && Catch::Contains("checkpoint"));
+    fs::remove(directory.path + "/log.0000000001");
+    BdbStore store(small);
+    std::vector<Entry> entries;
+    REQUIRE_THROWS_WITH(store.read(1, 10, SIZE_MAX, entries),
+                        Catch::Contains("damaged") && Catch::Contains("checkpoint"));
 }
 
 TEST_CASE("paxos store: the log of a stopped replica can be read") {
