@@ -237,8 +237,11 @@ asan: $(BUILD)/bin/crane-init $(BUILD)/bin/fake-domain
 	    $(BUILD)/asan/bin/unit $(BUILD)/asan/bin/craned
 	cp $^ $(BUILD)/asan/bin/  # what runs in the domain has a preloaded library, and so no sanitizer
 	ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan/bin/unit
+# What threads share, and only that: the rest would be built to run nothing.
+TSAN_TESTS := $(patsubst %,tests/unit/%.cpp,catch_runner test_dmt_threads test_proxy_rings test_timebubble_rings)
 tsan:
-	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g" $(BUILD)/tsan/bin/unit
+	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g" \
+	    UNIT_SRCS="$(TSAN_TESTS)" $(BUILD)/tsan/bin/unit
 	$(BUILD)/tsan/bin/unit "scheduler: kernel threads*,scheduler: under serial*,rings:*,domain link:*"
 
 # The decoders of what peers say, under libFuzzer: every target for FUZZ_SECONDS, from the kept corpus. What is

@@ -73,6 +73,22 @@ class CommandLine(CraneTest):
             json.loads(compared.stdout)
             self.assertRegex(cluster.crane("log").stdout.lower(), "connect|send")
 
+    def test_log_of_a_running_replica_that_has_more_than_one_file(self):
+        with self.crane(Redis) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                for n in range(100):
+                    redis("SET", f"key{n % 4}", "x" * 1_000_000)
+                    if n == 50:
+                        self.assertRegex(cluster.crane("log", "--from", "1").stdout, "SET|send")
+            files = sorted(path.name for path in (cluster.state / "r2" / "db").glob("log.0*"))
+            self.assertGreaterEqual(len(files), 3, files)
+            whole = json.loads(cluster.crane("log", "--replica", "2", "--json", timeout_s=90).stdout)
+            indices = [entry["index"] for entry in whole["entries"]]
+            self.assertEqual(indices, list(range(1, len(indices) + 1)))
+            cluster.stop()
+            verified = cluster.crane("log", "verify", timeout_s=90)
+            self.assertEqual(verified.returncode, 0, verified.stdout)
+
     def test_diff_of_nothing_is_not_a_pass(self):
         with self.crane(Redis) as cluster:
             output = cluster.state / "r2" / "output.log"
