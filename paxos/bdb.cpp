@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "paxos/check.hpp"
+#include "paxos/log_scan.hpp"
 #include "paxos/storage.hpp"
 
 namespace crane::paxos {
@@ -112,7 +113,7 @@ void BdbEnvironment::on_recovery(const DB_ENV* env, const char* message) {
 }
 
 // Recovery itself cuts in silence what lies behind the last record that holds.
-void BdbEnvironment::tell_recovery(const LogTail& before) {
+void BdbEnvironment::tell_recovery(const LogScan& before) {
     const size_t colon = recovery_message_.find("file: ");
     unsigned file = 0;
     unsigned long offset = 0;
@@ -156,7 +157,13 @@ void BdbEnvironment::open_environment(bool create) {
         DB_INIT_MPOOL | DB_INIT_TXN | DB_INIT_LOG | DB_PRIVATE | DB_THREAD | DB_CREATE | DB_RECOVER;
     if (!create && !files_.exists(directory_ + "/log.db"))
         throw StorageError("there is no database in " + directory_);
-    const LogTail before = files_.log_tail(directory_);
+    const LogScan before = scan_newest_log(files_, directory_);
+    if (before.damaged())
+        throw DamagedStore(
+            "database " + directory_ + " is damaged: what is at byte " + std::to_string(before.end) +
+            " of log." + std::to_string(before.file) +
+            " does not hold, though it was on disk before more was written. Restore this replica "
+            "from a checkpoint of another one");
     env_->set_verbose(env_, DB_VERB_RECOVERY, 1);
     env_->set_msgcall(env_, on_recovery);
     code = env_->open(env_, directory_.c_str(), flags, 0600);
@@ -193,6 +200,16 @@ void BdbEnvironment::sync_inherited() {
     for (const LogFile& file : files)
         if (code == 0 && durable_) code = files_.sync(file.path);
     if (code != 0) fail("write what was recovered", code);
+    note_synced();
+}
+
+// After a sync: nothing can lie behind it but what maintain() writes, and has not written to its end.
+void BdbEnvironment::note_synced() {
+    DB_LOG_STAT* found = nullptr;
+    const int code = env_->log_stat(env_, &found, 0);
+    if (code != 0) fail("ask for the end of the log", code);
+    const std::unique_ptr<DB_LOG_STAT, decltype(&std::free)> owner(found, std::free);
+    if (durable_ && !maintaining_) synced_ = {found->st_cur_file, found->st_cur_offset};
 }
 
 // In order. `flags`: 0 for those that recovery does not need, DB_ARCH_LOG for all.
@@ -212,7 +229,9 @@ void BdbEnvironment::maintain() {
     const uint32_t released = released_;
     const bool remove = released > removed_;
     // What released them may not be on disk yet: a checkpoint that is forced puts it there.
+    maintaining_ = true;
     int code = env_->txn_checkpoint(env_, sizes_.checkpoint_kbytes, 0, remove ? DB_FORCE : 0);
+    maintaining_ = false;
     if (code == 0 && remove) code = remove_log_files(released);
     if (code == 0) {
         removed_ = released;

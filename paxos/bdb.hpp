@@ -4,6 +4,7 @@
 #include <db.h>
 
 #include <atomic>
+#include <compare>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,7 +19,10 @@ namespace crane::paxos {
 struct LogPlace {
     uint32_t file = 0;
     uint32_t offset = 0;
+    auto operator<=>(const LogPlace&) const = default;
 };
+
+struct LogScan;
 
 class BdbEnvironment {
   public:
@@ -69,6 +73,9 @@ class BdbEnvironment {
         DBT record_{};
     };
 
+    // The log is on disk up to here, as far as this process has waited for it.
+    const LogPlace& synced() const { return synced_; }
+
     void maintain();  // see BdbStore
     // Nothing in the files of the write-ahead log before this one is referred to any more: the next
     // maintain() removes them.
@@ -84,7 +91,8 @@ class BdbEnvironment {
   private:
     void lock_directory();
     void open_environment(bool create);
-    void tell_recovery(const LogTail& before);
+    void tell_recovery(const LogScan& before);
+    void note_synced();
     void open_tree(bool create);
     uint64_t messages() const;
     struct LogFile {
@@ -108,6 +116,8 @@ class BdbEnvironment {
     std::string recovery_;          // what recovery has cut off, in words; empty: nothing
     std::string recovery_message_;  // where it found the last record that holds
     int maintenance_error_ = 0;
+    LogPlace synced_;
+    std::atomic<bool> maintaining_ = false;
     std::atomic<uint32_t> released_ = 0;
     uint32_t removed_ = 0;  // the thread that maintains
     mutable bool failed_ = false;

@@ -77,6 +77,7 @@ void BdbEnvironment::Transaction::commit(bool sync) {
     // reports success: it takes a commit in any but the file that it has synced last for one that is on disk.
     environment_.check_complaints("commit", messages);
     environment_.check();
+    if (sync) environment_.note_synced();
 }
 
 bool BdbEnvironment::get(std::string_view key, std::string& value) const {

@@ -6,18 +6,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <vector>
 
 namespace crane::paxos {
 namespace {
-
-constexpr size_t block_bytes = 64u << 10;
 
 class HostFiles : public FileSystem {
   public:
@@ -54,26 +47,32 @@ class HostFiles : public FileSystem {
         return space.f_bavail * uint64_t{space.f_frsize};
     }
 
-    LogTail log_tail(const std::string& directory) override {
-        LogTail tail;
+    std::vector<std::string> list(const std::string& directory) override {
+        std::vector<std::string> names;
         std::error_code error;
-        for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-            const std::string name = entry.path().filename();
-            if (name.size() != 14 || !name.starts_with("log.")) continue;
-            unsigned number = 0;
-            const auto parsed = std::from_chars(name.data() + 4, name.data() + name.size(), number);
-            if (parsed.ptr == name.data() + name.size()) tail.file = std::max<uint32_t>(tail.file, number);
+        for (const auto& entry : std::filesystem::directory_iterator(directory, error))
+            names.push_back(entry.path().filename());
+        return names;
+    }
+
+    int read(const std::string& path, std::string& bytes) override {
+        const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return errno;
+        struct stat status {};
+        int error = fstat(fd, &status) == 0 ? 0 : errno;
+        bytes.resize(error == 0 ? static_cast<size_t>(status.st_size) : 0);
+        size_t done = 0;
+        while (error == 0 && done < bytes.size()) {
+            const ssize_t got =
+                ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) error = errno;
+            if (got <= 0) break;
+            done += static_cast<size_t>(got);
         }
-        char name[16];
-        std::snprintf(name, sizeof name, "/log.%010u", tail.file);
-        std::ifstream in(directory + name, std::ios::binary);
-        std::vector<char> block(block_bytes);
-        for (uint64_t at = 0; in.read(block.data(), block_bytes), in.gcount() > 0; at += block_bytes) {
-            const auto end =
-                std::find_if(block.rend() - in.gcount(), block.rend(), [](char c) { return c != 0; });
-            if (end != block.rend()) tail.bytes = at + static_cast<uint64_t>(block.rend() - end);
-        }
-        return tail;
+        bytes.resize(done);
+        ::close(fd);
+        return error;
     }
 };
 

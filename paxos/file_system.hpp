@@ -4,14 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace crane::paxos {
-
-// The newest file of a write-ahead log (log.NNNNNNNNNN), up to its last byte that is not zero.
-struct LogTail {
-    uint32_t file = 0;  // 0: there is none, or it is not known
-    uint64_t bytes = 0;
-};
 
 class FileSystem {
   public:
@@ -26,8 +21,9 @@ class FileSystem {
     // held.
     virtual int lock(const std::string& path) = 0;
     virtual void unlock(int lock) = 0;
-    virtual uint64_t free_bytes(const std::string& path) = 0;  // UINT64_MAX: not known
-    virtual LogTail log_tail(const std::string& /*directory*/) { return {}; }
+    virtual uint64_t free_bytes(const std::string& path) = 0;                 // UINT64_MAX: not known
+    virtual std::vector<std::string> list(const std::string& directory) = 0;  // names in it; none: no such
+    virtual int read(const std::string& path, std::string& bytes) = 0;        // a whole file
 };
 
 // The operating system's.

@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint32_t record_type = DB_user_BEGIN + 1;
 constexpr size_t size_bytes = sizeof(uint32_t);
+constexpr size_t synced_place = 16;
 constexpr size_t max_kept_bytes = 1u << 20;  // of memory, when a record is done
 
 }  // namespace
@@ -38,7 +39,13 @@ void SegmentWriter::clear() {
     put_int(record_, record_type);
     put_int(record_, uint32_t{0});
     put_int(record_, uint64_t{0});
+    put_int(record_, uint64_t{0});
     first_ = last_ = 0;
+}
+
+void SegmentWriter::set_synced(const LogPlace& place) {
+    std::memcpy(record_.data() + synced_place, &place.file, sizeof place.file);
+    std::memcpy(record_.data() + synced_place + sizeof place.file, &place.offset, sizeof place.offset);
 }
 
 void SegmentWriter::add(const Entry& entry) {
@@ -57,7 +64,11 @@ SegmentReader::SegmentReader(std::string_view record) : in_(record) {
     const uint32_t type = in_.get_int<uint32_t>();
     in_.get_int<uint32_t>();
     in_.get_int<uint64_t>();
-    if (in_.bad() || type != record_type) in_ = WireReader({});
+    synced_.file = in_.get_int<uint32_t>();
+    synced_.offset = in_.get_int<uint32_t>();
+    if (!in_.bad() && type == record_type) return;
+    in_ = WireReader({});
+    synced_ = {};
 }
 
 bool SegmentReader::next(uint64_t& index, std::string_view& bytes) {

@@ -3,7 +3,8 @@
 //
 //   record  type u32 (above DB_user_BEGIN) | transaction u32 (0) | previous record u64 (0), as Berkeley DB
 //   wants
-//           every record to begin | per entry: index u64 | size u32, bytes (record.hpp: entry)
+//           every record to begin | how far the log was on disk before: file u32 | offset u32
+//           | per entry: index u64 | size u32, bytes (record.hpp: entry)
 //   tree    key: index of the last entry that counts | first index u64 | file u32 | offset u32
 //           Entries of the record outside first..last were cut off, and say nothing.
 #pragma once
@@ -32,6 +33,7 @@ class SegmentWriter {
   public:
     SegmentWriter();
     void add(const Entry& entry);  // the one after the last one added
+    void set_synced(const LogPlace& place);
     bool empty() const { return last_ == 0; }
     uint64_t first() const { return first_; }
     uint64_t last() const { return last_; }
@@ -46,11 +48,13 @@ class SegmentWriter {
 class SegmentReader {
   public:
     explicit SegmentReader(std::string_view record);
+    const LogPlace& synced() const { return synced_; }  // {}: not a segment
     // The next entry's bytes, not yet decoded; false at the end, and when the record is not well formed.
     bool next(uint64_t& index, std::string_view& bytes);
 
   private:
     WireReader in_;
+    LogPlace synced_;
 };
 
 }  // namespace crane::paxos

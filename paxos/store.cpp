@@ -195,6 +195,7 @@ class BdbStore::Impl {
     }
 
     void put_segment(BdbEnvironment::Transaction& transaction) {
+        writer_.set_synced(environment_.synced());
         newest_ = transaction.log(writer_.record());
         encode_segment({writer_.first(), writer_.last(), newest_}, buffer_);
         transaction.put(view_of(make_key(writer_.last())), buffer_);

@@ -91,6 +91,13 @@ class Disk : public paxos::FileSystem {
         const FileRef file = find(path);
         return file == nullptr ? ENOENT : sync(*file);
     }
+    std::vector<std::string> list(const std::string&) override { return names(); }
+    int read(const std::string& path, std::string& bytes) override {
+        const FileRef file = find(path);
+        if (file == nullptr) return ENOENT;
+        bytes = file->live;
+        return 0;
+    }
     int lock(const std::string& path) override;
     void unlock(int lock) override;
     uint64_t free_bytes(const std::string&) override { return faults.full ? 0 : UINT64_MAX; }

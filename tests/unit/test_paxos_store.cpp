@@ -434,6 +434,47 @@ TEST_CASE("paxos store: a damaged record is refused, with advice") {
         REQUIRE_THROWS_WITH(read_all(), Catch::Contains("damaged") && Catch::Contains("checkpoint"));
 }
 
+TEST_CASE("paxos store: what a disk has lost is not taken for a write cut short") {
+    const TemporaryDirectory directory;
+    const std::string original = directory.path + "/original", copy = directory.path + "/copy";
+    BdbStore store(options(original));
+    Writer writer{store, {}};
+    writer.promise(make_view(1, 1));
+    for (int i = 0; i < 10; ++i) writer.append(make_view(1, 1), 1, 500);
+    fs::copy(original, copy, fs::copy_options::recursive);  // as if killed: no page was written back
+    const auto letter = [](char c) { return std::string(400, c); };
+    const std::string file = newest_log_file(copy);
+    const auto bytes = [&] {
+        std::ifstream in(file, std::ios::binary);
+        return std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    };
+    SECTION("an entry") {
+        damage(copy, letter('c'));
+        const std::string before = bytes();
+        for (int attempt = 0; attempt < 2; ++attempt)
+            REQUIRE_THROWS_WITH(BdbStore(options(copy)),
+                                Catch::Contains("damaged") &&
+                                    Catch::Contains("was on disk before more was written") &&
+                                    Catch::Contains("checkpoint"));
+        REQUIRE(bytes() == before);  // nothing was cut
+    }
+    SECTION("the last entry but one, and what made it count") {
+        damage(copy, letter('j'));
+        REQUIRE_THROWS_AS(BdbStore(options(copy)), DamagedStore);
+        fs::remove_all(copy);
+        fs::copy(original, copy, fs::copy_options::recursive);
+        std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+        out.seekp(static_cast<std::streamoff>(bytes().find(letter('k')) - 100));
+        out.write("XXXX", 4);
+        out.close();
+        REQUIRE_THROWS_AS(BdbStore(options(copy)), DamagedStore);
+    }
+    SECTION("the last one: nothing tells that it was whole") {
+        damage(copy, letter('k'));
+        REQUIRE(BdbStore(options(copy)).load().end.index == 9);
+    }
+}
+
 namespace {
 
 void unreadable(const std::string& directory) {
