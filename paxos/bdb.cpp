@@ -13,6 +13,9 @@ namespace crane::paxos {
 namespace {
 
 constexpr uint64_t full_disk_bytes = 1u << 20;
+constexpr const char* advice =
+    "Rebuild this replica: move the directory away and start with rejoin = true under [consensus], while the "
+    "others run";
 
 void make_directories(FileSystem& files, const std::string& path) {
     for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
@@ -71,18 +74,16 @@ void BdbEnvironment::fail(const char* what, int code) const {
         write_failed = write_failed_ || maintenance_error_ != 0;
         read_failed = read_failed_;
     }
+    const bool damaged = code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND;
     const bool full = code == ENOSPC || files_.free_bytes(directory_) < full_disk_bytes;
+    if (damaged && !write_failed && !read_failed)
+        throw DamagedStore(text + ". The database is damaged: " + advice);
     if (full)
         text += ". The disk is full: free some space there and start this replica again; nothing is lost";
-    if (!full && write_failed)
+    else if (write_failed)
         text += ". The disk could not be written: mend it and start this replica again; nothing is lost";
-    else if (!full && read_failed)
-        text +=
-            ". The disk could not be read: mend it and start this replica again, or restore it from a "
-            "checkpoint of another one";
-    else if (!full && (code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND))
-        throw DamagedStore(
-            text + ". The database is damaged: restore this replica from a checkpoint of another one");
+    else if (read_failed)
+        text += ". The disk could not be read: mend it and start this replica again, or rebuild it";
     throw StorageError(text);
 }
 
@@ -134,8 +135,8 @@ void BdbEnvironment::lock_directory() {
     if (lock_ < 0 && lock_ != -EWOULDBLOCK)
         throw StorageError("cannot open and lock " + path + ": " + std::strerror(-lock_));
     if (lock_ < 0)
-        throw StorageError("database " + directory_ +
-                           " is in use by another process: is this replica already running?");
+        throw StoreInUse("database " + directory_ +
+                         " is in use by another process: is this replica already running?");
 }
 
 void BdbEnvironment::open_environment(bool create) {
@@ -155,21 +156,40 @@ void BdbEnvironment::open_environment(bool create) {
     env_->set_app_dispatch(env_, [](DB_ENV*, DBT*, DB_LSN*, db_recops) { return 0; });
     const uint32_t flags =
         DB_INIT_MPOOL | DB_INIT_TXN | DB_INIT_LOG | DB_PRIVATE | DB_THREAD | DB_CREATE | DB_RECOVER;
-    if (!create && !files_.exists(directory_ + "/log.db"))
-        throw StorageError("there is no database in " + directory_);
     const LogScan before = scan_newest_log(files_, directory_);
-    if (before.damaged())
-        throw DamagedStore(
-            "database " + directory_ + " is damaged: what is at byte " + std::to_string(before.end) +
-            " of log." + std::to_string(before.file) +
-            " does not hold, though it was on disk before more was written. Restore this replica "
-            "from a checkpoint of another one");
+    check_complete(create, before);
     env_->set_verbose(env_, DB_VERB_RECOVERY, 1);
     env_->set_msgcall(env_, on_recovery);
     code = env_->open(env_, directory_.c_str(), flags, 0600);
     if (code != 0) fail("open and recover", code);
     env_->set_verbose(env_, DB_VERB_RECOVERY, 0);
     tell_recovery(before);
+}
+
+// What is partly there must not be made anew: it would have forgotten what it promised. So a database that is
+// being made is marked until it is whole.
+void BdbEnvironment::check_complete(bool create, const LogScan& log) {
+    const bool tree = files_.exists(directory_ + "/log.db");
+    new_ = files_.exists(mark_of_new()) || (create && !tree && log.file == 0);
+    const std::string is_damaged = "database " + directory_ + " is damaged: ";
+    if (!new_ && !tree && log.file == 0) throw StorageError("there is no database in " + directory_);
+    if (!new_ && !tree) throw DamagedStore(is_damaged + "log.db is missing. " + advice);
+    if (!new_ && log.file == 0) throw DamagedStore(is_damaged + "its log files are missing. " + advice);
+    if (log.damaged())
+        throw DamagedStore(is_damaged + "what is at byte " + std::to_string(log.end) + " of log." +
+                           std::to_string(log.file) +
+                           " does not hold, though it was on disk before more was written. " + advice);
+    if (!new_ || files_.exists(mark_of_new())) return;
+    const int error = files_.make(mark_of_new());
+    if (error != 0) throw StorageError("cannot make " + mark_of_new() + ": " + std::strerror(error));
+}
+
+void BdbEnvironment::set_complete() {
+    if (!new_) return;
+    int error = files_.remove(mark_of_new());
+    if (error == 0 || error == ENOENT) error = files_.sync(directory_);
+    if (error != 0) fail("unmark the new database", error);
+    new_ = false;
 }
 
 void BdbEnvironment::open_tree(bool create) {

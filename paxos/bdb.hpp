@@ -76,6 +76,10 @@ class BdbEnvironment {
     // The log is on disk up to here, as far as this process has waited for it.
     const LogPlace& synced() const { return synced_; }
 
+    // Being made: it was not there, or a process ended before set_complete().
+    bool is_new() const { return new_; }
+    void set_complete();
+
     void maintain();  // see BdbStore
     // Nothing in the files of the write-ahead log before this one is referred to any more: the next
     // maintain() removes them.
@@ -91,6 +95,8 @@ class BdbEnvironment {
   private:
     void lock_directory();
     void open_environment(bool create);
+    void check_complete(bool create, const LogScan& log);
+    std::string mark_of_new() const { return directory_ + "/unfinished"; }
     void tell_recovery(const LogScan& before);
     void note_synced();
     void open_tree(bool create);
@@ -116,6 +122,7 @@ class BdbEnvironment {
     std::string recovery_;          // what recovery has cut off, in words; empty: nothing
     std::string recovery_message_;  // where it found the last record that holds
     int maintenance_error_ = 0;
+    bool new_ = false;
     LogPlace synced_;
     std::atomic<bool> maintaining_ = false;
     std::atomic<uint32_t> released_ = 0;

@@ -40,7 +40,7 @@ struct Options {
     uint16_t port = 7460;
     bool durable = true;
     bool json = false;
-    std::string directory = "/tmp/crane-bench-paxos";
+    std::string directory = "/tmp";
 };
 
 constexpr unsigned max_replicas = 7;
@@ -179,12 +179,15 @@ int main(int argc, char** argv) {
     app.add_option("--seconds", options.seconds, "length of the measurement")->check(CLI::PositiveNumber);
     app.add_option("--replicas", options.replicas, "1, 3, 5 or 7")->check(CLI::Range(1u, max_replicas));
     app.add_option("--port", options.port, "replica N listens on this + N");
-    app.add_option("--directory", options.directory, "databases are made here, and removed");
+    app.add_option("--directory", options.directory,
+                   "databases are made in a directory of their own here, and removed");
     app.add_flag("--json", options.json, "for programs");
     app.add_flag("!--no-sync", options.durable, "do not wait for the disk");
     CLI11_PARSE(app, argc, argv);
 
-    std::filesystem::remove_all(options.directory);
+    options.directory +=
+        "/crane-bench-paxos." + std::to_string(getpid());  // nothing of anybody else's is removed
+    std::filesystem::create_directories(options.directory);
     std::vector<pid_t> children;
     Processes* processes = share_processes();
     for (uint32_t id = 1; id <= options.replicas; ++id) {

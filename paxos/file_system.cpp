@@ -22,10 +22,17 @@ class HostFiles : public FileSystem {
 
     int remove(const std::string& path) override { return ::unlink(path.c_str()) == 0 ? 0 : errno; }
 
-    int sync(const std::string& path) override {
-        const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    int make(const std::string& path) override {
+        const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         if (fd < 0) return errno;
-        const int error = ::fdatasync(fd) == 0 ? 0 : errno;
+        ::close(fd);
+        return 0;
+    }
+
+    int sync(const std::string& path) override {
+        const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return errno;
+        const int error = ::fsync(fd) == 0 ? 0 : errno;
         ::close(fd);
         return error;
     }

@@ -15,7 +15,9 @@ class FileSystem {
     virtual int make_directory(const std::string& path) = 0;
     virtual bool exists(const std::string& path) = 0;
     virtual int remove(const std::string& path) = 0;  // a file: 0, or an errno value
-    virtual int sync(const std::string& path) = 0;    // all that anybody wrote to this file
+    virtual int make(const std::string& path) = 0;    // an empty file
+    // All that anybody wrote to this file, or the names in this directory.
+    virtual int sync(const std::string& path) = 0;
     // A lock on a file, made when missing, that no other process can hold at the same time and that ends with
     // this one. Not negative: to be given to unlock(). Else a negated errno value: EWOULDBLOCK when it is
     // held.

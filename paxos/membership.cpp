@@ -13,6 +13,8 @@ std::string name(ReplicaId id) {
     return "replica " + std::to_string(id);
 }
 
+constexpr ReplicaId max_id_step = 16;  // ids are never used again, and there are few
+
 std::string add_learner(const MembershipChange& change, Membership& membership) {
     if (change.id == no_replica || change.id > max_replica_id)
         return "replica id " + std::to_string(change.id) + " is out of range";
@@ -20,6 +22,12 @@ std::string add_learner(const MembershipChange& change, Membership& membership) 
     if (change.id <= membership.highest_id)
         return "replica id " + std::to_string(change.id) + " has been used: the next that can be added is " +
                std::to_string(membership.highest_id + 1);
+    if (change.id > membership.highest_id + max_id_step)
+        return "replica id " + std::to_string(change.id) + " would use up all ids from " +
+               std::to_string(membership.highest_id + 1) + " on for ever: take that, or one soon after";
+    for (const Member& member : membership.members)
+        if (!member.address.empty() && member.address == change.address)
+            return change.address + " is the address of " + name(member.id);
     if (membership.members.size() >= max_members)
         return "there are " + std::to_string(max_members) + " members, and no more may be";
     membership.add({change.id, false, change.address});

@@ -95,6 +95,7 @@ StoreReport verify_store(const std::string& directory) {
         const OfflineLog log = read_offline(directory, 1, visit);
         report.cluster_id = log.cluster_id;
         report.replica = log.replica;
+        report.recovery = log.recovery;
         check.finish(log.state);
         opened = true;
     } catch (const DamagedStore& error) {
@@ -108,6 +109,9 @@ StoreReport verify_store(const std::string& directory) {
 
 ForcedCluster force_new_cluster(const std::string& directory) {
     const OfflineLog log = read_offline(directory, 1, [](const Entry&) { return false; });
+    if (!log.state.memberships.empty() && !log.state.memberships.back().membership.voter(log.replica))
+        throw StorageError("replica " + std::to_string(log.replica) + " in " + directory +
+                           " does not vote: it was a learner, or removed. Use another replica's");
     BdbStore store({directory, log.cluster_id, log.replica});
     ForcedCluster forced;
     forced.before = store.load();

@@ -20,6 +20,7 @@ struct StoreReport {
     uint64_t bytes = 0;                 // of values
     uint64_t views = 0;                 // that entries were proposed in
     std::vector<std::string> problems;  // empty: everything holds
+    std::string recovery;  // what opening has dropped: a write that was cut short; empty: nothing
 };
 
 // Reads the whole log and checks what must hold within it, then every page of the database file. Throws

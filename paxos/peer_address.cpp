@@ -41,6 +41,12 @@ std::string to_text(const PeerAddress& address) {
     return address.host + ":" + std::to_string(address.port);
 }
 
+bool is_numeric(const std::string& host) {
+    in_addr four{};
+    in6_addr six{};
+    return inet_pton(AF_INET, host.c_str(), &four) == 1 || inet_pton(AF_INET6, host.c_str(), &six) == 1;
+}
+
 bool is_loopback(const std::string& host) {
     in_addr four{};
     in6_addr six{};

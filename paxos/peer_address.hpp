@@ -22,6 +22,7 @@ std::string to_text(const PeerAddress& address);
 // Whether it can be reached from this machine alone: 127.0.0.0/8, ::1, and the name localhost. Other names
 // are not looked up.
 bool is_loopback(const std::string& host);
+bool is_numeric(const std::string& host);
 bool is_loopback(const sockaddr* address);
 std::string to_text(const sockaddr* address);  // numeric, without the port
 

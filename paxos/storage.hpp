@@ -54,6 +54,12 @@ class StorageError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// Another process has it.
+class StoreInUse : public StorageError {
+  public:
+    using StorageError::StorageError;
+};
+
 // What is on disk does not hold: a checksum, the hash chain, a page.
 class DamagedStore : public StorageError {
   public:

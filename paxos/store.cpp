@@ -30,8 +30,9 @@ class BdbStore::Impl {
           environment_(options, create) {
         std::string bytes;
         if (!environment_.get(view_of(make_key(0)), bytes)) {
-            if (!create) damaged("it has no state record");
+            if (!create || !environment_.is_new()) damaged("it has no state record");
             initialise(options);
+            environment_.set_complete();
             return;
         }
         if (!decode_state(bytes, state_)) damaged("the checksum of its state record does not hold");
@@ -40,12 +41,16 @@ class BdbStore::Impl {
                                std::to_string(state_.version) + "; this program reads version " +
                                std::to_string(record_version));
         if (create) check_identity(options);
+        environment_.set_complete();
     }
 
     [[noreturn]] void damaged(const std::string& how) const {
         std::string text = "database " + directory_ + " is damaged: " + how;
         if (!environment_.recovery().empty()) text += " (" + environment_.recovery() + ")";
-        throw DamagedStore(text + ". Restore this replica from a checkpoint of another one");
+        throw DamagedStore(
+            text +
+            ". Rebuild this replica: move the directory away and start with rejoin = true under "
+            "[consensus], while the others run");
     }
 
     StoredState load() const {
@@ -60,7 +65,10 @@ class BdbStore::Impl {
         const uint64_t last = index_of(key);
         if (last > state_.start.index) stored.end = verify_tail(last);
         if (stored.end.view > stored.view) damaged("its log is ahead of its view");
-        stored.commit = std::clamp(stored.commit, stored.start.index, stored.end.index);
+        if (stored.commit > stored.end.index)
+            damaged("its log ends at entry " + std::to_string(stored.end.index) + ", and entry " +
+                    std::to_string(stored.commit) + " was known to be decided");
+        stored.commit = std::max(stored.commit, stored.start.index);
         return stored;
     }
 
@@ -314,6 +322,7 @@ OfflineLog read_offline(const std::string& directory, uint64_t first,
     log.cluster_id = store.state().cluster_id;
     log.replica = store.state().replica;
     log.state = store.load();
+    log.recovery = store.recovery();
     uint64_t index = std::max(first, log.state.start.index + 1);
     while (index <= log.state.end.index) {
         std::vector<Entry> entries;

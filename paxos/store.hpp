@@ -5,8 +5,7 @@
 //   - persist() is one transaction and one fdatasync; it returns when the change is on disk, or throws;
 //   - every record has a checksum, verified whenever it is read; a record that does not hold is never served;
 //   - opening runs recovery (a torn or unsynced tail of the write-ahead log is cut off there), then verifies
-//   the
-//     newest entries and their chain;
+//     the newest entries and their chain;
 //   - a database is bound to one cluster and one replica, and to one process at a time (lock file);
 //   - errors name the directory, what happened, and what to do.
 // maintain() writes dirty pages back (a Berkeley DB checkpoint) and removes files of the write-ahead log of
@@ -60,8 +59,8 @@ class BdbStore : public Storage {
     const std::string& recovery() const;
 
     // Writes dirty pages back if enough was written since the last time, or if log files can go; else does
-    // nothing. Call now and
-    // then, from any thread. Errors show up again in the next persist(), which reports them.
+    // nothing. Call now and then, from any thread. Errors show up again in the next persist(), which reports
+    // them.
     void maintain();
 
     // Closes with everything written back; errors are swallowed (the log is safe without it). Implied by
@@ -80,6 +79,7 @@ struct OfflineLog {
     std::string cluster_id;
     ReplicaId replica = no_replica;
     StoredState state;
+    std::string recovery;  // what opening has dropped; see BdbStore
 };
 // Opens the database in `directory` (recovering it as its replica would), describes it, and calls `visit` for
 // the entries from `first` on until it returns false. Throws StorageError, also when the replica is running.

@@ -88,7 +88,7 @@ Replica::Replica(event_base* base, const Config& config, Events events)
                          if (up) route_waiting();
                      },
                      [this](const std::string& reason) { events_.fatal(reason); },
-                     [this](uint64_t index) { on_membership(index); },
+                     [this](const paxos::MembershipAt& decided) { on_membership(decided); },
                  }),
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
@@ -490,12 +490,14 @@ std::string Replica::transfer(uint32_t to) {
     return "";
 }
 
-void Replica::on_membership(uint64_t index) {
-    const paxos::Membership& now = sequencer_.membership();
-    if (index == sequencer_.membership_index())
-        spdlog::info("members by entry {}: {}", index, paxos::describe(now));
+// Not what is at the end of the log: that may be cut off again.
+void Replica::on_membership(const paxos::MembershipAt& decided) {
+    const paxos::Membership& now = decided.membership;
+    if (decided.index == sequencer_.membership_index())
+        spdlog::info("members by entry {}: {}", decided.index, paxos::describe(now));
     divergence_.set_members(member_ids(now));
-    if (now.removed(config_.replica_id)) events_.removed(index);
+    if (now.removed(config_.replica_id) && sequencer_.membership().removed(config_.replica_id))
+        events_.removed(decided.index);
 }
 
 std::string Replica::change_membership(const paxos::MembershipChange& change) {

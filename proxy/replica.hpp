@@ -84,7 +84,7 @@ class Replica {
     void route(ClientConnection* client);
     void route_waiting();
     void send_queries();
-    void on_membership(uint64_t index);
+    void on_membership(const paxos::MembershipAt& decided);
     void housekeep();
     void watch(uint64_t now_ns);
     uint64_t under_way() const;

@@ -46,7 +46,7 @@ Sequencer::Sequencer(event_base* base, const Config& config, SequencerEvents eve
     calls.on_peer = events_.on_peer;
     calls.on_fatal = events_.on_fatal;
     calls.on_membership = [this](const paxos::MembershipAt& now) {
-        if (now.index > 0) events_.on_membership(now.index);
+        if (now.index > 0) events_.on_membership(now);
     };
     node_ = std::make_unique<paxos::Node>(base_, node_config(config), std::move(calls));
     rejoining_ = node_->rejoining();

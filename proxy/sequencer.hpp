@@ -30,7 +30,7 @@ struct SequencerEvents {
     std::function<void(uint32_t peer, bool up)> on_peer;
     std::function<void(const std::string& reason)> on_fatal;
     /// Entry `index`, decided, changed who the replicas are.
-    std::function<void(uint64_t index)> on_membership;
+    std::function<void(const paxos::MembershipAt& decided)> on_membership;
 };
 
 class Sequencer {

@@ -162,13 +162,22 @@ int tool_member(const std::string& state_dir, const MemberRequest& request, bool
         if (newcomer == nullptr || find_member(primary.status, id) == nullptr)
             throw std::runtime_error("both have to be members: add replica " + std::to_string(request.by) +
                                      " and start it first (crane member add)");
+        if ((*newcomer)["voter"])
+            throw std::runtime_error("replica " + std::to_string(request.by) +
+                                     " votes already, so it can take nobody's place: to take replica " +
+                                     std::to_string(id) + " away say crane member remove");
         for (const json& peer : primary.status["peers"])
             if (peer["replica"] == request.by && !peer["connected"])
                 throw std::runtime_error("replica " + std::to_string(request.by) +
                                          " is not connected: start it first");
         change(state_dir, "remove", id, "");
-        if ((*newcomer)["voter"]) return finish(primary.status, name + " is removed", id, as_json);
-        const json status = change(state_dir, "promote", request.by, "");
+        json status;
+        try {
+            status = change(state_dir, "promote", request.by, "");
+        } catch (const std::runtime_error& error) {
+            throw std::runtime_error(name + " is removed, and replica " + std::to_string(request.by) +
+                                     " does not vote yet: " + error.what());
+        }
         return finish(status, "replica " + std::to_string(request.by) + " votes in the place of " + name,
                       request.by, as_json);
     }

@@ -20,11 +20,31 @@ using nlohmann::json;
 
 namespace {
 
+// Whose the database is in a directory that is one replica's own.
+uint32_t holder(const ReplicaDir& replica) {
+    return paxos::read_offline(replica.path + "/db", 1, [](const paxos::Entry&) { return false; }).replica;
+}
+
+// What keeps one database from being opened is told as its report: the others are looked at all the same.
+paxos::StoreReport verify(const ReplicaDir& replica) {
+    try {
+        return paxos::verify_store(replica.path + "/db");
+    } catch (const paxos::StoreInUse&) {
+        throw;
+    } catch (const paxos::StorageError& error) {
+        paxos::StoreReport report;
+        report.replica = replica.id;
+        report.problems = {error.what()};
+        return report;
+    }
+}
+
 std::vector<ReplicaDir> with_databases(const std::string& state_dir, uint32_t only) {
     std::vector<ReplicaDir> out;
     for (const ReplicaDir& replica : find_replicas(state_dir)) {
-        if (only != 0 && replica.id != only && replica.id != 0) continue;
-        if (fs::exists(replica.path + "/db/log.db")) out.push_back(replica);
+        if (!fs::exists(replica.path + "/db")) continue;
+        if (only == 0 || replica.id == only || (replica.id == 0 && holder(replica) == only))
+            out.push_back(replica);
     }
     if (out.empty()) throw std::runtime_error(state_dir + " holds no such replica with a database");
     return out;
@@ -41,14 +61,17 @@ json report_json(const ReplicaDir& replica, const paxos::StoreReport& report) {
             {"bytes", report.bytes},
             {"view", paxos::view_name(report.state.view)},
             {"rejoining", report.state.rejoining},
+            {"recovery", report.recovery},
             {"problems", report.problems}};
 }
 
 void print_report(const json& report) {
-    std::cout << report["database"].get<std::string>() << ": " << (report["sound"] ? "sound" : "DAMAGED")
+    std::cout << report["database"].get<std::string>() << ": " << (report["sound"] ? "sound" : "NOT SOUND")
               << ", replica " << report["replica"] << ", " << report["entries"] << " entries "
               << report["first"] << " to " << report["last"] << ", " << report["bytes"] << " bytes, view "
               << report["view"].get<std::string>() << (report["rejoining"] ? ", rejoining" : "") << "\n";
+    if (!report["recovery"].empty() && report["recovery"] != "")
+        std::cout << "    " << report["recovery"].get<std::string>() << "\n";
     for (const json& problem : report["problems"]) std::cout << "    " << problem.get<std::string>() << "\n";
 }
 
@@ -71,7 +94,7 @@ int tool_verify(const std::string& state_dir, uint32_t replica, bool as_json) {
     json reports = json::array();
     bool sound = true;
     for (const ReplicaDir& one : with_databases(state_dir, replica)) {
-        reports.push_back(report_json(one, paxos::verify_store(one.path + "/db")));
+        reports.push_back(report_json(one, verify(one)));
         sound &= reports.back()["sound"].get<bool>();
         if (!as_json) print_report(reports.back());
     }
@@ -89,7 +112,7 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
     std::tuple<uint64_t, uint64_t> best_end;
     const std::vector<ReplicaDir> all = with_databases(state_dir, request.replica);
     for (const ReplicaDir& one : all) {
-        const paxos::StoreReport report = paxos::verify_store(one.path + "/db");
+        const paxos::StoreReport report = verify(one);
         if (!report.problems.empty() || report.state.rejoining) {
             if (!as_json) print_report(report_json(one, report));
             continue;
@@ -102,6 +125,11 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
     if (best == nullptr)
         throw std::runtime_error("no database in " + state_dir +
                                  " can be used: they are damaged, or had not caught up after a loss");
+    // Before anything changes: crane-run would start the replicas that are left out as a cluster beside this
+    // one.
+    const std::string mark = best->path + "/recovered";
+    if (!(std::ofstream(mark) << best->id << "\n").flush())
+        throw std::runtime_error("cannot write " + mark + ", by which crane-run knows: nothing was changed");
     const paxos::ForcedCluster forced = paxos::force_new_cluster(best->path + "/db");
     const std::string text = "replica " + std::to_string(paxos::view_leader(forced.entry.view)) +
                              " is the only member from entry " + paxos::describe(forced.entry.position()) +
@@ -115,7 +143,8 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
                          .dump(1)
                   << "\n";
     } else {
-        std::cout << text << ".\nStart its craned, then add replicas under new ids: crane member add\n";
+        std::cout << text << ".\nStart its craned (craned --config " << best->path
+                  << "/craned.toml), then add replicas under new ids: crane member add\n";
     }
     return kExitOk;
 }

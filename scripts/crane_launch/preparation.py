@@ -68,6 +68,11 @@ class Preparation:
         state, count = self.state, self.settings["replicas"]
         if not state.has_log():
             return False
+        recovered = [folder for folder in state.logs.folders() if (folder / "recovered").exists()]
+        if recovered:
+            raise LaunchError(f"crane recover has made {recovered[0]} a cluster of its own, and crane-run would start the "
+                              "others as a second one: start that replica's craned alone and add others to it (crane "
+                              "member add), or use --fresh to discard what it has")
         difference = state.difference(self.settings)
         if difference and state.was_ready():
             raise LaunchError(f"{difference}: use --fresh to discard that log, or another --state-dir")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 
 from support.case import CraneTest
+from support.cluster import ClusterError
 from support.paths import CRANE_TOOL, free_port
 from support.procs import read, wait_until
 from support.redisclient import Redis as RedisClient
@@ -78,6 +79,15 @@ class MembersTest(CraneTest):
             peer_port = free_port()
             self.assertIn("learner", self.done(cluster, "member", "add", f"127.0.0.1:{peer_port}"))
             self.assertEqual(self.members(cluster), {1: True, 2: True, 3: True, NEWCOMER: False})
+            for words, expected in ((["add", "newhost.example:7400"], "give the numeric address"),
+                                    (["add", f"127.0.0.1:{peer_port}"], f"is the address of replica {NEWCOMER}"),
+                                    (["add", "127.0.0.1:1", "--id", "200"], "use up all ids"),
+                                    (["replace", "2", "3"], "replica 3 votes already"),
+                                    (["replace", "2", "2"], "replica 2 votes already")):
+                refused = cluster.crane("member", *words)
+                self.assertNotEqual(refused.returncode, 0, words)
+                self.assertIn(expected, refused.stdout)
+            self.assertEqual(self.members(cluster), {1: True, 2: True, 3: True, NEWCOMER: False})
             early = cluster.crane("member", "promote", NEWCOMER)
             self.assertNotEqual(early.returncode, 0)
             self.assertIn("start it first", early.stdout)
@@ -144,3 +154,7 @@ class MembersTest(CraneTest):
             self.assertEqual(cluster.status()[2]["role"], "primary")
             self.assertNotEqual(cluster.status()[1]["role"], "primary")
             self.stop_started()
+
+            # crane-run would start those that were given up, which are a majority, beside it.
+            with self.assertRaisesRegex(ClusterError, "crane recover has made .*r2 a cluster of its own"):
+                cluster.start()

@@ -87,7 +87,13 @@ class Disk : public paxos::FileSystem {
     int make_directory(const std::string&) override { return 0; }
     bool exists(const std::string& path) override { return find(path) != nullptr; }
     int remove(const std::string& path) override { return unlink(path); }
+    int make(const std::string& path) override {
+        FileRef file;
+        return open(path, true, false, false, file);
+    }
     int sync(const std::string& path) override {
+        File names;
+        if (path == root_) return sync(names);
         const FileRef file = find(path);
         return file == nullptr ? ENOENT : sync(*file);
     }

@@ -12,10 +12,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -27,7 +29,8 @@ using namespace crane::sim;
 namespace {
 
 struct Options {
-    uint64_t seed = 0, first = 1, seeds = 2'000;
+    std::optional<uint64_t> seed;
+    uint64_t first = 1, seeds = 2'000;
     bool verbose = false, canaries = false, soak = false;
     std::string known;
     RunSettings run;
@@ -159,7 +162,7 @@ int run_soak(const Options& options) {
 }
 
 int run_one(const Options& options) {
-    const LifeResult life = lead_life(options.seed, options.run, options.verbose);
+    const LifeResult life = lead_life(*options.seed, options.run, options.verbose);
     LifeResult result = life;
     std::printf("sim: seed %lu, trace %016lx: %s\nsim: %s\n", static_cast<unsigned long>(life.seed),
                 static_cast<unsigned long>(life.trace),
@@ -192,7 +195,14 @@ Options parse(int argc, char** argv) {
             if (++i == argc) usage("a value is missing");
             return std::string(argv[i]);
         };
-        auto number = [&] { return std::strtoull(value().c_str(), nullptr, 10); };
+        auto number = [&] {
+            const std::string text = value();
+            uint64_t read = 0;
+            const char* end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, read);
+            if (error != std::errc() || rest != end) usage((word + " needs a number, not " + text).c_str());
+            return read;
+        };
         if (word == "--seed")
             options.seed = number();
         else if (word == "-v")
@@ -235,7 +245,7 @@ int main(int argc, char** argv) {
     fix_addresses(argv);
     const Options options = parse(argc, argv);
     install_disk_hooks();
-    if (options.seed != 0) return run_one(options);
+    if (options.seed) return run_one(options);
     if (options.soak) return run_soak(options);
     Tally tally;
     if (options.canaries)

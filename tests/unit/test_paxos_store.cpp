@@ -431,7 +431,67 @@ TEST_CASE("paxos store: a damaged record is refused, with advice") {
         store.read(1, store.load().end.index, SIZE_MAX, entries);
     };
     for (int attempt = 0; attempt < 2; ++attempt)
-        REQUIRE_THROWS_WITH(read_all(), Catch::Contains("damaged") && Catch::Contains("checkpoint"));
+        REQUIRE_THROWS_WITH(read_all(), Catch::Contains("damaged") && Catch::Contains("rejoin = true"));
+}
+
+TEST_CASE("paxos store: a database of which a part is gone is not made anew") {
+    const TemporaryDirectory directory;
+    const std::string copy = directory.path + "/copy";
+    {
+        BdbStore store(options(directory.path + "/original"));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        for (int i = 0; i < 10; ++i) writer.append(make_view(1, 1), 1, 500);
+        fs::copy(directory.path + "/original", copy, fs::copy_options::recursive);
+    }
+    const bool killed = GENERATE(true, false);
+    if (!killed) {
+        fs::remove_all(copy);
+        fs::rename(directory.path + "/original", copy);
+    }
+    const std::string log = copy + "/log.0000000001", tree = copy + "/log.db";
+    REQUIRE_FALSE(fs::exists(copy + "/unfinished"));
+    SECTION("log.db missing") {
+        fs::remove(tree);
+    }
+    SECTION("log.db empty") {
+        fs::resize_file(tree, 0);
+    }
+    SECTION("log.db cut short") {
+        fs::resize_file(tree, 100);
+    }
+    SECTION("log files missing") {
+        fs::remove(log);
+    }
+    SECTION("log files empty") {
+        fs::resize_file(log, 0);
+    }
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        INFO("killed " << killed << " attempt " << attempt);
+        REQUIRE_THROWS_AS(BdbStore(options(copy)).load(), DamagedStore);
+        REQUIRE_THROWS_AS(read_offline(copy, 1, [](const Entry&) { return true; }), DamagedStore);
+    }
+}
+
+TEST_CASE("paxos store: a database whose making was interrupted is made again") {
+    const TemporaryDirectory directory;
+    std::ofstream(directory.path + "/unfinished").close();
+    std::ofstream(directory.path + "/log.0000000001").close();
+    BdbStore store(options(directory.path));
+    REQUIRE(store.load().end.index == 0);
+    REQUIRE_FALSE(fs::exists(directory.path + "/unfinished"));
+}
+
+TEST_CASE("paxos store: a log that ends before what was decided is refused") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 10);
+        store.close(20);
+    }
+    REQUIRE_THROWS_WITH(BdbStore(options(directory.path)).load(), Catch::Contains("was known to be decided"));
 }
 
 TEST_CASE("paxos store: what a disk has lost is not taken for a write cut short") {
@@ -455,7 +515,7 @@ TEST_CASE("paxos store: what a disk has lost is not taken for a write cut short"
             REQUIRE_THROWS_WITH(BdbStore(options(copy)),
                                 Catch::Contains("damaged") &&
                                     Catch::Contains("was on disk before more was written") &&
-                                    Catch::Contains("checkpoint"));
+                                    Catch::Contains("rejoin = true"));
         REQUIRE(bytes() == before);  // nothing was cut
     }
     SECTION("the last entry but one, and what made it count") {
@@ -524,7 +584,7 @@ TEST_CASE("paxos store: a missing file of the log is refused, with advice") {
     BdbStore store(small);
     std::vector<Entry> entries;
     REQUIRE_THROWS_WITH(store.read(1, 10, SIZE_MAX, entries),
-                        Catch::Contains("damaged") && Catch::Contains("checkpoint"));
+                        Catch::Contains("damaged") && Catch::Contains("rejoin = true"));
 }
 
 TEST_CASE("paxos store: the log of a stopped replica can be read") {
