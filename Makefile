@@ -197,17 +197,18 @@ nemesis: all programs
 soak-sim: $(BUILD)/bin/sim
 	$(BUILD)/bin/sim --soak --first $$(date +%s)000
 
-# The model's larger bounds, then the tests that depend on chance, again and again with new seeds: make soak ROUNDS=10
-# MINUTES=30
-ROUNDS  ?= 5
+# The model's larger bounds and elections on a busy machine, then what depends on chance, again and again with new
+# seeds, until it fails or is stopped: make soak ROUNDS=1 MINUTES=30
+ROUNDS  ?= 0
 MINUTES ?= 30
 soak: all programs $(BUILD)/bin/sim
 	$(MAKE) spec SPEC=--long
-	$(BUILD)/bin/sim --first $$(date +%s)000 --seeds $$(($(ROUNDS) * 1000))
-	BUILD=$(BUILD) /usr/bin/python3 -B tests/nemesis/nemesis.py --minutes $(MINUTES)
 	BUILD=$(BUILD) /usr/bin/python3 -B eval/failover.py --saturate
-	for round in $$(seq 1 $(ROUNDS)); do \
-	    $(RUN_TESTS) --seed $$((round * 1000)) disturbance failover MicroBenchmark || exit 1; done
+	round=0; while [ $$round -eq 0 ] || [ $$round -ne $(ROUNDS) ]; do \
+	    round=$$((round + 1)); seed=$$(date +%s); echo "soak: round $$round, seed $$seed"; \
+	    $(BUILD)/bin/sim --first $${seed}000 --seeds 5000 && \
+	    BUILD=$(BUILD) /usr/bin/python3 -B tests/nemesis/nemesis.py --minutes $(MINUTES) && \
+	    $(RUN_TESTS) --seed $$seed disturbance failover MicroBenchmark || exit 1; done
 
 bench: all programs
 	BUILD=$(BUILD) python3 eval/bench.py $(BENCH)

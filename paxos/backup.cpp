@@ -84,6 +84,7 @@ void Core::learn_commit(const Message& message) {
     // It may have come before the entries that it is about.
     leader_commit_ = std::max(leader_commit_, message.commit);
     commit_ = std::max(commit_, std::min(leader_commit_, matched_));
+    common_checkpoint_ = std::max(common_checkpoint_, message.checkpoint);
     check_return();
 }
 

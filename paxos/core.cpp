@@ -23,6 +23,7 @@ Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader&
       durable_(stored.end.index),
       commit_(std::clamp(stored.commit, stored.start.index, stored.end.index)),
       delivered_(stored.start.index),
+      checkpoint_(stored.start.index),
       rejoining_(stored.rejoining),
       memberships_(stored.memberships) {
     CRANE_CHECK(config.self != no_replica && config.self <= max_replica_id);
@@ -150,6 +151,7 @@ void Core::take_outbox(Outbox& out) {
     fill_replies(out);
     fill_decided(out);
     trim_memory();
+    truncate_log();
 }
 
 void Core::fill_persist(PersistBatch& batch) {
@@ -192,6 +194,7 @@ void Core::fill_replies(Outbox& out) {
     ack.rejoining = rejoining_ ? config_.run : 0;
     ack.index = matched_;
     ack.hint = log_.last_index();
+    ack.checkpoint = checkpoint_;
     out.send_after.push_back(std::move(ack));
 }
 
@@ -208,10 +211,17 @@ void Core::trim_memory() {
     log_.trim(std::min(commit_, durable_), config_.max_memory_entries, config_.max_memory_bytes);
 }
 
-LogPosition Core::truncate_log(uint64_t index) {
-    index = std::min({index, delivered_, commit_, durable_});
+void Core::hold_checkpoint(uint64_t index) {
+    CRANE_CHECK(!persist_out_);
+    checkpoint_ = std::max(checkpoint_, std::min(index, delivered_));
+    if (role_ == Role::Leader) learn_checkpoints();
+}
+
+// What a majority holds survives what the log survives: whoever has lost too much is restored from one of
+// them.
+void Core::truncate_log() {
+    const uint64_t index = std::min({checkpoint_, common_checkpoint_, commit_, durable_});
     if (index > log_.start().index) log_.forget_before(log_.position(index));
-    return log_.start();
 }
 
 uint64_t Core::matched(ReplicaId id) const {
@@ -238,6 +248,9 @@ std::string Core::describe() const {
             ", delivered " + std::to_string(delivered_) + ", in memory " +
             std::to_string(log_.held_entries()) + " entries, " + std::to_string(log_.held_bytes()) +
             " bytes\n";
+    if (checkpoint_ > 0)
+        text += "checkpoint: up to " + std::to_string(checkpoint_) + ", a majority up to " +
+                std::to_string(common_checkpoint_) + "\n";
     text += "members: " + paxos::describe(membership()) +
             (membership_index() > commit_ ? " (not decided yet)" : "") + "\n";
     if (rejoining_) text += "REJOINING: does not vote until it has all that is decided\n";

@@ -119,9 +119,9 @@ class Core {
     void take_outbox(Outbox& out);
     void persisted();
 
-    // Log space: entries up to `index` (already delivered) are no longer needed. Returns the new start of the
-    // log.
-    LogPosition truncate_log(uint64_t index);
+    // A checkpoint of this replica's state after entry `index` is durable. Once a majority of the voting
+    // members holds one as new, each cuts its log there: log_start() tells how far the disk's may be cut.
+    void hold_checkpoint(uint64_t index);
 
     Role role() const { return role_; }
     View view() const { return view_; }
@@ -131,6 +131,7 @@ class Core {
     uint64_t last_index() const { return log_.last_index(); }
     uint64_t durable_index() const { return durable_; }
     const LogPosition& log_start() const { return log_.start(); }
+    uint64_t common_checkpoint() const { return common_checkpoint_; }  // a majority holds, as far as heard
     LogPosition log_position(uint64_t index) const { return log_.position(index); }
     const CoreStats& stats() const { return stats_; }
     const Membership& membership() const { return memberships_.back().membership; }
@@ -160,6 +161,7 @@ class Core {
         uint64_t counted = 0;           // the same, as far as it is to be counted: see Message::rejoining
         uint64_t rejoining = 0;         // as it last said
         uint64_t comeback_run = 0;      // a Return entry of this view names this run of it
+        uint64_t checkpoint = 0;        // as it last said
         uint64_t next = 1;              // next entry to send
         bool probing = true;            // its log's end is being looked for: one Prepare at a time
         bool probe_out = false;         // that Prepare is under way
@@ -189,6 +191,7 @@ class Core {
     void fill_decided(Outbox& out);
     void fill_replies(Outbox& out);
     void trim_memory();
+    void truncate_log();
 
     // view_change.cpp
     void become_follower(View view, ReplicaId leader);
@@ -230,6 +233,7 @@ class Core {
     void leader_tick();
     bool quorum_in_touch() const { return now_us_ < quorum_heard_us() + config_.election_timeout_us; }
     uint64_t quorum_heard_us() const;
+    void learn_checkpoints();
     uint64_t leader_deadline_us() const;
     uint64_t retransmit_us() const { return 2 * config_.heartbeat_us; }
 
@@ -253,6 +257,8 @@ class Core {
     uint64_t durable_;  // the log is on this replica's disk up to here
     uint64_t commit_;
     uint64_t delivered_ = 0;
+    uint64_t checkpoint_;             // this replica holds one up to here
+    uint64_t common_checkpoint_ = 0;  // a majority does, as far as heard
     bool delivery_paused_ = false;
     bool rejoining_;                         // no votes: see StoredState
     uint64_t comeback_index_ = 0;            // of the Return entry for this run; 0: not in the log

@@ -51,6 +51,12 @@ std::string value_in_words(EntryKind kind, std::string_view value) {
     return quoted(value);
 }
 
+std::string describe_commit(const Message& message) {
+    std::string text = ", decided " + std::to_string(message.commit);
+    if (message.checkpoint != 0) text += ", checkpoints of a majority " + std::to_string(message.checkpoint);
+    return text;
+}
+
 std::string describe_ack(const Message& message) {
     std::string text = "view " + view_name(message.view);
     if (!message.ok && message.promised > message.view)
@@ -59,6 +65,7 @@ std::string describe_ack(const Message& message) {
                        : ", NOT the same at " + std::to_string(message.index) + ", go back to ";
     text += std::to_string(message.hint);
     if (message.rejoining != 0) text += ", rejoining in run " + std::to_string(message.rejoining);
+    if (message.checkpoint != 0) text += ", checkpoint " + std::to_string(message.checkpoint);
     if (!message.report.empty()) text += ", report of " + std::to_string(message.report.size()) + " bytes";
     return text;
 }
@@ -102,10 +109,10 @@ std::string describe(const Message& message) {
             return text + describe_vote_reply(message);
         case MessageType::Prepare:
             return text + "view " + view_name(message.view) + ", after " +
-                   at(message.index, message.index_view) + " " + describe(message.entries) + ", decided " +
-                   std::to_string(message.commit);
+                   at(message.index, message.index_view) + " " + describe(message.entries) +
+                   describe_commit(message);
         case MessageType::Commit:
-            return text + "view " + view_name(message.view) + ", decided " + std::to_string(message.commit) +
+            return text + "view " + view_name(message.view) + describe_commit(message) +
                    (message.wants_ack ? ", answer!" : "");
         case MessageType::Ack:
             return text + describe_ack(message);

@@ -66,7 +66,7 @@ void encode(const Message& message, std::string& out) {
     put_int(out, message.from);
     put_int(out, message.to);
     for (uint64_t word : {message.view, message.index, message.index_view, message.chain, message.commit,
-                          message.promised, message.hint, message.rejoining})
+                          message.promised, message.hint, message.rejoining, message.checkpoint})
         put_int(out, word);
     put_bytes(out, message.report);
     put_int(out, static_cast<uint32_t>(message.entries.size()));
@@ -92,8 +92,9 @@ bool decode(std::string_view bytes, Message& message) {
     message.wants_ack = (flags & flag_wants_ack) != 0;
     message.from = in.get_int<uint32_t>();
     message.to = in.get_int<uint32_t>();
-    for (uint64_t* word : {&message.view, &message.index, &message.index_view, &message.chain,
-                           &message.commit, &message.promised, &message.hint, &message.rejoining})
+    for (uint64_t* word :
+         {&message.view, &message.index, &message.index_view, &message.chain, &message.commit,
+          &message.promised, &message.hint, &message.rejoining, &message.checkpoint})
         *word = in.get_int<uint64_t>();
     message.report = in.get_bytes(max_report_bytes);
     if (in.bad() || message.index > UINT64_MAX - max_batch_entries) return false;

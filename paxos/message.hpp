@@ -54,6 +54,8 @@ struct Message {
     // Ack: not 0 while the sender has yet to make up for a lost database; names its present run. Such an
     // acknowledgement moves the log on and decides nothing.
     uint64_t rejoining = 0;
+    // Ack: the newest checkpoint that the sender holds. Prepare, Commit: the newest that a majority holds.
+    uint64_t checkpoint = 0;
     std::string report;  // Ack: the sender's report, opaque
     std::vector<Entry> entries;
 };

@@ -235,10 +235,9 @@ class Node::Impl {
         return text;
     }
 
-    void truncate_log(uint64_t index) {
+    void hold_checkpoint(uint64_t index) {
         if (!running()) return;
-        core_.truncate_log(index);
-        truncating_ = true;
+        core_.hold_checkpoint(index);
         wake();
     }
 
@@ -338,6 +337,7 @@ class Node::Impl {
                 transport_->flush();
             }
             report_role();
+            report_mismatches();
             update_links();
             deliver();
         }
@@ -408,6 +408,20 @@ class Node::Impl {
         if (callbacks_.on_role) callbacks_.on_role(now.role, now.view, now.leader);
     }
 
+    // Each of these messages was left unanswered, and comes again: the first, the second, the fourth...
+    void report_mismatches() {
+        const uint64_t seen = core_.stats().mismatched_chains;
+        if (seen < 2 * mismatches_ || seen == mismatches_) return;
+        mismatches_ = seen;
+        spdlog::error(
+            "paxos: what replica {} sends differs from what is decided here ({} messages refused): one of "
+            "the "
+            "two logs is damaged. Stop the replica that 'crane log verify' finds fault with, move its "
+            "database "
+            "away and start it with rejoin = true",
+            core_.leader(), seen);
+    }
+
     void deliver() {
         for (const Entry& entry : outbox_.decided) {
             CRANE_CHECK(last_delivered_ == 0 || entry.index == last_delivered_ + 1);
@@ -422,7 +436,8 @@ class Node::Impl {
     }
 
     void truncate_some() {
-        if (!truncating_ || !running()) return;
+        if (!running() || (!truncating_ && cut_at_ == core_.log_start().index)) return;
+        cut_at_ = core_.log_start().index;
         truncating_ = store_.truncate_front(core_.log_start());
         if (truncating_) wake();
     }
@@ -502,6 +517,8 @@ class Node::Impl {
     MembershipAt delivered_membership_;
     Reported reported_;
     uint64_t delivered_ = 0, last_delivered_ = 0;
+    uint64_t cut_at_ = 0;      // where the core has cut the log; the disk follows
+    uint64_t mismatches_ = 0;  // of CoreStats, that were reported
     bool started_ = false, stopped_ = false, in_turn_ = false, wants_room_ = false, truncating_ = false;
     bool closing_ = false, closed_ = false;
     uint64_t close_deadline_us_ = UINT64_MAX;
@@ -576,8 +593,8 @@ std::vector<PeerStatus> Node::peers() const {
 std::string Node::describe() const {
     return impl_->describe();
 }
-void Node::truncate_log(uint64_t index) {
-    impl_->truncate_log(index);
+void Node::hold_checkpoint(uint64_t index) {
+    impl_->hold_checkpoint(index);
 }
 bool Node::rejoining() const {
     return impl_->core().rejoining();

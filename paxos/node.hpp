@@ -175,9 +175,9 @@ class Node {
 
     bool rejoining() const;  // not voting yet: see NodeConfig::rejoin
 
-    // Log space: entries up to and including `index` are covered by a checkpoint that is durable elsewhere
-    // and may be deleted. Bounded work per call; never deletes what is not yet delivered here.
-    void truncate_log(uint64_t index);
+    // Log space: a checkpoint of this replica that covers the entries up to `index` is durable. Once a
+    // majority of the voting members holds one as new, those entries are deleted, a bounded number per turn.
+    void hold_checkpoint(uint64_t index);
     uint64_t first_log_index() const;  // oldest entry still on disk
 
     // Clean end: hands leadership over if this replica leads (bounded by one election timeout), closes links

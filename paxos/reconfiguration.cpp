@@ -59,6 +59,7 @@ void Core::set_peers() {
         peers_.push_back(std::move(peer));
     }
     std::sort(peers_.begin(), peers_.end(), [](const Peer& a, const Peer& b) { return a.id < b.id; });
+    if (role_ == Role::Leader) learn_checkpoints();
 }
 
 void Core::retire_peers() {

@@ -54,6 +54,10 @@ void Core::on_ack(const Message& message) {
         on_reject(peer, message);
         return;
     }
+    if (peer.checkpoint != message.checkpoint) {
+        peer.checkpoint = message.checkpoint;
+        learn_checkpoints();
+    }
     if (message.hint < peer.match && !peer.probing && peer.flights.empty()) regress(peer, message.hint);
     if (message.rejoining == 0) peer.counted = std::max(peer.counted, message.index);
     if (message.index > peer.match) {
@@ -115,6 +119,14 @@ void Core::advance_commit() {
         if (peer.untold_since_us == 0) peer.untold_since_us = now_us_;
 }
 
+void Core::learn_checkpoints() {
+    std::vector<uint64_t> held;
+    if (membership().voter(config_.self)) held.push_back(checkpoint_);
+    for (const Peer& peer : peers_)
+        if (peer.voter) held.push_back(peer.checkpoint);
+    common_checkpoint_ = std::max(common_checkpoint_, majority_reached(std::move(held)));
+}
+
 bool Core::has_room(const Peer& peer) const {
     if (peer.probing) return !peer.probe_out;
     return peer.flights.size() < max_flights && peer.flight_bytes < config_.max_inflight_bytes;
@@ -155,6 +167,7 @@ void Core::send_entries(Peer& peer, Outbox& out) {
     prepare.index_view = before.view;
     prepare.chain = before.chain;
     prepare.commit = commit_;
+    prepare.checkpoint = common_checkpoint_;
     // Nothing to send when the log was cut to its end: then the question whether the peer's log matches
     // there.
     if (peer.next <= log_.last_index() && !(peer.probing && peer.unanswered) &&
@@ -179,6 +192,7 @@ void Core::send_entries(Peer& peer, Outbox& out) {
 void Core::send_commit(Peer& peer, bool wants_ack, Outbox& out) {
     Message commit = make(MessageType::Commit, peer.id);
     commit.commit = commit_;
+    commit.checkpoint = common_checkpoint_;
     commit.wants_ack = wants_ack;
     if (wants_ack) peer.sent_us = now_us_;
     peer.commit_told = commit_;

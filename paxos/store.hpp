@@ -28,7 +28,7 @@ struct DatabaseSizes {
     uint32_t log_file_bytes = 32u << 20;  // the largest value has to fit
     // Of a new database. No more than what a disk writes as a whole: Berkeley DB has no second copy of a page
     // that a power cut has torn.
-    uint32_t page_bytes = 4096;
+    uint32_t page_bytes = 512;
     uint32_t checkpoint_kbytes = 32768;  // of log, after which maintain() writes pages back
 };
 

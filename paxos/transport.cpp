@@ -2,7 +2,6 @@
 
 #include <event2/event.h>
 #include <event2/listener.h>
-#include <netdb.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -14,6 +13,7 @@
 #include <stdexcept>
 
 #include "paxos/check.hpp"
+#include "paxos/lookup.hpp"
 
 namespace crane::paxos {
 namespace {
@@ -27,24 +27,6 @@ constexpr size_t max_reason_bytes = 512;
 timeval to_timeval(uint32_t ms) {
     return {static_cast<time_t>(ms / 1000), static_cast<suseconds_t>(ms % 1000 * 1000)};
 }
-
-struct AddressInfo {
-    addrinfo* list = nullptr;
-    std::string error;
-    AddressInfo(const PeerAddress& address, bool passive) {
-        addrinfo hints{};
-        hints.ai_socktype = SOCK_STREAM;
-        hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
-        const int code =
-            getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
-        if (code != 0) error = gai_strerror(code);
-    }
-    ~AddressInfo() {
-        if (list != nullptr) freeaddrinfo(list);
-    }
-    AddressInfo(const AddressInfo&) = delete;
-    AddressInfo& operator=(const AddressInfo&) = delete;
-};
 
 uint64_t now_ms() {
     timespec time;
@@ -61,7 +43,8 @@ struct Transport::Link {
     bool up = false;
     bool refused = false;  // since it was last up: nobody listens there
     uint32_t pause_ms = first_pause_ms;
-    event* timer = nullptr;  // pause before dialling, or limit on dialling
+    std::unique_ptr<Lookup> lookup;  // of the name in the address
+    event* timer = nullptr;          // pause before dialling, or limit on dialling
     std::string last_reason;
     ~Link() {
         if (timer != nullptr) event_free(timer);
@@ -192,7 +175,14 @@ void Transport::start() {
 
 void Transport::dial(Link& link) {
     CRANE_CHECK(link.connection == nullptr && !link.up);
-    const AddressInfo info(link.address, false);
+    if (is_numeric(link.address.host))
+        connect_to(link, AddressInfo(link.address, false));
+    else
+        link.lookup = std::make_unique<Lookup>(
+            base_, link.address, [this, &link](const AddressInfo& info) { connect_to(link, info); });
+}
+
+void Transport::connect_to(Link& link, const AddressInfo& info) {
     if (!info.error.empty()) {
         dial_failed(link, info.error);
         return;

@@ -36,6 +36,8 @@ struct sockaddr;
 
 namespace crane::paxos {
 
+struct AddressInfo;
+
 struct TransportConfig {
     std::string cluster_id;
     ReplicaId self = no_replica;
@@ -92,6 +94,7 @@ class Transport {
     std::unique_ptr<Stream> make_stream(int fd, bool client);
     void dialled(Link& link);
     void dial(Link& link);
+    void connect_to(Link& link, const AddressInfo& info);
     void dial_failed(Link& link, const std::string& reason, int connect_error = 0);
     void check_gone(ReplicaId peer);
     void dial_later(Link& link);

@@ -141,6 +141,19 @@ std::vector<fs::path> certificates_in(const fs::path& dir) {
     return out;
 }
 
+// An authority is two files; with one of them nothing can be issued, and a new one is not put over it.
+void check_whole(const fs::path& dir) {
+    std::error_code error;
+    const fs::path certificate = dir / "ca.crt", key = dir / "ca.key";
+    if (fs::exists(certificate, error) == fs::exists(key, error)) return;
+    const bool has_key = fs::exists(key, error);
+    fail(has_key ? key : certificate,
+         "is there without " + (has_key ? certificate : key).string() +
+             ": put that back. If it is lost and no certificate of this authority is in use, remove this "
+             "file and run crane ca init again; else begin a new authority in another directory and issue "
+             "all certificates with it");
+}
+
 }  // namespace
 
 int tool_ca_init(const CaRequest& request, bool json) {
@@ -151,6 +164,7 @@ int tool_ca_init(const CaRequest& request, bool json) {
                                  std::to_string(paxos::max_cluster_name_bytes) +
                                  " hexadecimal digits (openssl rand -hex 8 makes a new one)");
     const fs::path dir = request.dir, certificate = dir / "ca.crt", key = dir / "ca.key";
+    check_whole(dir);
     std::error_code error;
     for (const fs::path& path : {certificate, key})
         if (fs::exists(path, error))
@@ -180,6 +194,7 @@ int tool_ca_issue(const CaRequest& request, bool json) {
         throw std::runtime_error("--replica " + std::to_string(request.replica) +
                                  ": there are replicas 1 to " + std::to_string(kMaxReplicaId));
     const fs::path dir = request.dir;
+    check_whole(dir);
     const paxos::PemPair authority{
         read_text(dir / "ca.crt", "; crane ca init makes it"),
         read_text(dir / "ca.key", "; it was made by crane ca init, where is it now?")};

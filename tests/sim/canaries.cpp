@@ -23,6 +23,10 @@ struct Tamper {
         for (const Entry& entry : inherited) core.uncommitted_bytes_ += entry.size_bytes();
         core.view_start_ = core.commit_ + 1;
     }
+    // As if what one holds, a majority did.
+    static void trust_one_checkpoint(Core& core) {
+        core.common_checkpoint_ = std::max(core.common_checkpoint_, core.checkpoint_);
+    }
     // As if whatever lies behind a leader's message had to go.
     static void truncate_behind(Core& core, uint64_t index) {
         if (index < core.log_.start().index || index < core.membership_index() ||
@@ -146,6 +150,10 @@ struct SkipADelivery : Canary {
     }
 };
 
+struct CutBehindOnesOwn : Canary {
+    void before_turn(Core& core) override { Tamper::trust_one_checkpoint(core); }
+};
+
 template <typename Kind>
 std::unique_ptr<Canary> make() {
     return std::make_unique<Kind>();
@@ -168,6 +176,7 @@ const std::vector<NamedCanary>& canaries() {
         {"vote for a shorter log", 100, make<VoteForAShorterLog>},
         {"drop the end of the log on restart", 50, make<DropTheSuffix>},
         {"leave out a delivery", 20, make<SkipADelivery>},
+        {"cut behind a checkpoint of one's own", 50, make<CutBehindOnesOwn>},
     };
     return all;
 }

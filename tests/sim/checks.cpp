@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "paxos/describe.hpp"
+#include "paxos/quorum.hpp"
 
 namespace crane::sim {
 
@@ -151,6 +152,18 @@ void Checks::new_leader(const Replica& replica) {
                 ", which was decided in a lower view");
 }
 
+void Checks::cutting(const Replica& replica) {
+    const Core& core = *replica.core;
+    if (core.common_checkpoint() <= common_checkpoint_) return;
+    common_checkpoint_ = core.common_checkpoint();
+    std::vector<uint64_t> held;
+    for (const Member& member : core.membership().members)
+        if (member.voter) held.push_back(replicas_.at(member.id)->checkpoint);
+    if (core.role() != Role::Leader || majority_reached(held) < common_checkpoint_)
+        violate(name(replica) + " would have logs cut up to " + std::to_string(common_checkpoint_) +
+                ", and no majority of " + describe(core.membership()) + " holds a checkpoint of that");
+}
+
 void Checks::observe(Replica& replica) {
     const Core& core = *replica.core;
     if (core.view() < replica.highest_view) violate(name(replica) + " went back in views");
@@ -168,6 +181,7 @@ void Checks::observe(Replica& replica) {
         violate(name(replica) + " takes entry " + std::to_string(core.durable_index()) +
                 " for durable, its disk ends at " + describe(replica.shadow.end()));
     if (core.decided_index() > ledger_.size()) extend(replica);
+    cutting(replica);
 }
 
 void Checks::delivering(Replica& replica, const Entry& entry) {

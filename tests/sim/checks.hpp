@@ -12,6 +12,7 @@
 //   - views never go back, not even over a restart; a new leader has all that was decided in lower views;
 //   - values of one view are decided in the order in which they were accepted, none left out;
 //   - memberships that follow each other differ in at most one voter;
+//   - a log is cut only behind a checkpoint that a majority of those who vote have held;
 //   - what the store finds on a disk is what it once acknowledged, or that with what was under way.
 #pragma once
 
@@ -73,6 +74,7 @@ class Checks {
     void extend(const Replica& replica);
     void decide(Decided decided);
     void new_leader(const Replica& replica);
+    void cutting(const Replica& replica);
 
     const Replicas& replicas_;
     Counts& counts_;
@@ -82,6 +84,7 @@ class Checks {
     std::vector<paxos::MembershipAt> memberships_;
     std::unordered_map<Place, Seen, PlaceHash> seen_;
     std::map<paxos::View, uint64_t> last_value_;
+    uint64_t common_checkpoint_ = 0;
 };
 
 // A value's text says in which view it was accepted, and as which.

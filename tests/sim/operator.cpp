@@ -24,7 +24,7 @@ void World::operate() {
     if (!faults_on_) return;
     if (profile_.membership_changes && random_.chance(0.5)) change_membership();
     Replica* replica = pick(true);
-    if (profile_.truncations && replica != nullptr && random_.chance(0.4)) truncate(*replica);
+    if (profile_.truncations && replica != nullptr && random_.chance(0.4)) make_checkpoint(*replica);
 }
 
 void World::start_newcomers() {
@@ -107,13 +107,13 @@ void World::propose_change(Replica& first, const MembershipChange& change) {
     set_wake(first);
 }
 
-void World::truncate(Replica& replica) {
+void World::make_checkpoint(Replica& replica) {
     if (replica.busy || replica.delivered == 0) return;
     const uint64_t index = random_.between(1, replica.delivered);
-    note("truncate", replica.id, index);
-    counts_.add(Count::truncations);
-    guarded(replica, [&] { replica.core->truncate_log(index); });
-    replica.truncating = replica.up();
+    note("checkpoint", replica.id, index);
+    replica.checkpoint = std::max(replica.checkpoint, index);
+    guarded(replica, [&] { replica.core->hold_checkpoint(index); });
+    replica.again = replica.up();
     set_wake(replica);
 }
 

@@ -78,6 +78,7 @@ void World::open(Replica& replica) {
         random_.between(stored.start.index + 1, std::max(replica.delivered, stored.start.index) + 1);
     replica.core->deliver_from(first);
     replica.delivered = first - 1;
+    replica.checkpoint = std::max(replica.checkpoint, stored.start.index);
     replica.again = true;
     replica.core->tick(now_us_);
 }
@@ -257,7 +258,8 @@ void World::complete(Replica& replica) {
 }
 
 void World::truncate_some(Replica& replica) {
-    if (!replica.truncating) return;
+    if (!replica.truncating && replica.shadow.cut() == replica.core->log_start().index) return;
+    if (replica.shadow.cut() != replica.core->log_start().index) counts_.add(Count::truncations);
     replica.shadow.cut_front(replica.core->log_start());
     replica.truncating = replica.store->truncate_front(replica.core->log_start());
 }

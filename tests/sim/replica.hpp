@@ -59,6 +59,7 @@ struct Replica {
     paxos::Role role = paxos::Role::Follower;
     uint64_t delivered = 0;
     uint64_t runs = 0;
+    uint64_t checkpoint = 0;  // the newest that it ever held
 
     bool up() const { return core != nullptr; }
 };

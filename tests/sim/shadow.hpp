@@ -28,6 +28,7 @@ class Shadow {
     paxos::LogPosition end() const { return log_.empty() ? start_ : log_.back(); }
     paxos::View view() const { return view_; }
     bool rejoining() const { return rejoining_; }
+    uint64_t cut() const { return cut_.index; }
     bool exists() const { return exists_; }
     const std::vector<paxos::MembershipAt>& memberships() const { return memberships_; }
 

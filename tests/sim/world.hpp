@@ -93,7 +93,7 @@ class World {
     void operate();
     void change_membership();
     void propose_change(Replica& leader, const paxos::MembershipChange& change);
-    void truncate(Replica& replica);
+    void make_checkpoint(Replica& replica);
     void restore_who_needs_it();
     void start_newcomers();
     void retire_removed();

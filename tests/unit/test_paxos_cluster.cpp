@@ -226,9 +226,14 @@ TEST_CASE("paxos: the log is cut behind a checkpoint, and a peer that needs more
     const ReplicaId behind = leader % 3 + 1;
     cluster.crash(behind);
     cluster.run(second_us, Faults{});
-    const LogPosition start = cluster.core(leader).truncate_log(cluster.decided() - 5);
-    REQUIRE(start.index > cluster.disk(behind).last_index());
-    cluster.disk(leader).truncate_front(start);
+    const uint64_t upto = cluster.decided() - 5;
+    cluster.core(leader).hold_checkpoint(upto);
+    cluster.run(second_us / 2, Faults{});
+    REQUIRE(cluster.core(leader).log_start().index == 0);
+    cluster.core(6 - leader - behind).hold_checkpoint(upto);
+    cluster.run(second_us / 2, Faults{});
+    REQUIRE(cluster.core(leader).log_start().index == upto);
+    REQUIRE(upto > cluster.disk(behind).last_index());
     cluster.restart(behind);
     cluster.run(second_us / 2, Faults{});
     REQUIRE(cluster.violation() == "");

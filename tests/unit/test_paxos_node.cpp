@@ -196,8 +196,8 @@ TEST_CASE("paxos node: the log is cut on disk") {
     NodeCluster cluster(1);
     REQUIRE(cluster.await_leader());
     REQUIRE(cluster.pump(3000, 3000));
-    cluster[1].node->truncate_log(2900);
-    REQUIRE(cluster[1].node->first_log_index() == 2901);
+    cluster[1].node->hold_checkpoint(2900);
+    REQUIRE(cluster.run_until([&] { return cluster[1].node->first_log_index() == 2901; }));
     REQUIRE(cluster.pump(5, 3005));
     cluster.stop(1);
     REQUIRE_THROWS_WITH(cluster.start(1), Catch::Contains("has been cut"));
@@ -212,7 +212,7 @@ TEST_CASE("paxos node: a replica that lost its database rejoins from a checkpoin
     cluster.stop(lost);
     std::filesystem::remove_all(cluster.config(lost).db_dir);
     for (auto& [id, member] : cluster.members())
-        if (member.node != nullptr) member.node->truncate_log(300);
+        if (member.node != nullptr) member.node->hold_checkpoint(300);
     cluster.start(lost, last_in_checkpoint.position());
     REQUIRE(cluster[lost].node->rejoining());
     const auto has_the_rest = [&](size_t proposed) {

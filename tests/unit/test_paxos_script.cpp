@@ -190,9 +190,10 @@ std::map<std::string, Command> replica_commands() {
          }},
         {"step-down", [](World& world, const Words& words) { world.step_down(replica_at(words, 1)); }},
         {"shut-down", [](World& world, const Words& words) { world.shut_down(replica_at(words, 1)); }},
-        {"truncate",
+        {"hold-checkpoint",
          [](World& world, const Words& words) {
-             for_those(world, words, [&](ReplicaId id) { world.truncate(id, number(word(words, 2))); });
+             for_those(world, words,
+                       [&](ReplicaId id) { world.hold_checkpoint(id, number(word(words, 2))); });
          }},
         {"link-restored",
          [](World& world, const Words& words) {

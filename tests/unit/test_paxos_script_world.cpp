@@ -77,6 +77,7 @@ void World::turn(ReplicaId id) {
         Replica& which = replica(id);
         if (which.core == nullptr) return;
         which.core->take_outbox(which.out);
+        cut_log(id);
         if (which.out.empty()) {
             stop_if_handed_over(id);
             return;
@@ -232,12 +233,17 @@ void World::stop_if_handed_over(ReplicaId id) {
     which.core.reset();
 }
 
-void World::truncate(ReplicaId id, uint64_t index) {
-    Replica& which = running(id);
-    const LogPosition start = which.core->truncate_log(index);
+void World::hold_checkpoint(ReplicaId id, uint64_t index) {
+    running(id).core->hold_checkpoint(index);
+    turn(id);
+}
+
+void World::cut_log(ReplicaId id) {
+    Replica& which = replica(id);
+    const LogPosition& start = which.core->log_start();
+    if (start == which.disk.load().start) return;
     which.disk.truncate_front(start);
     say("  the log of " + name(id) + " starts after " + describe(start));
-    turn(id);
 }
 
 void World::link_restored(ReplicaId id, ReplicaId peer) {

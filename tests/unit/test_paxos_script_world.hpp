@@ -59,7 +59,7 @@ class World {
     void step_down(ReplicaId id);
     void shut_down(ReplicaId id);
     void change(ReplicaId id, const MembershipChange& change);
-    void truncate(ReplicaId id, uint64_t index);
+    void hold_checkpoint(ReplicaId id, uint64_t index);
     void link_restored(ReplicaId id, ReplicaId peer);
     void peer_gone(ReplicaId id, ReplicaId peer);
     void pause(ReplicaId id, bool paused);
@@ -99,6 +99,7 @@ class World {
     void turn(ReplicaId id);
     void finish_turn(ReplicaId id);
     void report_role(ReplicaId id);
+    void cut_log(ReplicaId id);
     void hand_out(ReplicaId id);
     void check(ReplicaId id, const Entry& entry);
     bool durable(const Entry& entry);

@@ -126,11 +126,10 @@ void Cluster::restart(ReplicaId id) {
     config.max_delivery_entries = 5;
     config.seed = random_() + ++restarts_;
     config.run = restarts_;
-    if (replica.disk.last_index() == 0 &&
-        replica.disk.rejoining()) {  // restored from a checkpoint, if logs were cut
+    if (replica.disk.rejoining()) {  // restored from a checkpoint, if logs were cut
         uint64_t cut = 0;
         for (const auto& [other, peer] : replicas_) cut = std::max(cut, peer.disk.start().index);
-        if (cut > 0) replica.disk.restart_at(decided_.at(cut).position(), {});
+        if (cut > replica.disk.last_index()) replica.disk.restart_at(decided_.at(cut).position(), {});
     }
     const StoredState stored = replica.disk.load();
     if (stored.view < replica.highest_view && !faults_.lying_disks) violate("a promise was forgotten");
@@ -250,6 +249,7 @@ void Cluster::turn(ReplicaId id, Replica& replica) {
     for (int round = 0; round < 64 && replica.core != nullptr; ++round) {
         Outbox out;
         replica.core->take_outbox(out);
+        replica.disk.truncate_front(replica.core->log_start());
         if (out.empty()) return;
         send(out.send_now);
         if (!out.persist.empty()) {
@@ -344,7 +344,7 @@ void Cluster::upheaval() {
     } else {
         uint64_t everywhere = UINT64_MAX;
         for (const auto& [other, peer] : replicas_) everywhere = std::min(everywhere, peer.delivered);
-        if (everywhere > 0) replica.disk.truncate_front(replica.core->truncate_log(everywhere));
+        replica.core->hold_checkpoint(everywhere);
     }
     turn(id, replica);
 }
@@ -360,6 +360,18 @@ void Cluster::inject(const Faults& faults, uint64_t elapsed_us) {
         if (crashing && replica.core == nullptr && chance() < 5 * seconds) restart(id);
     if (chance() < faults.partition_per_s * seconds) partition();
     if (chance() < faults.upheaval_per_s * seconds) upheaval();
+}
+
+// The logs were cut further while it made up for its loss.
+void Cluster::restore_who_needs_it() {
+    const ReplicaId first = leader();
+    if (first == no_replica) return;
+    for (auto& [id, replica] : replicas_) {
+        const bool restarts = replica.core != nullptr && replica.disk.rejoining();
+        if (!restarts || !replicas_.at(first).core->needs_checkpoint(id)) continue;
+        replica.core.reset();
+        restart(id);
+    }
 }
 
 uint64_t Cluster::next_event_us() const {
@@ -383,6 +395,7 @@ void Cluster::run(uint64_t duration_us, const Faults& faults) {
                 replica.core->tick(now_us_);
                 turn(id, replica);
             }
+        restore_who_needs_it();
         if (now_us_ < next_proposal_us_) continue;
         next_proposal_us_ = now_us_ + proposal_interval_us;
         for (auto& [id, replica] : replicas_)

@@ -132,6 +132,7 @@ class Cluster {
     void inject(const Faults& faults, uint64_t elapsed_us);
     void upheaval();
     void lose_disk(ReplicaId id);
+    void restore_who_needs_it();
     void partition();
     uint64_t next_event_us() const;
     void violate(const std::string& what);
