@@ -112,7 +112,10 @@ void World::make_checkpoint(Replica& replica) {
     const uint64_t index = random_.between(1, replica.delivered);
     note("checkpoint", replica.id, index);
     replica.checkpoint = std::max(replica.checkpoint, index);
-    guarded(replica, [&] { replica.core->hold_checkpoint(index); });
+    guarded(replica, [&] {
+        replica.core->hold_checkpoint(index);
+        checks_.observe(replica);
+    });
     replica.again = replica.up();
     set_wake(replica);
 }
