@@ -7,6 +7,7 @@
 
 #include "paxos/check.hpp"
 #include "paxos/log_scan.hpp"
+#include "paxos/page_scan.hpp"
 #include "paxos/storage.hpp"
 
 namespace crane::paxos {
@@ -40,6 +41,7 @@ BdbEnvironment::BdbEnvironment(const StoreOptions& options, bool create)
         open_environment(create);
         open_tree(create);
         sync_inherited();
+        check_pages();
     } catch (...) {
         close_handles();
         throw;
@@ -156,8 +158,9 @@ void BdbEnvironment::open_environment(bool create) {
     env_->set_app_dispatch(env_, [](DB_ENV*, DBT*, DB_LSN*, db_recops) { return 0; });
     const uint32_t flags =
         DB_INIT_MPOOL | DB_INIT_TXN | DB_INIT_LOG | DB_PRIVATE | DB_THREAD | DB_CREATE | DB_RECOVER;
-    const LogScan before = scan_newest_log(files_, directory_);
-    check_complete(create, before);
+    const LogScans logs = scan_logs(files_, directory_);
+    const LogScan before = logs.newest.empty() ? LogScan{} : logs.newest.front();
+    check_complete(create, logs);
     env_->set_verbose(env_, DB_VERB_RECOVERY, 1);
     env_->set_msgcall(env_, on_recovery);
     code = env_->open(env_, directory_.c_str(), flags, 0600);
@@ -168,16 +171,17 @@ void BdbEnvironment::open_environment(bool create) {
 
 // What is partly there must not be made anew: it would have forgotten what it promised. So a database that is
 // being made is marked until it is whole.
-void BdbEnvironment::check_complete(bool create, const LogScan& log) {
+void BdbEnvironment::check_complete(bool create, const LogScans& logs) {
     const bool tree = files_.exists(directory_ + "/log.db");
-    new_ = files_.exists(mark_of_new()) || (create && !tree && log.file == 0);
+    new_ = files_.exists(mark_of_new()) || (create && !tree && logs.newest.empty());
     const std::string is_damaged = "database " + directory_ + " is damaged: ";
-    if (!new_ && !tree && log.file == 0) throw StorageError("there is no database in " + directory_);
+    if (!new_ && !tree && logs.newest.empty()) throw StorageError("there is no database in " + directory_);
     if (!new_ && !tree) throw DamagedStore(is_damaged + "log.db is missing. " + advice);
-    if (!new_ && log.file == 0) throw DamagedStore(is_damaged + "its log files are missing. " + advice);
-    if (log.damaged())
-        throw DamagedStore(is_damaged + "what is at byte " + std::to_string(log.end) + " of log." +
-                           std::to_string(log.file) +
+    if (!new_ && logs.newest.empty()) throw DamagedStore(is_damaged + "its log files are missing. " + advice);
+    const std::optional<LogPlace> lost = find_damage(logs);
+    if (lost)
+        throw DamagedStore(is_damaged + "what is at byte " + std::to_string(lost->offset) + " of log." +
+                           std::to_string(lost->file) +
                            " does not hold, though it was on disk before more was written. " + advice);
     if (!new_ || files_.exists(mark_of_new())) return;
     const int error = files_.make(mark_of_new());
@@ -221,6 +225,18 @@ void BdbEnvironment::sync_inherited() {
         if (code == 0 && durable_) code = files_.sync(file.path);
     if (code != 0) fail("write what was recovered", code);
     note_synced();
+}
+
+// What recovery has left is on disk now, every page of it.
+void BdbEnvironment::check_pages() {
+    std::string bytes;
+    const int error = files_.read(directory_ + "/log.db", bytes);
+    if (error != 0) fail("read log.db", error);
+    const std::optional<uint64_t> page = find_misplaced_page(bytes);
+    if (!page) return;
+    failed_ = true;
+    throw DamagedStore("database " + directory_ + " is damaged: page " + std::to_string(*page) +
+                       " of log.db is not what was written there. " + advice);
 }
 
 // After a sync: nothing can lie behind it but what maintain() writes, and has not written to its end.

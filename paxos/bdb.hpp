@@ -23,6 +23,7 @@ struct LogPlace {
 };
 
 struct LogScan;
+struct LogScans;
 
 class BdbEnvironment {
   public:
@@ -95,7 +96,7 @@ class BdbEnvironment {
   private:
     void lock_directory();
     void open_environment(bool create);
-    void check_complete(bool create, const LogScan& log);
+    void check_complete(bool create, const LogScans& logs);
     std::string mark_of_new() const { return directory_ + "/unfinished"; }
     void tell_recovery(const LogScan& before);
     void note_synced();
@@ -108,6 +109,7 @@ class BdbEnvironment {
     int list_log_files(uint32_t flags, std::vector<LogFile>& files) const;
     int remove_log_files(uint32_t before_file);
     void sync_inherited();
+    void check_pages();
     void close_handles();
 
     const std::string directory_;

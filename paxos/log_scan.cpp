@@ -1,13 +1,19 @@
 #include "paxos/log_scan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
+#include <functional>
+#include <map>
 
 #include "paxos/segment.hpp"
 
 namespace crane::paxos {
 namespace {
+
+constexpr uint32_t checkpoint_type = 11;  // Berkeley DB's type of a checkpoint
+constexpr int max_tries = 1000;           // to find a segment: values may look like many
 
 // What comes before each record in the file: the place of the one before, this one's size with this header,
 // and a checksum.
@@ -24,6 +30,42 @@ uint32_t checksum(const Header& header, std::string_view content) {
     return sum ^ header.previous ^ header.size;
 }
 
+// What the record that begins here holds; empty: there is none.
+std::string_view record_at(std::string_view bytes, size_t offset) {
+    Header header;
+    if (bytes.size() - offset < sizeof header) return {};
+    std::memcpy(&header, bytes.data() + offset, sizeof header);
+    if (header.size <= sizeof header || header.size > bytes.size() - offset) return {};
+    const std::string_view content = bytes.substr(offset + sizeof header, header.size - sizeof header);
+    return checksum(header, content) == header.checksum ? content : std::string_view{};
+}
+
+// A record that holds, and all before it do.
+void take(size_t offset, std::string_view bytes, std::string_view content, LogScan& scan) {
+    constexpr size_t redo_place = 16;  // behind the record's type, its transaction and the one before
+    if (offset == 0) std::memcpy(&scan.previous, bytes.data(), sizeof(Header::previous));
+    scan.last = offset;
+    scan.end = offset + sizeof(Header) + content.size();
+    uint32_t type = 0;
+    if (content.size() < redo_place + sizeof(LogPlace)) return;
+    std::memcpy(&type, content.data(), sizeof type);
+    if (type == checkpoint_type) std::memcpy(&scan.redo, content.data() + redo_place, sizeof scan.redo);
+}
+
+// Where the next segment begins, by what each begins with; npos: nowhere.
+size_t find_segment(std::string_view bytes, size_t from) {
+    std::array<char, sizeof segment_record_type> type;
+    std::memcpy(type.data(), &segment_record_type, sizeof segment_record_type);
+    size_t found = from + sizeof(Header) - 1;
+    for (int tries = 0; tries < max_tries; ++tries) {
+        found = bytes.find({type.data(), type.size()}, found + 1);
+        if (found == std::string_view::npos) break;
+        const size_t begin = found - sizeof(Header);
+        if (SegmentReader(record_at(bytes, begin)).synced() != LogPlace{}) return begin;
+    }
+    return std::string_view::npos;
+}
+
 bool parse_log_name(const std::string& name, uint32_t& number) {
     constexpr std::string_view prefix = "log.";
     if (name.size() != prefix.size() + 10 || !name.starts_with(prefix)) return false;
@@ -34,7 +76,7 @@ bool parse_log_name(const std::string& name, uint32_t& number) {
 }  // namespace
 
 bool LogScan::damaged() const {
-    return file != 0 && end != 0 && (synced.file > file || (synced.file == file && synced.offset > end));
+    return file != 0 && (synced.file > file || (synced.file == file && synced.offset > end));
 }
 
 LogScan scan_log(uint32_t file, std::string_view bytes) {
@@ -43,33 +85,58 @@ LogScan scan_log(uint32_t file, std::string_view bytes) {
     const size_t last = bytes.find_last_not_of('\0');
     scan.bytes = last == std::string_view::npos ? 0 : last + 1;
     bool whole = true;
-    for (size_t offset = 0;;) {
-        Header header;
-        if (bytes.size() - offset < sizeof header) break;
-        std::memcpy(&header, bytes.data() + offset, sizeof header);
-        if (header.size <= sizeof header || header.size > bytes.size() - offset) break;
-        const std::string_view content = bytes.substr(offset + sizeof header, header.size - sizeof header);
-        const bool holds = checksum(header, content) == header.checksum;
-        whole = whole && holds;
-        offset += header.size;
-        if (whole) scan.end = offset;
-        const LogPlace synced = holds ? SegmentReader(content).synced() : LogPlace{};
-        if (scan.synced < synced) scan.synced = synced;
+    for (size_t offset = 0; offset < scan.bytes;) {
+        const std::string_view content = record_at(bytes, offset);
+        if (content.empty()) {  // it does not hold, and where it ends is not known either
+            whole = false;
+            offset = find_segment(bytes, offset + 1);
+            continue;
+        }
+        if (whole) take(offset, bytes, content, scan);
+        offset += sizeof(Header) + content.size();
+        scan.synced = std::max(scan.synced, SegmentReader(content).synced());
     }
     return scan;
 }
 
-LogScan scan_newest_log(FileSystem& files, const std::string& directory) {
-    uint32_t newest = 0;
-    std::string name, bytes;
-    for (const std::string& found : files.list(directory)) {
-        uint32_t number = 0;
-        if (!parse_log_name(found, number) || number <= newest) continue;
-        newest = number;
-        name = found;
+LogScans scan_logs(FileSystem& files, const std::string& directory) {
+    std::map<uint32_t, std::string, std::greater<>> names;
+    for (const std::string& found : files.list(directory))
+        if (uint32_t number = 0; parse_log_name(found, number)) names[number] = directory + "/" + found;
+    LogScans logs;
+    std::string bytes;
+    LogPlace redo;
+    for (const auto& [number, path] : names) {
+        if (files.read(path, bytes) != 0) break;
+        logs.newest.push_back(scan_log(number, bytes));
+        if (redo.file == 0) redo = logs.newest.back().redo;
+        if (redo.file != 0 && number <= redo.file) break;
     }
-    if (newest == 0 || files.read(directory + "/" + name, bytes) != 0) return {};
-    return scan_log(newest, bytes);
+    if (names.empty()) return logs;
+    const auto& [number, path] = *names.rbegin();
+    if (files.read(path, bytes) == 0) logs.oldest = scan_log(number, bytes);
+    return logs;
+}
+
+std::optional<LogPlace> find_damage(const LogScans& scans) {
+    const std::vector<LogScan>& logs = scans.newest;
+    const auto place = [](const LogScan& log) { return LogPlace{log.file, static_cast<uint32_t>(log.end)}; };
+    LogPlace redo;
+    for (size_t i = 0; i < logs.size(); ++i) {
+        const LogScan& log = logs[i];
+        if (log.damaged()) return place(log);
+        if (redo.file == 0) redo = log.redo;
+        if (i == 0) continue;
+        const LogScan& next = logs[i - 1];
+        if (next.file != log.file + 1) return LogPlace{log.file + 1, 0};
+        // More than that may have come back of what recovery once cut: it is cut again.
+        if (next.previous > log.last) return place(log);
+    }
+    if (!logs.empty() && scans.oldest.file < logs.front().file && scans.oldest.end == 0)
+        return place(scans.oldest);
+    const uint32_t first = redo.file != 0 ? redo.file : 1;
+    if (!logs.empty() && logs.back().file > first) return LogPlace{logs.back().file - 1, 0};
+    return std::nullopt;
 }
 
 }  // namespace crane::paxos

@@ -25,7 +25,7 @@ class LogCheck {
         if (known_ && entry.chain != chain_hash(last_.chain, entry))
             problem(name + " does not continue " + describe(last_) + ": its hash chain breaks");
         if (entry.view < last_.view) problem(name + " follows " + describe(last_) + " of a later view");
-        if (entry.kind == EntryKind::NewView && entry.view == last_.view)
+        if (entry.kind == EntryKind::NewView && entry.view == last_.view && known_)
             problem(name + " begins a view that has begun");
         if (entry.view != last_.view) ++report_.views;
         if (entry.view != last_.view && entry.kind != EntryKind::NewView && !forced(entry))
@@ -59,6 +59,7 @@ class LogCheck {
         first_ = false;
         last_ = {entry.index - 1, entry.index == 1 ? 0 : entry.view, 0};
         known_ = entry.index == 1;
+        if (!known_) ++report_.views;
     }
     // The only entry that begins a view without being its NewView: see force_new_cluster().
     static bool forced(const Entry& entry) { return entry.kind == EntryKind::Membership; }
@@ -83,7 +84,7 @@ void verify_pages(const std::string& directory, LogCheck& check) {
 
 }  // namespace
 
-StoreReport verify_store(const std::string& directory) {
+StoreReport verify_store(const std::string& directory, FileSystem* files) {
     StoreReport report;
     LogCheck check(report);
     bool opened = false;
@@ -92,7 +93,7 @@ StoreReport verify_store(const std::string& directory) {
         return check.visit(entry);
     };
     try {
-        const OfflineLog log = read_offline(directory, 1, visit);
+        const OfflineLog log = read_offline(directory, 1, visit, files);
         report.cluster_id = log.cluster_id;
         report.replica = log.replica;
         report.recovery = log.recovery;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "paxos/file_system.hpp"
 #include "paxos/storage.hpp"
 
 namespace crane::paxos {
@@ -25,7 +26,7 @@ struct StoreReport {
 
 // Reads the whole log and checks what must hold within it, then every page of the database file. Throws
 // StorageError when there is no database, it is in use, or it is another program's.
-StoreReport verify_store(const std::string& directory);
+StoreReport verify_store(const std::string& directory, FileSystem* files = nullptr);
 
 // Makes the replica of this database the only member of its cluster, by an entry at the end of its log. What
 // other replicas have decided and this one does not have is lost; what it has and was not decided becomes

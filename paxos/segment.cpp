@@ -6,7 +6,6 @@
 namespace crane::paxos {
 namespace {
 
-constexpr uint32_t record_type = DB_user_BEGIN + 1;
 constexpr size_t size_bytes = sizeof(uint32_t);
 constexpr size_t synced_place = 16;
 constexpr size_t max_kept_bytes = 1u << 20;  // of memory, when a record is done
@@ -36,7 +35,7 @@ SegmentWriter::SegmentWriter() {
 void SegmentWriter::clear() {
     record_.clear();
     if (record_.capacity() > max_kept_bytes) record_.shrink_to_fit();
-    put_int(record_, record_type);
+    put_int(record_, segment_record_type);
     put_int(record_, uint32_t{0});
     put_int(record_, uint64_t{0});
     put_int(record_, uint64_t{0});
@@ -66,7 +65,7 @@ SegmentReader::SegmentReader(std::string_view record) : in_(record) {
     in_.get_int<uint64_t>();
     synced_.file = in_.get_int<uint32_t>();
     synced_.offset = in_.get_int<uint32_t>();
-    if (!in_.bad() && type == record_type) return;
+    if (!in_.bad() && type == segment_record_type) return;
     in_ = WireReader({});
     synced_ = {};
 }

@@ -19,6 +19,8 @@
 
 namespace crane::paxos {
 
+constexpr uint32_t segment_record_type = DB_user_BEGIN + 1;
+
 // What the tree knows of a segment.
 struct Segment {
     uint64_t first = 0;

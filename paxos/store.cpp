@@ -314,9 +314,10 @@ void BdbStore::close(uint64_t commit) {
 }
 
 OfflineLog read_offline(const std::string& directory, uint64_t first,
-                        const std::function<bool(const Entry&)>& visit) {
+                        const std::function<bool(const Entry&)>& visit, FileSystem* files) {
     StoreOptions options;
     options.directory = directory;
+    options.files = files;
     const BdbStore::Impl store(options, false);
     OfflineLog log;
     log.cluster_id = store.state().cluster_id;

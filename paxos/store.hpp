@@ -71,7 +71,7 @@ class BdbStore : public Storage {
     class Impl;
     std::unique_ptr<Impl> impl_;
     friend struct OfflineLog read_offline(const std::string& directory, uint64_t first,
-                                          const std::function<bool(const Entry&)>& visit);
+                                          const std::function<bool(const Entry&)>& visit, FileSystem* files);
 };
 
 // For tools: the log of a replica that is not running.
@@ -83,7 +83,8 @@ struct OfflineLog {
 };
 // Opens the database in `directory` (recovering it as its replica would), describes it, and calls `visit` for
 // the entries from `first` on until it returns false. Throws StorageError, also when the replica is running.
+// `files`: see StoreOptions.
 OfflineLog read_offline(const std::string& directory, uint64_t first,
-                        const std::function<bool(const Entry&)>& visit);
+                        const std::function<bool(const Entry&)>& visit, FileSystem* files = nullptr);
 
 }  // namespace crane::paxos

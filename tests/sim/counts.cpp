@@ -41,6 +41,13 @@ constexpr std::array<const char*, Counts::size> names = {"steps",
                                                          "checkpoints restored",
                                                          "write-backs",
                                                          "platters opened",
+                                                         "peers taken for gone",
+                                                         "delivery pauses",
+                                                         "rotten disks",
+                                                         "rot without effect",
+                                                         "rot refused at the start",
+                                                         "rot found later",
+                                                         "stores verified",
                                                          "lives settled"};
 static_assert(names.back() != nullptr);
 

@@ -47,6 +47,13 @@ enum class Count : uint8_t {
     checkpoints_restored,
     write_backs,
     platters_opened,
+    peers_gone,
+    delivery_pauses,
+    rotten_disks,
+    rot_harmless,
+    rot_refused,
+    rot_found_later,
+    stores_verified,
     settled,
     count_of_counts
 };

@@ -15,7 +15,12 @@ namespace {
 // Unsynced writes to one file, kept one by one; Berkeley DB syncs long before.
 constexpr size_t max_unsynced = 1 << 16;
 
-void put(const Disk::Write& write, std::string& content) {
+}  // namespace
+
+Disk::Disk(std::string root, uint64_t seed, uint64_t sector_bytes)
+    : root_(std::move(root)), random_(seed), sector_bytes_(sector_bytes) {}
+
+void Disk::put(const Write& write, std::string& content) {
     if (write.truncates) {
         content.resize(write.offset);
         return;
@@ -23,11 +28,6 @@ void put(const Disk::Write& write, std::string& content) {
     if (content.size() < write.offset + write.bytes.size()) content.resize(write.offset + write.bytes.size());
     content.replace(write.offset, write.bytes.size(), write.bytes);
 }
-
-}  // namespace
-
-Disk::Disk(std::string root, uint64_t seed, uint64_t sector_bytes)
-    : root_(std::move(root)), random_(seed), sector_bytes_(sector_bytes) {}
 
 bool Disk::operate() {
     if (cut_) return true;

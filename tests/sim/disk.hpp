@@ -69,6 +69,14 @@ class Disk : public paxos::FileSystem {
     bool inherited_synced() const { return log_synced(run_); }
     // A disk that holds what is on the platter of this one and nothing else.
     std::unique_ptr<Disk> platter(const std::string& root) const;
+
+    // disk_rot.cpp: what only a disk that is going bad does, while no process uses it.
+    // A disk that holds what the next process would find on this one.
+    std::unique_ptr<Disk> image(const std::string& root) const;
+    const std::string& synced_bytes(const std::string& path) const { return names_.at(path)->synced; }
+    void damage(const std::string& path, uint64_t offset, const std::string& bytes);  // of those synced
+    void lose(const std::string& path);
+
     // Of names, sizes, operations: not of contents, in which Berkeley DB puts times and process numbers.
     uint64_t shape_hash() const;
     std::string describe() const;
@@ -115,6 +123,7 @@ class Disk : public paxos::FileSystem {
         FileRef file;  // null: removed
     };
 
+    static void put(const Write& write, std::string& content);
     bool log_synced(uint64_t before_run) const;
     bool operate();  // counts; false when the cut came first
     void rename_in(Names& names, const NameChange& change) const;

@@ -69,7 +69,8 @@ bool World::may_lose_disk(const Replica& replica) const {
 
 bool World::anyone_lost() const {
     return std::any_of(replicas_.begin(), replicas_.end(), [](const auto& each) {
-        return !each.second->retired && (each.second->lost || each.second->shadow.rejoining());
+        const Replica& replica = *each.second;
+        return !replica.retired && (replica.lost || replica.rotten || replica.shadow.rejoining());
     });
 }
 
@@ -77,7 +78,12 @@ void World::lose_disk(Replica& replica) {
     counts_.add(Count::lost_disks);
     end(replica, true);
     note("lose disk", replica.id);
+    replace_disk(replica);
+}
+
+void World::replace_disk(Replica& replica) {
     replica.disk->erase();
+    replica.rotten = false;
     replica.lost = replica.shadow;
     replica.shadow = Shadow{};
     replica.otherwise.reset();
@@ -114,42 +120,6 @@ void World::disk_fault(FaultKind kind) {
             break;
     }
     set_wake(*replica);
-}
-
-// Whether what is on the platter, and nothing else, is what was acknowledged.
-void World::look_at_platter(Replica& replica) {
-    if (!replica.shadow.exists() || replica.disk->is_cut()) return;
-    counts_.add(Count::platters_opened);
-    const std::unique_ptr<Disk> copy = replica.disk->platter("/sim/platter");
-    const Mount mount(*copy);
-    StoreOptions options;
-    options.directory = copy->root();
-    options.cluster_id = "simulation";
-    options.replica = replica.id;
-    options.sizes = profile_.sizes;
-    options.files = copy.get();
-    Shadow shadow = replica.shadow;
-    std::string differs;
-    try {
-        BdbStore store(options);
-        const StoredState found = store.load();
-        differs = shadow.compare(found);
-        if (!differs.empty() && replica.otherwise) {
-            Shadow otherwise = *replica.otherwise;
-            if (otherwise.compare(found).empty()) differs.clear();
-        }
-        if (found.end.index > found.start.index) {
-            std::vector<Entry> entries;
-            for (uint64_t index = found.start.index + 1; index <= found.end.index; index += entries.size()) {
-                entries.clear();
-                store.read(index, found.end.index, 1 << 16, entries);
-            }
-        }
-    } catch (const StorageError& error) {
-        differs = error.what();
-    }
-    if (!differs.empty())
-        checks_.violate("on the platter of replica " + std::to_string(replica.id) + " is " + differs);
 }
 
 void World::partition() {
@@ -212,6 +182,30 @@ void World::core_fault(FaultKind kind) {
     }
     guarded(*replica, [&] { turn(*replica); });
     set_wake(*replica);
+}
+
+// Those of AddedFaults that come by themselves.
+void World::added_fault() {
+    next_added_us_ = now_us_ + added_random_.skewed(2 * added_.interval_us);
+    std::vector<Replica*> able;
+    for (auto& [id, replica] : replicas_)
+        if (replica->up() && !replica->busy && now_us_ >= replica->paused_until_us)
+            able.push_back(replica.get());
+    if (able.empty()) return;
+    Replica& replica = *able[added_random_.below(able.size())];
+    if (added_.pause_delivery && (!added_.peer_gone || added_random_.chance(0.3))) {
+        note("pause delivery", replica.id);
+        counts_.add(Count::delivery_pauses);
+        replica.delivery_paused_until_us = now_us_ + added_random_.skewed(300'000);
+    } else {
+        const auto any = static_cast<std::ptrdiff_t>(added_random_.below(replicas_.size()));
+        const Id leader = added_random_.chance(0.5) ? replica.core->leader() : no_replica;
+        const Id gone = leader != no_replica ? leader : std::next(replicas_.begin(), any)->first;
+        note("gone", replica.id, gone);  // true or not
+        counts_.add(Count::peers_gone, replica.core->peer_gone(gone) ? 1 : 0);
+    }
+    guarded(replica, [&] { turn(replica); });
+    set_wake(replica);
 }
 
 }  // namespace crane::sim

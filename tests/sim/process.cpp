@@ -31,6 +31,7 @@ void World::start(Replica& replica) {
     CRANE_CHECK(!replica.up());
     replica.restart_at_us = never;
     replica.disk->restart();
+    before_start(replica);
     const DiskFaults& faults = replica.disk->faults;
     replica.disk_suspect = faults.full || faults.sync_error > 0 || faults.write_error > 0;
     counts_.add(Count::restarts);
@@ -114,7 +115,7 @@ void World::destroy(Replica& replica) {
     replica.inbox.clear();
     replica.links_up.clear();
     replica.busy = replica.again = replica.truncating = replica.closing = false;
-    replica.paused_until_us = 0;
+    replica.paused_until_us = replica.delivery_paused_until_us = 0;
     replica.wake_us = never;
 }
 
@@ -138,9 +139,11 @@ void World::stop_by_disk(Replica& replica, const std::string& why) {
     }
     note("stop by disk", replica.id);
     counts_.add(Count::disk_stops);
-    if (!replica.disk_suspect)
+    if (!replica.disk_suspect && !replica.rotten)
         checks_.violate("replica " + std::to_string(replica.id) + " stops on a sound disk: " + why);
+    if (replica.rotten) counts_.add(replica.up() ? Count::rot_found_later : Count::rot_refused);
     destroy(replica);
+    if (replica.rotten) replace_disk(replica);
     replica.restart_at_us = now_us_ + down_for_us();
 }
 
@@ -188,6 +191,7 @@ void World::wake(Replica& replica) {
 
 void World::turn(Replica& replica) {
     if (settings_.canary != nullptr) settings_.canary->before_turn(*replica.core);
+    replica.core->pause_delivery(now_us_ < replica.delivery_paused_until_us);
     replica.core->tick(now_us_);
     checks_.observe(replica);
     replica.again = true;
@@ -277,6 +281,7 @@ void World::set_wake(Replica& replica) {
         replica.again || replica.truncating || !replica.inbox.empty() || !replica.links_up.empty();
     uint64_t due = work ? now_us_ : replica.core->next_deadline_us();
     if (replica.closing) due = std::min(due, replica.close_deadline_us);
+    if (now_us_ < replica.delivery_paused_until_us) due = std::min(due, replica.delivery_paused_until_us);
     replica.wake_us = std::max(due, replica.paused_until_us);
     CRANE_CHECK(replica.inbox.size() <= max_inbox);
 }

@@ -53,6 +53,17 @@ Profile Profile::of(Random& random) {
     return profile;
 }
 
+AddedFaults AddedFaults::of(Random& random) {
+    AddedFaults added;
+    if (random.chance(0.3)) return added;
+    added.peer_gone = random.chance(0.6);
+    added.pause_delivery = random.chance(0.5);
+    if (added.peer_gone || added.pause_delivery) added.interval_us = random.between(10'000, 200'000);
+    if (random.chance(0.5)) added.rot = static_cast<double>(random.between(10, 500)) / 1000;
+    if (random.chance(0.3)) added.verification = static_cast<double>(random.skewed(400)) / 1000;
+    return added;
+}
+
 FaultKind Profile::pick(Random& random) const {
     uint64_t total = 0;
     for (const uint32_t weight : weights) total += weight;

@@ -54,4 +54,16 @@ struct Profile {
     std::string text() const;
 };
 
+// Faults that chance decides in a stream of its own, so that a seed that knows none of them leads the life
+// that it led before there were any.
+struct AddedFaults {
+    uint64_t interval_us = 0;  // between those that come by themselves; 0: never
+    bool peer_gone = false;
+    bool pause_delivery = false;
+    double rot = 0;           // of a disk, at each start
+    double verification = 0;  // by the operator, at each start
+
+    static AddedFaults of(Random& random);
+};
+
 }  // namespace crane::sim

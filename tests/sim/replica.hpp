@@ -39,6 +39,7 @@ struct Replica {
     bool again = false;          // the outbox is not empty yet
     bool truncating = false;
     bool closing = false;
+    uint64_t delivery_paused_until_us = 0;
     uint64_t close_deadline_us = 0;
     std::deque<paxos::Message> inbox;
     std::deque<paxos::ReplicaId> links_up;
@@ -48,6 +49,7 @@ struct Replica {
     uint64_t restart_at_us = never;
     bool rejoins = false;   // its database was lost
     bool restores = false;  // the next start begins with a checkpoint
+    bool rotten = false;    // its disk has lost what the store needs, noticed or not
     bool retired = false;   // removed for good
     bool held = false;      // stays down
     uint64_t disk_faults_until_us = 0;

@@ -60,6 +60,7 @@ void World::calm(Replica& replica) {
     replica.disk->faults.lying = lying;
     replica.disk->cut_after(0, true);
     replica.slow_until_us = replica.paused_until_us = 0;
+    if (now_us_ < replica.delivery_paused_until_us) replica.delivery_paused_until_us = now_us_;
     replica.held = false;
     if (!replica.up() && !replica.retired)
         replica.restart_at_us = std::min(replica.restart_at_us, now_us_ + random_.below(restart_bound_us));
@@ -103,6 +104,9 @@ void World::settle() {
     network_.reconnect();
     network_.unclog(now_us_);
     network_.faults.loss = network_.faults.duplication = 0;
+    for (auto& [id, replica] : replicas_)
+        if (replica->rotten && !replica->retired) find_rot(*replica);
+    if (!violation().empty()) return;
     const std::vector<Id> core = pick_core();
     if (core.empty()) {
         checks_.violate("no majority is left that could go on\n" + state());

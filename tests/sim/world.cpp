@@ -29,7 +29,9 @@ Membership voters(unsigned count) {
 World::World(const LifeSettings& settings)
     : settings_(settings),
       random_(settings.seed),
+      added_random_(~settings.seed),
       profile_(Profile::of(random_)),
+      added_(AddedFaults::of(added_random_)),
       network_(random_, counts_),
       founders_(voters(profile_.replicas)),
       checks_(replicas_, founders_, counts_) {
@@ -38,6 +40,7 @@ World::World(const LifeSettings& settings)
     for (auto& [id, replica] : replicas_) start(*replica);
     next_fault_us_ = now_us_ + random_.below(300'000);
     next_operation_us_ = now_us_ + random_.below(200'000);
+    if (added_.interval_us > 0) next_added_us_ = now_us_ + added_random_.below(300'000);
 }
 
 World::~World() {
@@ -143,7 +146,9 @@ bool World::step() {
     const uint64_t network_us = network_.next_us();
     const uint64_t proposal_us = proposals_on_ ? next_proposal_us_ : never;
     const uint64_t fault_us = faults_on_ ? next_fault_us_ : never;
-    const uint64_t at_us = std::min({wake_us, network_us, proposal_us, fault_us, next_operation_us_});
+    const uint64_t added_us = faults_on_ ? next_added_us_ : never;
+    const uint64_t at_us =
+        std::min({wake_us, network_us, proposal_us, fault_us, next_operation_us_, added_us});
     CRANE_CHECK(at_us != never);
     counts_.add(Count::steps);
     ++steps_;
@@ -162,6 +167,8 @@ bool World::step() {
         propose();
     } else if (at_us == fault_us) {
         fault();
+    } else if (at_us == added_us) {
+        added_fault();
     } else {
         operate();
     }

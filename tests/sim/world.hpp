@@ -5,8 +5,8 @@
 // (operator.cpp). The first part of a life has faults; then they stop for a majority, which must go on
 // deciding; then for all, and all must arrive at the same log (settle.cpp). Everything follows from the seed.
 //
-// Files: world.cpp (steps), process.cpp (a replica's process: start, turns, end), faults.cpp, operator.cpp,
-// settle.cpp.
+// Files: world.cpp (steps), process.cpp (a replica's process: start, turns, end), faults.cpp, rot.cpp (what a
+// disk does while its replica is down), inspect.cpp (looking at copies of a disk), operator.cpp, settle.cpp.
 #pragma once
 
 #include <functional>
@@ -86,8 +86,25 @@ class World {
     void lose_disk(Replica& replica);
     bool may_lose_disk(const Replica& replica) const;
     bool anyone_lost() const;
-    void look_at_platter(Replica& replica);
+    void replace_disk(Replica& replica);
+    void added_fault();
     uint64_t down_for_us() { return random_.skewed(400'000); }
+
+    // rot.cpp
+    void before_start(Replica& replica);
+    void rot(Replica& replica);
+    std::string damage(Replica& replica);  // in words; empty: there was nothing to damage
+    void judge_rot(Replica& replica, const std::string& damage);
+    void find_rot(Replica& replica);
+
+    // inspect.cpp
+    struct Inspection {
+        std::string refused;  // why the store does not open, or does not read; empty: it does
+        std::string differs;  // how what it found is not what was acknowledged; empty: it is
+    };
+    Inspection inspect(const Replica& replica, Disk& copy) const;
+    std::string problems_of(Disk& copy);  // as the offline check tells them; empty: none
+    void look_at_platter(Replica& replica);
 
     // operator.cpp
     void operate();
@@ -109,7 +126,9 @@ class World {
 
     const LifeSettings settings_;
     Random random_;
+    Random added_random_;
     const Profile profile_;
+    const AddedFaults added_;
     Counts counts_;
     Network network_;
     Replicas replicas_;
@@ -120,6 +139,7 @@ class World {
     uint64_t next_proposal_us_ = 0;
     uint64_t next_fault_us_ = 0;
     uint64_t next_operation_us_ = 0;
+    uint64_t next_added_us_ = never;
     bool faults_on_ = true;
     bool proposals_on_ = true;
     uint64_t trace_ = 0;

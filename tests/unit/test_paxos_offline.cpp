@@ -68,6 +68,30 @@ TEST_CASE("paxos offline: a sound log is found sound") {
     REQUIRE_THROWS_WITH(verify_store(directory.path + "/no"), Catch::Contains("/no"));
 }
 
+TEST_CASE("paxos offline: a sound log that was cut behind a checkpoint is found sound") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        write_log(store, 5);
+        PersistBatch batch;
+        const LogPosition end = store.load().end;
+        Entry entry;
+        entry.index = end.index + 1;
+        entry.view = batch.view = make_view(2, 1);
+        entry.kind = EntryKind::NewView;
+        entry.value = std::make_shared<const std::string>();
+        entry.chain = chain_hash(end.chain, entry);
+        batch.has_view = true;
+        batch.append = {entry};
+        store.persist(batch);
+        store.truncate_front(end);  // so that the first entry kept begins a view
+    }
+    const StoreReport report = verify_store(directory.path);
+    REQUIRE(report.problems == std::vector<std::string>{});
+    REQUIRE(report.entries == 1);
+    REQUIRE(report.views == 1);
+}
+
 TEST_CASE("paxos offline: damage is found and named, also far from the log's end") {
     const TemporaryDirectory directory;
     SECTION("in a record") {

@@ -529,10 +529,46 @@ TEST_CASE("paxos store: what a disk has lost is not taken for a write cut short"
         out.close();
         REQUIRE_THROWS_AS(BdbStore(options(copy)), DamagedStore);
     }
+    SECTION("a sector, with where its records begin and end") {
+        const uint64_t place = bytes().find(letter('f')) / 512 * 512;
+        std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+        out.seekp(static_cast<std::streamoff>(place));
+        out << std::string(512, '\0');
+        out.close();
+        const std::string before = bytes();
+        REQUIRE_THROWS_AS(BdbStore(options(copy)), DamagedStore);
+        REQUIRE(bytes() == before);
+    }
+    SECTION("the beginning of the file") {
+        std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+        out << std::string(16, '\0');
+        out.close();
+        REQUIRE_THROWS_AS(BdbStore(options(copy)), DamagedStore);
+    }
     SECTION("the last one: nothing tells that it was whole") {
         damage(copy, letter('k'));
         REQUIRE(BdbStore(options(copy)).load().end.index == 9);
     }
+}
+
+TEST_CASE("paxos store: a page of zeros is refused, not searched for ever") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        for (int i = 0; i < 10; ++i) writer.append(make_view(1, 1), 1, 500);
+    }
+    const std::string tree = directory.path + "/log.db";
+    const uint64_t page_bytes = options(directory.path).sizes.page_bytes;
+    REQUIRE(fs::file_size(tree) > page_bytes);
+    std::fstream out(tree, std::ios::in | std::ios::out | std::ios::binary);
+    out.seekp(static_cast<std::streamoff>(page_bytes));  // the root: behind the description of the file
+    out << std::string(page_bytes, '\0');
+    out.close();
+    for (int attempt = 0; attempt < 2; ++attempt)
+        REQUIRE_THROWS_WITH(BdbStore(options(directory.path)),
+                            Catch::Contains("page 1 of log.db") && Catch::Contains("rejoin = true"));
 }
 
 namespace {
@@ -567,6 +603,34 @@ TEST_CASE("paxos store: a disk that cannot be read is not called a damaged datab
     }
     unreadable(directory.path);
     REQUIRE(BdbStore(options(directory.path)).load().end.index == 3);
+}
+
+TEST_CASE("paxos store: recovery does not pass over what an older file of the log has lost") {
+    const TemporaryDirectory directory;
+    const std::string original = directory.path + "/original", copy = directory.path + "/copy";
+    StoreOptions small = options(original);
+    small.sizes.log_buffer_bytes = 32u << 10;
+    small.sizes.log_file_bytes = 128u << 10;
+    BdbStore store(small);
+    Writer writer{store, {}};
+    writer.promise(make_view(1, 1));
+    for (int i = 0; i < 200; ++i) writer.append(make_view(1, 1), 1, 2000);
+    fs::copy(original, copy, fs::copy_options::recursive);  // as if killed: no page was written back
+    small.directory = copy;
+    REQUIRE(fs::exists(copy + "/log.0000000003"));
+    uint64_t place = 0;
+    SECTION("the beginning of the oldest") {}
+    SECTION("the middle of one") {
+        place = 60'000;
+    }
+    SECTION("the end of one") {
+        place = written_bytes(copy + "/log.0000000001") - 10;
+    }
+    std::fstream out(copy + "/log.0000000001", std::ios::in | std::ios::out | std::ios::binary);
+    out.seekp(static_cast<std::streamoff>(place));
+    out << std::string(512, '\0');
+    out.close();
+    for (int attempt = 0; attempt < 2; ++attempt) REQUIRE_THROWS_AS(BdbStore(small), DamagedStore);
 }
 
 TEST_CASE("paxos store: a missing file of the log is refused, with advice") {
