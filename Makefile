@@ -239,11 +239,12 @@ asan: $(BUILD)/bin/crane-init $(BUILD)/bin/fake-domain
 	cp $^ $(BUILD)/asan/bin/  # what runs in the domain has a preloaded library, and so no sanitizer
 	ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan/bin/unit
 # What threads share, and only that: the rest would be built to run nothing.
-TSAN_TESTS := $(patsubst %,tests/unit/%.cpp,catch_runner test_dmt_threads test_proxy_rings test_timebubble_rings)
+TSAN_TESTS := $(patsubst %,tests/unit/%.cpp,catch_runner test_dmt_threads test_paxos_lookup test_proxy_rings \
+              test_timebubble_rings)
 tsan:
 	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g" \
 	    UNIT_SRCS="$(TSAN_TESTS)" $(BUILD)/tsan/bin/unit
-	$(BUILD)/tsan/bin/unit "scheduler: kernel threads*,scheduler: under serial*,rings:*,domain link:*"
+	$(BUILD)/tsan/bin/unit "scheduler: kernel threads*,scheduler: under serial*,rings:*,domain link:*,paxos lookup: one*,paxos lookup: a name*"
 
 # The decoders of what peers say, under libFuzzer: every target for FUZZ_SECONDS, from the kept corpus. What is
 # found stays in $(BUILD)/fuzz/found; `make fuzz-keep` takes new inputs into the corpus, as few as it takes.
@@ -251,8 +252,8 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
 FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,client_connection \
-                divergence relay) $(patsubst %,paxos/%.cpp,address_book certificate connection frame membership \
-                message peer_address record segment types)
+                divergence relay) $(patsubst %,paxos/%.cpp,address_book certificate connection frame log_scan \
+                membership message page_scan peer_address record segment types)
 FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
 FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ_RUN      = CRANE_FUZZ_TARGET=$$target $(BUILD)/fuzz/fuzz -max_len=4096 -rss_limit_mb=1024 -timeout=10 -verbosity=0

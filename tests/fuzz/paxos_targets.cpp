@@ -12,7 +12,9 @@
 #include "paxos/address_book.hpp"
 #include "paxos/certificate.hpp"
 #include "paxos/connection.hpp"
+#include "paxos/log_scan.hpp"
 #include "paxos/message.hpp"
+#include "paxos/page_scan.hpp"
 #include "paxos/record.hpp"
 #include "paxos/segment.hpp"
 #include "targets.hpp"
@@ -156,6 +158,52 @@ void fuzz_membership(std::string_view bytes) {
         Membership read;
         must(decode(again, read) && read == changed, "a changed membership cannot be decoded");
     }
+}
+
+namespace {
+
+// Records of Berkeley DB's log with any content, one in eight of which the disk has damaged.
+std::string log_file(Input& in) {
+    std::string file;
+    uint32_t previous = 0;
+    while (!in.empty()) {
+        const uint8_t control = in.number<uint8_t>();
+        std::string content(in.take(in.number<uint8_t>()));
+        if (control & 1) {
+            SegmentWriter segment;
+            segment.set_synced({control & 2u, in.number<uint16_t>()});
+            content.insert(0, segment.record());
+        }
+        const uint32_t head[2] = {previous, static_cast<uint32_t>(content.size() + sizeof head + 4)};
+        uint32_t sum = 0;
+        for (const char byte : content) sum = sum * 33 + static_cast<uint8_t>(byte);
+        sum ^= head[0] ^ head[1];
+        previous = static_cast<uint32_t>(file.size());
+        file.append(reinterpret_cast<const char*>(head), sizeof head);
+        file.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+        file += content;
+        if (control >> 5 == 7) file[in.number<uint16_t>() % file.size()] ^= static_cast<char>(control | 1);
+    }
+    return file;
+}
+
+}  // namespace
+
+void fuzz_disk(std::string_view bytes) {
+    Input in(bytes);
+    const uint8_t newest = in.number<uint8_t>();
+    const std::string_view older = in.take(in.number<uint8_t>());
+    find_misplaced_page(in.take(in.number<uint16_t>()));
+    const std::string file = log_file(in);
+    LogScans logs;
+    logs.newest.push_back(scan_log(newest, file));
+    logs.oldest = scan_log(newest - 1u, older);
+    logs.newest.push_back(logs.oldest);
+    for (const LogScan& scan : logs.newest) {
+        must(scan.bytes <= std::max(file.size(), older.size()), "a log file is longer than it is");
+        must(scan.last <= scan.end, "a record begins behind its end");
+    }
+    find_damage(logs);
 }
 
 void fuzz_record(std::string_view bytes) {

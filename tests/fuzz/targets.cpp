@@ -4,9 +4,11 @@ namespace crane::fuzz {
 
 const std::vector<Target>& targets() {
     static const std::vector<Target> all = {
-        {"message", fuzz_message},       {"frame", fuzz_frame},           {"hello", fuzz_hello},
-        {"membership", fuzz_membership}, {"record", fuzz_record},         {"identity", fuzz_identity},
-        {"batch", fuzz_batch},           {"admissions", fuzz_admissions}, {"relay", fuzz_relay},
+        {"message", fuzz_message}, {"frame", fuzz_frame},
+        {"hello", fuzz_hello},     {"membership", fuzz_membership},
+        {"record", fuzz_record},   {"identity", fuzz_identity},
+        {"batch", fuzz_batch},     {"admissions", fuzz_admissions},
+        {"relay", fuzz_relay},     {"disk", fuzz_disk},
     };
     return all;
 }

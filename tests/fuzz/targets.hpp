@@ -58,6 +58,7 @@ void fuzz_frame(std::string_view bytes);
 void fuzz_hello(std::string_view bytes);
 void fuzz_membership(std::string_view bytes);
 void fuzz_record(std::string_view bytes);
+void fuzz_disk(std::string_view bytes);
 void fuzz_identity(std::string_view bytes);
 // proxy_targets.cpp
 void fuzz_batch(std::string_view bytes);
