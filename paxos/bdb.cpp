@@ -1,5 +1,7 @@
 #include "paxos/bdb.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +28,17 @@ void make_directories(FileSystem& files, const std::string& path) {
             throw StorageError("cannot create database directory " + part + ": " + std::strerror(error));
         if (slash == std::string::npos) return;
     }
+}
+
+// What a system may refuse to a sound database.
+constexpr std::array refusals = {EIO, ENOSPC, EDQUOT, EMFILE, ENFILE, EACCES, EPERM, EROFS, ENOMEM};
+
+// By the message that Berkeley DB makes of it; 0: nothing.
+int system_error_in(const char* message) {
+    const auto found = std::find_if(refusals.begin(), refusals.end(), [&](int error) {
+        return std::strstr(message, strerrordesc_np(error)) != nullptr;
+    });
+    return found == refusals.end() ? 0 : *found;
 }
 
 }  // namespace
@@ -68,24 +81,29 @@ void BdbEnvironment::close_handles() {
 
 void BdbEnvironment::fail(const char* what, int code) const {
     failed_ = true;
-    bool write_failed = false, read_failed = false;
+    bool write_failed = false;
+    int refused = 0;
     std::string text = "database " + directory_ + ": " + what + ": " + db_strerror(code);
     {
         std::lock_guard<std::mutex> guard(message_mutex_);
         if (!last_message_.empty()) text += " (" + last_message_ + ")";
         write_failed = write_failed_ || maintenance_error_ != 0;
-        read_failed = read_failed_;
+        const bool told = std::find(refusals.begin(), refusals.end(), code) != refusals.end();
+        refused = told ? code : system_error_;
     }
     const bool damaged = code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND;
-    const bool full = code == ENOSPC || files_.free_bytes(directory_) < full_disk_bytes;
-    if (damaged && !write_failed && !read_failed)
+    if (damaged && refused == 0 && !write_failed)
         throw DamagedStore(text + ". The database is damaged: " + advice);
-    if (full)
+    const bool no_space = refused == ENOSPC || refused == EDQUOT;
+    if (no_space || (write_failed && files_.free_bytes(directory_) < full_disk_bytes))
         text += ". The disk is full: free some space there and start this replica again; nothing is lost";
     else if (write_failed)
         text += ". The disk could not be written: mend it and start this replica again; nothing is lost";
-    else if (read_failed)
+    else if (refused == EIO)
         text += ". The disk could not be read: mend it and start this replica again, or rebuild it";
+    else if (refused != 0)
+        text += std::string(". The system refused it: ") + std::strerror(refused) +
+                ": put that right and start this replica again; nothing is lost";
     throw StorageError(text);
 }
 
@@ -107,7 +125,7 @@ void BdbEnvironment::on_message(const DB_ENV* env, const char*, const char* mess
     std::lock_guard<std::mutex> guard(self->message_mutex_);
     self->last_message_ = message;
     ++self->messages_;
-    if (std::strstr(message, strerrordesc_np(EIO)) != nullptr) self->read_failed_ = true;
+    if (self->system_error_ == 0) self->system_error_ = system_error_in(message);
 }
 
 void BdbEnvironment::on_recovery(const DB_ENV* env, const char* message) {
@@ -159,6 +177,10 @@ void BdbEnvironment::open_environment(bool create) {
     const uint32_t flags =
         DB_INIT_MPOOL | DB_INIT_TXN | DB_INIT_LOG | DB_PRIVATE | DB_THREAD | DB_CREATE | DB_RECOVER;
     const LogScans logs = scan_logs(files_, directory_);
+    if (logs.error != 0)
+        throw StorageError("database " + directory_ + ": cannot read " + logs.unreadable + ": " +
+                           std::strerror(logs.error) +
+                           ". Put that right (its owner and mode, or the disk) and start this replica again");
     const LogScan before = logs.newest.empty() ? LogScan{} : logs.newest.front();
     check_complete(create, logs);
     env_->set_verbose(env_, DB_VERB_RECOVERY, 1);
@@ -184,7 +206,8 @@ void BdbEnvironment::check_complete(bool create, const LogScans& logs) {
                            std::to_string(lost->file) +
                            " does not hold, though it was on disk before more was written. " + advice);
     if (!new_ || files_.exists(mark_of_new())) return;
-    const int error = files_.make(mark_of_new());
+    int error = files_.make(mark_of_new());
+    if (error == 0) error = files_.sync(directory_);
     if (error != 0) throw StorageError("cannot make " + mark_of_new() + ": " + std::strerror(error));
 }
 

@@ -131,7 +131,7 @@ class BdbEnvironment {
     uint32_t removed_ = 0;  // the thread that maintains
     mutable bool failed_ = false;
     bool write_failed_ = false;
-    bool read_failed_ = false;
+    int system_error_ = 0;  // the first that Berkeley DB complained of
     mutable std::mutex message_mutex_;
 
     static void on_recovery(const DB_ENV* env, const char* message);

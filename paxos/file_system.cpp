@@ -54,12 +54,13 @@ class HostFiles : public FileSystem {
         return space.f_bavail * uint64_t{space.f_frsize};
     }
 
-    std::vector<std::string> list(const std::string& directory) override {
-        std::vector<std::string> names;
+    int list(const std::string& directory, std::vector<std::string>& names) override {
+        names.clear();
         std::error_code error;
-        for (const auto& entry : std::filesystem::directory_iterator(directory, error))
-            names.push_back(entry.path().filename());
-        return names;
+        std::filesystem::directory_iterator entry(directory, error);
+        for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+            names.push_back(entry->path().filename());
+        return error.value();
     }
 
     int read(const std::string& path, std::string& bytes) override {

@@ -23,9 +23,9 @@ class FileSystem {
     // held.
     virtual int lock(const std::string& path) = 0;
     virtual void unlock(int lock) = 0;
-    virtual uint64_t free_bytes(const std::string& path) = 0;                 // UINT64_MAX: not known
-    virtual std::vector<std::string> list(const std::string& directory) = 0;  // names in it; none: no such
-    virtual int read(const std::string& path, std::string& bytes) = 0;        // a whole file
+    virtual uint64_t free_bytes(const std::string& path) = 0;  // UINT64_MAX: not known
+    virtual int list(const std::string& directory, std::vector<std::string>& names) = 0;  // what is in it
+    virtual int read(const std::string& path, std::string& bytes) = 0;                    // a whole file
 };
 
 // The operating system's.

@@ -13,7 +13,9 @@ namespace crane::paxos {
 namespace {
 
 constexpr uint32_t checkpoint_type = 11;  // Berkeley DB's type of a checkpoint
-constexpr int max_tries = 1000;           // to find a segment: values may look like many
+// To find a segment in a file: values may look like many, and may have been made to.
+constexpr int max_tries = 1000;
+constexpr size_t max_tried_bytes = 256u << 20;
 
 // What comes before each record in the file: the place of the one before, this one's size with this header,
 // and a checksum.
@@ -52,19 +54,43 @@ void take(size_t offset, std::string_view bytes, std::string_view content, LogSc
     if (type == checkpoint_type) std::memcpy(&scan.redo, content.data() + redo_place, sizeof scan.redo);
 }
 
-// Where the next segment begins, by what each begins with; npos: nowhere.
-size_t find_segment(std::string_view bytes, size_t from) {
-    std::array<char, sizeof segment_record_type> type;
-    std::memcpy(type.data(), &segment_record_type, sizeof segment_record_type);
-    size_t found = from + sizeof(Header) - 1;
-    for (int tries = 0; tries < max_tries; ++tries) {
-        found = bytes.find({type.data(), type.size()}, found + 1);
-        if (found == std::string_view::npos) break;
-        const size_t begin = found - sizeof(Header);
-        if (SegmentReader(record_at(bytes, begin)).synced() != LogPlace{}) return begin;
+// Finds segments behind a record that does not hold. What looks like one there may be part of a value, in
+// which a client may have put anything: a true one tells of what was on disk before it, and the record before
+// it begins no earlier than the one that does not hold.
+class SegmentSearch {
+  public:
+    SegmentSearch(uint32_t file, std::string_view bytes) : file_(file), bytes_(bytes) {}
+
+    // Where the first one behind the record at `broken` begins; npos: nowhere, as far as was looked.
+    size_t find(size_t broken) {
+        std::array<char, sizeof segment_record_type> type;
+        std::memcpy(type.data(), &segment_record_type, sizeof segment_record_type);
+        size_t found = broken + sizeof(Header);
+        while (tries_ < max_tries && tried_bytes_ < max_tried_bytes) {
+            found = bytes_.find({type.data(), type.size()}, found + 1);
+            if (found == std::string_view::npos) break;
+            if (holds(found - sizeof(Header), broken)) return found - sizeof(Header);
+        }
+        return std::string_view::npos;
     }
-    return std::string_view::npos;
-}
+
+  private:
+    bool holds(size_t begin, size_t broken) {
+        Header header;
+        std::memcpy(&header, bytes_.data() + begin, sizeof header);
+        if (header.previous < broken || header.previous >= begin) return false;
+        ++tries_;
+        tried_bytes_ += std::min<size_t>(header.size, bytes_.size() - begin);
+        const LogPlace synced = SegmentReader(record_at(bytes_, begin)).synced();
+        const LogPlace here{file_, static_cast<uint32_t>(begin)};
+        return synced != LogPlace{} && !(here < synced);
+    }
+
+    const uint32_t file_;
+    const std::string_view bytes_;
+    int tries_ = 0;
+    size_t tried_bytes_ = 0;
+};
 
 bool parse_log_name(const std::string& name, uint32_t& number) {
     constexpr std::string_view prefix = "log.";
@@ -85,11 +111,12 @@ LogScan scan_log(uint32_t file, std::string_view bytes) {
     const size_t last = bytes.find_last_not_of('\0');
     scan.bytes = last == std::string_view::npos ? 0 : last + 1;
     bool whole = true;
+    SegmentSearch search(file, bytes);
     for (size_t offset = 0; offset < scan.bytes;) {
         const std::string_view content = record_at(bytes, offset);
         if (content.empty()) {  // it does not hold, and where it ends is not known either
             whole = false;
-            offset = find_segment(bytes, offset + 1);
+            offset = search.find(offset);
             continue;
         }
         if (whole) take(offset, bytes, content, scan);
@@ -100,21 +127,29 @@ LogScan scan_log(uint32_t file, std::string_view bytes) {
 }
 
 LogScans scan_logs(FileSystem& files, const std::string& directory) {
-    std::map<uint32_t, std::string, std::greater<>> names;
-    for (const std::string& found : files.list(directory))
-        if (uint32_t number = 0; parse_log_name(found, number)) names[number] = directory + "/" + found;
     LogScans logs;
+    std::vector<std::string> found;
+    const auto failed = [&logs](const std::string& path, int error) {
+        if (error == 0) return false;
+        logs.error = error;
+        logs.unreadable = path;
+        return true;
+    };
+    if (failed(directory, files.list(directory, found))) return logs;
+    std::map<uint32_t, std::string, std::greater<>> names;
+    for (const std::string& name : found)
+        if (uint32_t number = 0; parse_log_name(name, number)) names[number] = directory + "/" + name;
     std::string bytes;
     LogPlace redo;
     for (const auto& [number, path] : names) {
-        if (files.read(path, bytes) != 0) break;
+        if (failed(path, files.read(path, bytes))) return logs;
         logs.newest.push_back(scan_log(number, bytes));
         if (redo.file == 0) redo = logs.newest.back().redo;
         if (redo.file != 0 && number <= redo.file) break;
     }
     if (names.empty()) return logs;
     const auto& [number, path] = *names.rbegin();
-    if (files.read(path, bytes) == 0) logs.oldest = scan_log(number, bytes);
+    if (!failed(path, files.read(path, bytes))) logs.oldest = scan_log(number, bytes);
     return logs;
 }
 

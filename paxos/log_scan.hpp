@@ -40,6 +40,8 @@ LogScan scan_log(uint32_t file, std::string_view bytes);
 struct LogScans {
     std::vector<LogScan> newest;  // those that recovery goes through, the newest first
     LogScan oldest;
+    int error = 0;           // an errno value: not all could be read
+    std::string unreadable;  // what could not
 };
 LogScans scan_logs(FileSystem& files, const std::string& directory);
 

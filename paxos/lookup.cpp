@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 #include <thread>
 
@@ -23,6 +24,28 @@ AddressInfo::AddressInfo(const PeerAddress& address, bool passive) {
 
 AddressInfo::~AddressInfo() {
     if (list != nullptr) freeaddrinfo(list);
+}
+
+size_t AddressInfo::count() const {
+    size_t count = 0;
+    for (const addrinfo* each = list; each != nullptr; each = each->ai_next) ++count;
+    return count;
+}
+
+const addrinfo& AddressInfo::at(size_t index) const {
+    const addrinfo* found = list;
+    for (; index > 0 && found != nullptr; --index) found = found->ai_next;
+    CRANE_CHECK(found != nullptr);
+    return *found;
+}
+
+bool AddressInfo::repeats(size_t index) const {
+    const addrinfo& one = at(index);
+    for (size_t before = 0; before < index; ++before)
+        if (at(before).ai_addrlen == one.ai_addrlen &&
+            std::memcmp(at(before).ai_addr, one.ai_addr, one.ai_addrlen) == 0)
+            return true;
+    return false;
 }
 
 struct Lookup::Job {
@@ -47,7 +70,12 @@ Lookup::Lookup(event_base* base, const PeerAddress& address, Handler on_found)
       on_found_(std::move(on_found)) {
     CRANE_CHECK(done_ != nullptr);
     event_add(done_, nullptr);
-    std::thread([job = job_] { job->run(); }).detach();
+    try {
+        std::thread([job = job_] { job->run(); }).detach();
+    } catch (...) {
+        event_free(done_);
+        throw;
+    }
 }
 
 Lookup::~Lookup() {

@@ -24,12 +24,16 @@ struct AddressInfo {
     ~AddressInfo();
     AddressInfo(const AddressInfo&) = delete;
     AddressInfo& operator=(const AddressInfo&) = delete;
+    size_t count() const;  // a name may have several addresses
+    const addrinfo& at(size_t index) const;
+    bool repeats(size_t index) const;  // one before it
 };
 
 class Lookup {
   public:
     using Handler = std::function<void(const AddressInfo&)>;
-    // `on_found` is called once, from the event loop, found or not.
+    // `on_found` is called once, from the event loop, found or not. Throws std::system_error when no thread
+    // can be had.
     Lookup(event_base* base, const PeerAddress& address, Handler on_found);
     ~Lookup();  // on_found is not called any more; the thread ends by itself
     Lookup(const Lookup&) = delete;

@@ -147,7 +147,10 @@ class Node::Impl {
         core_.tick(now_us());
         started_ = true;
         transport_->start();
-        if (core_.memberships().front().index < first_index) report_membership(core_.memberships().front());
+        const MembershipAt* at_start = nullptr;
+        for (const MembershipAt& membership : core_.memberships())
+            if (membership.index < first_index) at_start = &membership;
+        if (at_start != nullptr) report_membership(*at_start);
         wake();
     }
 

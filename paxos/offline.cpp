@@ -108,18 +108,30 @@ StoreReport verify_store(const std::string& directory, FileSystem* files) {
     return report;
 }
 
+std::string why_not_forced(ReplicaId replica, const StoredState& state) {
+    const std::string who = "replica " + std::to_string(replica);
+    if (state.rejoining)
+        return who +
+               " lost its database and has not caught up since: its log may lack what was decided. Use "
+               "another replica's";
+    // As long as it is not decided that it votes no more, it may have the only copy of what is.
+    const bool votes =
+        std::any_of(state.memberships.begin(), state.memberships.end(), [&](const MembershipAt& at) {
+            const bool past =
+                &at != &state.memberships.back() && state.commit >= state.memberships.back().index;
+            return !past && at.membership.voter(replica);
+        });
+    if (state.memberships.empty() || votes) return "";
+    return who + " does not vote: it was a learner, or removed. Use another replica's";
+}
+
 ForcedCluster force_new_cluster(const std::string& directory) {
     const OfflineLog log = read_offline(directory, 1, [](const Entry&) { return false; });
-    if (!log.state.memberships.empty() && !log.state.memberships.back().membership.voter(log.replica))
-        throw StorageError("replica " + std::to_string(log.replica) + " in " + directory +
-                           " does not vote: it was a learner, or removed. Use another replica's");
+    const std::string refusal = why_not_forced(log.replica, log.state);
+    if (!refusal.empty()) throw StorageError(directory + ": " + refusal);
     BdbStore store({directory, log.cluster_id, log.replica});
     ForcedCluster forced;
     forced.before = store.load();
-    if (forced.before.rejoining)
-        throw StorageError("replica " + std::to_string(log.replica) + " in " + directory +
-                           " lost its database and has not caught up since: its log may lack what was "
-                           "decided. Use another replica's");
     Membership members;
     members.add({log.replica, true, ""});
     for (const MembershipAt& at : forced.before.memberships)

@@ -28,6 +28,9 @@ struct StoreReport {
 // StorageError when there is no database, it is in use, or it is another program's.
 StoreReport verify_store(const std::string& directory, FileSystem* files = nullptr);
 
+// Why no cluster can be made of what is in this database; empty: one can.
+std::string why_not_forced(ReplicaId replica, const StoredState& state);
+
 // Makes the replica of this database the only member of its cluster, by an entry at the end of its log. What
 // other replicas have decided and this one does not have is lost; what it has and was not decided becomes
 // decided. Cannot be undone, and must not be done while replicas that have a majority may still come back.

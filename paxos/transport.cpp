@@ -41,7 +41,11 @@ struct Transport::Link {
     PeerAddress address;
     std::unique_ptr<Connection> connection;
     bool up = false;
-    bool refused = false;  // since it was last up: nobody listens there
+    size_t refusals = 0;   // since it was last up, one after the other: nobody listens at an address
+    bool refused = false;  // at none of its addresses
+    size_t addresses = 1;
+    size_t failures = 0;  // to open it: a name may have several addresses, which take turns
+    bool looking_up = false;
     uint32_t pause_ms = first_pause_ms;
     std::unique_ptr<Lookup> lookup;  // of the name in the address
     event* timer = nullptr;          // pause before dialling, or limit on dialling
@@ -90,7 +94,7 @@ Transport::Transport(event_base* base, TransportConfig config, TransportCallback
 }
 
 Transport::~Transport() {
-    if (listener_ != nullptr) evconnlistener_free(listener_);
+    for (evconnlistener* listener : listeners_) evconnlistener_free(listener);
     event_free(reaper_);
     if (tls_timer_ != nullptr) event_free(tls_timer_);
 }
@@ -156,13 +160,26 @@ void Transport::listen() {
     if (!info.error.empty())
         throw std::runtime_error("cannot resolve this replica's peer address " + to_text(own) + ": " +
                                  info.error);
-    listener_ = evconnlistener_new_bind(base_, on_accept, this,
-                                        LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE, 64,
-                                        info.list->ai_addr, static_cast<int>(info.list->ai_addrlen));
-    const int error = errno;
-    if (listener_ == nullptr)
-        throw std::runtime_error("cannot listen for peers on " + to_text(own) + ": " + std::strerror(error) +
-                                 (error == EADDRINUSE ? ": is this replica already running?" : ""));
+    int error = 0;
+    bool fatal = false;
+    for (size_t i = 0; i < info.count() && !fatal; ++i) {
+        if (info.repeats(i)) continue;
+        const addrinfo& at = info.at(i);
+        evconnlistener* const listener = evconnlistener_new_bind(
+            base_, on_accept, this, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE, 64,
+            at.ai_addr, static_cast<int>(at.ai_addrlen));
+        if (listener != nullptr) {
+            listeners_.push_back(listener);
+            continue;
+        }
+        error = errno;  // a name may have addresses that are not this host's
+        fatal = error != EADDRNOTAVAIL && error != EAFNOSUPPORT;
+    }
+    if (!fatal && !listeners_.empty()) return;
+    for (evconnlistener* listener : listeners_) evconnlistener_free(listener);
+    listeners_.clear();
+    throw std::runtime_error("cannot listen for peers on " + to_text(own) + ": " + std::strerror(error) +
+                             (error == EADDRINUSE ? ": is this replica already running?" : ""));
 }
 
 void Transport::start() {
@@ -175,11 +192,19 @@ void Transport::start() {
 
 void Transport::dial(Link& link) {
     CRANE_CHECK(link.connection == nullptr && !link.up);
-    if (is_numeric(link.address.host))
+    if (is_numeric(link.address.host)) {
         connect_to(link, AddressInfo(link.address, false));
-    else
-        link.lookup = std::make_unique<Lookup>(
-            base_, link.address, [this, &link](const AddressInfo& info) { connect_to(link, info); });
+        return;
+    }
+    try {
+        link.lookup = std::make_unique<Lookup>(base_, link.address, [this, &link](const AddressInfo& info) {
+            link.looking_up = false;
+            connect_to(link, info);
+        });
+        link.looking_up = true;
+    } catch (const std::system_error& error) {
+        dial_failed(link, error.what());
+    }
 }
 
 void Transport::connect_to(Link& link, const AddressInfo& info) {
@@ -187,17 +212,19 @@ void Transport::connect_to(Link& link, const AddressInfo& info) {
         dial_failed(link, info.error);
         return;
     }
-    if (tls_ == nullptr && !is_loopback(info.list->ai_addr)) {
+    link.addresses = info.count();
+    const addrinfo& to = info.at(link.failures % link.addresses);
+    if (tls_ == nullptr && !is_loopback(to.ai_addr)) {
         dial_failed(link, "its address is not on loopback, and no [tls] is configured here");
         return;
     }
-    const int fd = socket(info.list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const int fd = socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         dial_failed(link, std::strerror(errno));
         return;
     }
     auto stream = make_stream(fd, true);
-    if (connect(fd, info.list->ai_addr, info.list->ai_addrlen) != 0 && errno != EINPROGRESS) {
+    if (connect(fd, to.ai_addr, to.ai_addrlen) != 0 && errno != EINPROGRESS) {
         const int error = errno;
         dial_failed(link, std::strerror(error), error);
         return;
@@ -242,7 +269,9 @@ void Transport::dial_failed(Link& link, const std::string& reason, int connect_e
     link.up = false;
     if (was_up) link.pause_ms = 0;  // a cut or the peer's end? Dialling tells
     dial_later(link);
-    link.refused |= connect_error == ECONNREFUSED;
+    link.failures += was_up ? 0 : 1;
+    link.refusals = connect_error == ECONNREFUSED ? link.refusals + 1 : 0;
+    link.refused |= link.refusals > 0 && link.refusals >= link.addresses;
     if (was_up) callbacks_.on_link(link.address.id, false);
     check_gone(link.address.id);
 }
@@ -282,6 +311,7 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     evtimer_del(link.timer);
     link.up = true;
     link.refused = false;
+    link.refusals = 0;
     link.pause_ms = first_pause_ms;
     link.last_reason.clear();
     spdlog::info("link to replica {} at {} is up", link.address.id, to_text(link.address));
@@ -444,7 +474,8 @@ void Transport::greeted(Incoming& incoming, ReplicaId from) {
     incoming.connection->queue(make_frame(FrameType::Welcome, told), true);
     incoming.connection->flush();
     Link& link = *links_.at(from);
-    if (!link.up && link.connection == nullptr) {  // it is there: no need to wait before dialling
+    if (!link.up && link.connection == nullptr &&
+        !link.looking_up) {  // it is there: no need to wait before dialling
         evtimer_del(link.timer);
         link.pause_ms = first_pause_ms;
         dial(link);

@@ -117,7 +117,7 @@ class Transport {
     const TransportConfig config_;
     const TransportCallbacks callbacks_;
     std::unique_ptr<TlsContext> tls_;  // null: the links are not encrypted
-    evconnlistener* listener_ = nullptr;
+    std::vector<evconnlistener*> listeners_;
     bool started_ = false;
     ReplicaId highest_id_ = no_replica;
     event* reaper_ = nullptr;

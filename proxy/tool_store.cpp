@@ -26,7 +26,7 @@ uint32_t holder(const ReplicaDir& replica) {
 }
 
 // What keeps one database from being opened is told as its report: the others are looked at all the same.
-paxos::StoreReport verify(const ReplicaDir& replica) {
+paxos::StoreReport verify_any(const ReplicaDir& replica) {
     try {
         return paxos::verify_store(replica.path + "/db");
     } catch (const paxos::StoreInUse&) {
@@ -75,6 +75,21 @@ void print_report(const json& report) {
     for (const json& problem : report["problems"]) std::cout << "    " << problem.get<std::string>() << "\n";
 }
 
+void print_passed_over(const json& report) {
+    std::cout << report["database"].get<std::string>() << " is passed over:\n";
+    for (const json& problem : report["problems"]) std::cout << "    " << problem.get<std::string>() << "\n";
+}
+
+paxos::ForcedCluster force(const std::string& replica_dir, const std::string& mark) {
+    try {
+        return paxos::force_new_cluster(replica_dir + "/db");
+    } catch (const paxos::StorageError& error) {
+        throw std::runtime_error(std::string(error.what()) + ". " + mark +
+                                 " stays: say crane recover again, or remove it if crane log verify shows "
+                                 "that the log ends where it did");
+    }
+}
+
 // So that whoever reads craned's log later sees why it goes on as another cluster.
 void note_in_log(const std::string& replica_dir, const std::string& text) {
     const std::string path = replica_dir + "/craned.log";
@@ -94,7 +109,7 @@ int tool_verify(const std::string& state_dir, uint32_t replica, bool as_json) {
     json reports = json::array();
     bool sound = true;
     for (const ReplicaDir& one : with_databases(state_dir, replica)) {
-        reports.push_back(report_json(one, verify(one)));
+        reports.push_back(report_json(one, verify_any(one)));
         sound &= reports.back()["sound"].get<bool>();
         if (!as_json) print_report(reports.back());
     }
@@ -111,10 +126,16 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
     const ReplicaDir* best = nullptr;
     std::tuple<uint64_t, uint64_t> best_end;
     const std::vector<ReplicaDir> all = with_databases(state_dir, request.replica);
+    json passed_over = json::array();
     for (const ReplicaDir& one : all) {
-        const paxos::StoreReport report = verify(one);
-        if (!report.problems.empty() || report.state.rejoining) {
-            if (!as_json) print_report(report_json(one, report));
+        // One that cannot be opened now may be the best of them: nothing is done until it can, or until
+        // --replica names another.
+        paxos::StoreReport report = paxos::verify_store(one.path + "/db");
+        const std::string why_not = paxos::why_not_forced(report.replica, report.state);
+        if (report.problems.empty() && !why_not.empty()) report.problems = {why_not};
+        if (!report.problems.empty()) {
+            passed_over.push_back(report_json(one, report));
+            if (!as_json) print_passed_over(passed_over.back());
             continue;
         }
         const std::tuple end{report.state.end.view, report.state.end.index};
@@ -124,13 +145,14 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
     }
     if (best == nullptr)
         throw std::runtime_error("no database in " + state_dir +
-                                 " can be used: they are damaged, or had not caught up after a loss");
+                                 " can be used: they are damaged, do not vote, or had not caught up after a "
+                                 "loss");
     // Before anything changes: crane-run would start the replicas that are left out as a cluster beside this
     // one.
     const std::string mark = best->path + "/recovered";
     if (!(std::ofstream(mark) << best->id << "\n").flush())
         throw std::runtime_error("cannot write " + mark + ", by which crane-run knows: nothing was changed");
-    const paxos::ForcedCluster forced = paxos::force_new_cluster(best->path + "/db");
+    const paxos::ForcedCluster forced = force(best->path, mark);
     const std::string text = "replica " + std::to_string(paxos::view_leader(forced.entry.view)) +
                              " is the only member from entry " + paxos::describe(forced.entry.position()) +
                              " on; its log ended at " + paxos::describe(forced.before.end);
@@ -139,7 +161,8 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
         std::cout << json{{"replica", paxos::view_leader(forced.entry.view)},
                           {"database", best->path + "/db"},
                           {"index", forced.entry.index},
-                          {"view", paxos::view_name(forced.entry.view)}}
+                          {"view", paxos::view_name(forced.entry.view)},
+                          {"passed_over", passed_over}}
                          .dump(1)
                   << "\n";
     } else {

@@ -105,7 +105,10 @@ class Disk : public paxos::FileSystem {
         const FileRef file = find(path);
         return file == nullptr ? ENOENT : sync(*file);
     }
-    std::vector<std::string> list(const std::string&) override { return names(); }
+    int list(const std::string&, std::vector<std::string>& found) override {
+        found = names();
+        return 0;
+    }
     int read(const std::string& path, std::string& bytes) override {
         const FileRef file = find(path);
         if (file == nullptr) return ENOENT;

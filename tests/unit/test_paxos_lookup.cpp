@@ -5,6 +5,7 @@
 #include <event2/event.h>
 #include <netdb.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <cstring>
@@ -48,6 +49,8 @@ struct NameServer {
     }
 };
 
+std::atomic<bool> several_addresses = false;  // of localhost
+
 NameServer& name_server() {
     static NameServer server;
     return server;
@@ -59,6 +62,10 @@ NameServer& name_server() {
 extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {
     using Function = int(const char*, const char*, const addrinfo*, addrinfo**);
     static Function* const real = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "getaddrinfo"));
+    if (host != nullptr && several_addresses && std::strcmp(host, "localhost") == 0) {
+        const int first = real("127.0.0.2", service, hints, found);
+        return first != 0 ? first : real("127.0.0.1", service, hints, &(*found)->ai_next);
+    }
     if (host == nullptr || std::strcmp(host, slow_name) != 0) return real(host, service, hints, found);
     name_server().ask();
     return EAI_NONAME;
@@ -105,4 +112,34 @@ TEST_CASE("paxos lookup: replicas that are known by name find each other") {
     });
     REQUIRE(cluster.await_leader());
     REQUIRE(cluster.pump(100, 100));
+}
+
+TEST_CASE(
+    "paxos lookup: of several addresses the one that answers is used, and a replica listens on all of its "
+    "own") {
+    several_addresses = true;
+    {
+        NodeCluster cluster(0);
+        NodeConfig config = cluster.config(1);
+        for (uint32_t id = 1; id <= 3; ++id) config.members.push_back({id, "localhost", free_port()});
+        for (uint32_t id = 1; id <= 3; ++id) {
+            NodeConfig own = cluster.config(id);
+            own.members = config.members;
+            if (id == 1) own.members[0].host = "127.0.0.1";  // the second
+            if (id == 2) own.members[1].host = "127.0.0.2";
+            cluster.start(own);
+        }
+        REQUIRE(cluster.await_leader());
+        REQUIRE(cluster.run_until([&] { return cluster.linked({1, 2, 3}); }));
+        for (const char* address : {"127.0.0.1", "127.0.0.2"}) {
+            const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+            sockaddr_in to{};
+            to.sin_family = AF_INET;
+            to.sin_port = htons(config.members[2].port);
+            REQUIRE(inet_pton(AF_INET, address, &to.sin_addr) == 1);
+            REQUIRE(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+            close(fd);
+        }
+    }
+    several_addresses = false;
 }

@@ -75,6 +75,23 @@ TEST_CASE("paxos members: a fourth replica learns, votes, and the links follow")
     REQUIRE(nodes.pump(10, 130));
 }
 
+TEST_CASE("paxos members: the one that holds where a replica goes on is reported, not the one before") {
+    Growing cluster(false);
+    NodeCluster& nodes = cluster.nodes;
+    for (const uint32_t id : {4, 5}) {
+        cluster.add(id);
+        REQUIRE(cluster.all_know({1, 2, 3}, "learner " + std::to_string(id)));
+    }
+    REQUIRE(nodes.pump(10, 10));
+    REQUIRE(nodes.same_everywhere());
+    const LogPosition end = nodes[1].decided.back().position();
+    nodes.stop(1);
+    nodes[1].memberships.clear();
+    nodes.start(1, end);
+    REQUIRE(nodes[1].memberships.size() == 1);
+    REQUIRE_THAT(nodes[1].memberships.back(), Catch::Contains("learner 5"));
+}
+
 TEST_CASE("paxos members: a removed replica that comes back is told that it was removed") {
     Growing cluster(GENERATE(false, true));
     NodeCluster& nodes = cluster.nodes;

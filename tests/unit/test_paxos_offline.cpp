@@ -151,3 +151,25 @@ TEST_CASE("paxos offline: a log that was still catching up is not taken for a cl
     REQUIRE(report.problems.empty());
     REQUIRE(report.state.rejoining);
 }
+
+TEST_CASE(
+    "paxos offline: no cluster is made of a replica that did not vote, unless its removal may be undecided") {
+    const auto members = [](std::initializer_list<ReplicaId> voters, ReplicaId learner) {
+        Membership out;
+        for (const ReplicaId id : voters) out.add({id, true, ""});
+        if (learner != no_replica) out.add({learner, false, ""});
+        return out;
+    };
+    StoredState state;
+    REQUIRE(why_not_forced(3, state).empty());  // as it was founded
+    state.memberships = {{0, members({1, 2}, 3)}};
+    REQUIRE_THAT(why_not_forced(3, state), Catch::Contains("does not vote"));
+    REQUIRE(why_not_forced(2, state).empty());
+    state.memberships = {{0, members({1, 2, 3}, no_replica)}, {9, members({1, 2}, no_replica)}};
+    state.commit = 8;
+    REQUIRE(why_not_forced(3, state).empty());
+    state.commit = 9;
+    REQUIRE_THAT(why_not_forced(3, state), Catch::Contains("does not vote"));
+    state.rejoining = true;
+    REQUIRE_THAT(why_not_forced(1, state), Catch::Contains("not caught up"));
+}
