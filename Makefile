@@ -141,7 +141,7 @@ help:
 	@echo "make sim        many simulated lives of the consensus part; SEED=7 tells one in full, SEEDS=100 for fewer"
 	@echo "make sim-canaries  planted protocol bugs, each of which the simulator must notice"
 	@echo "make nemesis    faults against three real replicas, checked for linearizability; NEMESIS=\"--seed 7\""
-	@echo "make soak       the tests that depend on chance, with new seeds; ROUNDS=5 MINUTES=30; make soak-sim: until interrupted"
+	@echo "make soak       what depends on chance, with new seeds, until stopped; ROUNDS=1 MINUTES=30; make soak-sim: the simulator alone"
 	@echo "make bench      the evaluation: native against Crane, side by side; BENCH=--quick"
 	@echo "make failover   kills of the primary under load, timed; FAILOVER=--saturate counts false elections"
 	@echo "make bench-paxos  consensus alone against etcd; BENCH=--quick"

@@ -16,9 +16,6 @@ namespace crane::paxos {
 namespace {
 
 constexpr uint64_t full_disk_bytes = 1u << 20;
-constexpr const char* advice =
-    "Rebuild this replica: move the directory away and start with rejoin = true under [consensus], while the "
-    "others run";
 
 void make_directories(FileSystem& files, const std::string& path) {
     for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
@@ -93,7 +90,7 @@ void BdbEnvironment::fail(const char* what, int code) const {
     }
     const bool damaged = code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND;
     if (damaged && refused == 0 && !write_failed)
-        throw DamagedStore(text + ". The database is damaged: " + advice);
+        throw DamagedStore(text + ". The database is damaged: " + rebuild_advice);
     const bool no_space = refused == ENOSPC || refused == EDQUOT;
     if (no_space || (write_failed && files_.free_bytes(directory_) < full_disk_bytes))
         text += ". The disk is full: free some space there and start this replica again; nothing is lost";
@@ -198,13 +195,15 @@ void BdbEnvironment::check_complete(bool create, const LogScans& logs) {
     new_ = files_.exists(mark_of_new()) || (create && !tree && logs.newest.empty());
     const std::string is_damaged = "database " + directory_ + " is damaged: ";
     if (!new_ && !tree && logs.newest.empty()) throw StorageError("there is no database in " + directory_);
-    if (!new_ && !tree) throw DamagedStore(is_damaged + "log.db is missing. " + advice);
-    if (!new_ && logs.newest.empty()) throw DamagedStore(is_damaged + "its log files are missing. " + advice);
+    if (!new_ && !tree) throw DamagedStore(is_damaged + "log.db is missing. " + rebuild_advice);
+    if (!new_ && logs.newest.empty())
+        throw DamagedStore(is_damaged + "its log files are missing. " + rebuild_advice);
     const std::optional<LogPlace> lost = find_damage(logs);
     if (lost)
         throw DamagedStore(is_damaged + "what is at byte " + std::to_string(lost->offset) + " of log." +
                            std::to_string(lost->file) +
-                           " does not hold, though it was on disk before more was written. " + advice);
+                           " does not hold, though it was on disk before more was written. " +
+                           rebuild_advice);
     if (!new_ || files_.exists(mark_of_new())) return;
     int error = files_.make(mark_of_new());
     if (error == 0) error = files_.sync(directory_);
@@ -259,7 +258,7 @@ void BdbEnvironment::check_pages() {
     if (!page) return;
     failed_ = true;
     throw DamagedStore("database " + directory_ + " is damaged: page " + std::to_string(*page) +
-                       " of log.db is not what was written there. " + advice);
+                       " of log.db is not what was written there. " + rebuild_advice);
 }
 
 // After a sync: nothing can lie behind it but what maintain() writes, and has not written to its end.

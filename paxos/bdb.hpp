@@ -25,6 +25,11 @@ struct LogPlace {
 struct LogScan;
 struct LogScans;
 
+// What to do about damage.
+constexpr const char* rebuild_advice =
+    "Rebuild this replica: move the directory away and start with rejoin = true under [consensus], while the "
+    "others run";
+
 class BdbEnvironment {
   public:
     // Takes the directory's lock, recovers, opens the tree. `create` false: fails when there is no database.

@@ -249,11 +249,6 @@ class Node::Impl {
         PeerAddress address;
         if (change.kind == ChangeKind::Add && !parse_address(change.address, address))
             return "'" + change.address + "' is no address: it has to be HOST:PORT";
-        if (change.kind == ChangeKind::Add && !is_numeric(address.host))
-            return "'" + change.address +
-                   "' has a name: give the numeric address, since every replica would wait for the name to "
-                   "be "
-                   "looked up each time it calls";
         if (change.kind == ChangeKind::Add && transport_->tls() == nullptr && !is_loopback(address.host))
             return "'" + change.address +
                    "' is not on loopback, and the replicas' links are not encrypted: give all of them "
@@ -418,10 +413,8 @@ class Node::Impl {
         mismatches_ = seen;
         spdlog::error(
             "paxos: what replica {} sends differs from what is decided here ({} messages refused): one of "
-            "the "
-            "two logs is damaged. Stop the replica that 'crane log verify' finds fault with, move its "
-            "database "
-            "away and start it with rejoin = true",
+            "the two logs is damaged. Stop the replica that 'crane log verify' finds fault with, move its "
+            "database away and start it with rejoin = true",
             core_.leader(), seen);
     }
 

@@ -47,10 +47,7 @@ class BdbStore::Impl {
     [[noreturn]] void damaged(const std::string& how) const {
         std::string text = "database " + directory_ + " is damaged: " + how;
         if (!environment_.recovery().empty()) text += " (" + environment_.recovery() + ")";
-        throw DamagedStore(
-            text +
-            ". Rebuild this replica: move the directory away and start with rejoin = true under "
-            "[consensus], while the others run");
+        throw DamagedStore(text + ". " + rebuild_advice);
     }
 
     StoredState load() const {

@@ -29,7 +29,7 @@ struct SequencerEvents {
     std::function<void(uint32_t from, std::string message)> on_message;
     std::function<void(uint32_t peer, bool up)> on_peer;
     std::function<void(const std::string& reason)> on_fatal;
-    /// Entry `index`, decided, changed who the replicas are.
+    /// Who the replicas are, by the entry that was decided last of those that say so.
     std::function<void(const paxos::MembershipAt& decided)> on_membership;
 };
 

@@ -70,8 +70,7 @@ void print_report(const json& report) {
               << ", replica " << report["replica"] << ", " << report["entries"] << " entries "
               << report["first"] << " to " << report["last"] << ", " << report["bytes"] << " bytes, view "
               << report["view"].get<std::string>() << (report["rejoining"] ? ", rejoining" : "") << "\n";
-    if (!report["recovery"].empty() && report["recovery"] != "")
-        std::cout << "    " << report["recovery"].get<std::string>() << "\n";
+    if (report["recovery"] != "") std::cout << "    " << report["recovery"].get<std::string>() << "\n";
     for (const json& problem : report["problems"]) std::cout << "    " << problem.get<std::string>() << "\n";
 }
 

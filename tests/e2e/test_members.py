@@ -79,7 +79,7 @@ class MembersTest(CraneTest):
             peer_port = free_port()
             self.assertIn("learner", self.done(cluster, "member", "add", f"127.0.0.1:{peer_port}"))
             self.assertEqual(self.members(cluster), {1: True, 2: True, 3: True, NEWCOMER: False})
-            for words, expected in ((["add", "newhost.example:7400"], "give the numeric address"),
+            for words, expected in ((["add", "newhost.example:7400"], "is not on loopback"),
                                     (["add", f"127.0.0.1:{peer_port}"], f"is the address of replica {NEWCOMER}"),
                                     (["add", "127.0.0.1:1", "--id", "200"], "use up all ids"),
                                     (["replace", "2", "3"], "replica 3 votes already"),

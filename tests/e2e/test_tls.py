@@ -58,6 +58,10 @@ class Certificates(CraneTest):
         rows = json.loads(self.ca("show", "--dir", ca, "--json"))
         self.assertEqual([row["name"] for row in rows], [f"crane://{CLUSTER}{end}" for end in ("", "/1", "/2")])
         self.assertIn("renew it", self.ca("show", "--dir", ca))
+        # Others' tools agree.
+        self.assertIn("OK", self.tool("openssl", "verify", "-x509_strict", "-CAfile", ca / "ca.crt",
+                                      ca / "replica-1/replica.crt"))
+        self.assertIn("ca init", self.ca("issue", "--dir", self.dir / "none", "--replica", 1, status=2))
 
     def test_half_an_authority_is_not_a_circle_of_advice(self):
         ca = self.dir / "ca"
@@ -68,10 +72,6 @@ class Certificates(CraneTest):
                 self.assertIn(f"{name}: put that back", self.ca(*words, "--dir", ca, status=2))
             (self.dir / name).rename(ca / name)
         self.ca("issue", "--dir", ca, "--replica", 1)
-        # Others' tools agree.
-        self.assertIn("OK", self.tool("openssl", "verify", "-x509_strict", "-CAfile", ca / "ca.crt",
-                                      ca / "replica-1/replica.crt"))
-        self.assertIn("ca init", self.ca("issue", "--dir", self.dir / "none", "--replica", 1, status=2))
 
     def test_craned_checks_its_files(self):
         ca, config = self.dir / "ca", self.dir / "craned.toml"
