@@ -1,7 +1,7 @@
 # Crane: build, test, demo. `make help` lists the targets.
 #
-# Layout rule: every folder with C++ in it becomes a static library of its *.cpp (except *_main.cpp,
-# which become programs); interpose/ becomes libcrane.so, compiled -fPIC together with the two folders
+# Layout rule: every folder with C++ in it becomes a static library of its and its subfolders' *.cpp (except
+# *_main.cpp, which become programs); interpose/ becomes libcrane.so, compiled -fPIC together with the two folders
 # it stands on. Dependencies between folders point one way: see docs/design.md.
 
 CXX      ?= g++
@@ -17,7 +17,7 @@ LDFLAGS  += $(SAN)
 # --- libraries of the daemon side -------------------------------------------------------------
 PARTS    := timebubble paxos checkpoint proxy dmt_scheduler
 # part_SRCS, given on the command line, makes of a part's library a part of it.
-srcs      = $(if $(filter undefined,$(origin $(1)_SRCS)),$(filter-out %_main.cpp,$(wildcard $(1)/*.cpp)),$($(1)_SRCS))
+srcs      = $(if $(filter undefined,$(origin $(1)_SRCS)),$(filter-out %_main.cpp,$(wildcard $(1)/*.cpp $(1)/*/*.cpp)),$($(1)_SRCS))
 objs      = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(call srcs,$(1)))
 LIBS     := $(foreach p,$(PARTS),$(BUILD)/lib/lib$(p).a)
 # Link order follows the dependency direction: proxy -> checkpoint, paxos -> timebubble.
@@ -247,7 +247,7 @@ TSAN_TESTS := $(patsubst %,tests/unit/%.cpp,catch_runner test_dmt_threads test_p
 tsan:
 	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g" \
 	    UNIT_SRCS="$(TSAN_TESTS)" checkpoint_SRCS= proxy_SRCS=proxy/domain_link.cpp \
-	    paxos_SRCS="paxos/lookup.cpp paxos/peer_address.cpp" $(BUILD)/tsan/bin/unit
+	    paxos_SRCS="paxos/link/lookup.cpp paxos/link/peer_address.cpp" $(BUILD)/tsan/bin/unit
 	$(BUILD)/tsan/bin/unit "scheduler: kernel threads*,scheduler: under serial*,rings:*,domain link:*,paxos lookup:*"
 
 # The decoders of what peers say, under libFuzzer: every target for FUZZ_SECONDS, from the kept corpus. What is
@@ -256,8 +256,9 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
 FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,client_connection \
-                divergence relay) $(patsubst %,paxos/%.cpp,address_book certificate connection frame log_scan \
-                membership message page_scan peer_address record segment types)
+                divergence relay) $(patsubst %,paxos/%.cpp,core/membership core/message core/types \
+                link/address_book link/certificate link/connection link/frame link/peer_address \
+                store/log_scan store/page_scan store/record store/segment)
 FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
 FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ_RUN      = CRANE_FUZZ_TARGET=$$target $(BUILD)/fuzz/fuzz -max_len=4096 -rss_limit_mb=1024 -timeout=10 -verbosity=0

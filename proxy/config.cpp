@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
-#include "paxos/membership.hpp"
-#include "paxos/tls.hpp"
+#include "paxos/core/membership.hpp"
+#include "paxos/link/tls.hpp"
 
 namespace crane::proxy {
 

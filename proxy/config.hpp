@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "paxos/tls_files.hpp"
+#include "paxos/link/tls_files.hpp"
 #include "timebubble/transport.hpp"
 
 namespace crane::proxy {

@@ -18,8 +18,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "paxos/certificate.hpp"
-#include "paxos/tls.hpp"
+#include "paxos/link/certificate.hpp"
+#include "paxos/link/tls.hpp"
 #include "proxy/config.hpp"
 #include "proxy/tools.hpp"
 

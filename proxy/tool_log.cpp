@@ -11,8 +11,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "paxos/describe.hpp"
-#include "paxos/store.hpp"
+#include "paxos/core/describe.hpp"
+#include "paxos/store/store.hpp"
 #include "proxy/client_connection.hpp"
 #include "proxy/compare.hpp"
 #include "proxy/tools.hpp"

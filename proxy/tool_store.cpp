@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "paxos/describe.hpp"
-#include "paxos/offline.hpp"
-#include "paxos/store.hpp"
+#include "paxos/core/describe.hpp"
+#include "paxos/store/offline.hpp"
+#include "paxos/store/store.hpp"
 #include "proxy/tools.hpp"
 
 namespace crane::proxy {
