@@ -11,7 +11,7 @@
 #include "paxos/describe.hpp"
 #include "paxos/offline.hpp"
 #include "paxos/store.hpp"
-#include "proxy/tools.hpp"
+#include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
 
