@@ -15,14 +15,17 @@ CXXFLAGS += -std=c++20 $(OPT) $(WARN) $(SAN)
 LDFLAGS  += $(SAN)
 
 # --- libraries of the daemon side -------------------------------------------------------------
-PARTS    := timebubble paxos checkpoint proxy dmt_scheduler
+PARTS    := timebubble paxos checkpoint proxy proxy/tool dmt_scheduler
+# A part's subfolders are its own, but for those that are parts themselves.
+own_folders = $(filter-out $(addsuffix /,$(PARTS)),$(wildcard $(1)/*/))
 # part_SRCS, given on the command line, makes of a part's library a part of it.
-srcs      = $(if $(filter undefined,$(origin $(1)_SRCS)),$(filter-out %_main.cpp,$(wildcard $(1)/*.cpp $(1)/*/*.cpp)),$($(1)_SRCS))
+srcs      = $(if $(filter undefined,$(origin $(1)_SRCS)),$(filter-out %_main.cpp,$(wildcard $(1)/*.cpp $(addsuffix *.cpp,$(call own_folders,$(1))))),$($(1)_SRCS))
 objs      = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(call srcs,$(1)))
-LIBS     := $(foreach p,$(PARTS),$(BUILD)/lib/lib$(p).a)
-# Link order follows the dependency direction: proxy -> checkpoint, paxos -> timebubble.
-LINKLIBS := $(BUILD)/lib/libproxy.a $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libpaxos.a \
-            $(BUILD)/lib/libtimebubble.a
+# A part in a subfolder: proxy/tool is libproxy-tool.a.
+lib       = $(BUILD)/lib/lib$(subst /,-,$(1)).a
+LIBS     := $(foreach p,$(PARTS),$(call lib,$(p)))
+# Link order follows the dependency direction: proxy/tool -> proxy -> checkpoint, paxos -> timebubble.
+LINKLIBS := $(foreach p,proxy/tool proxy checkpoint paxos timebubble,$(call lib,$(p)))
 SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhash -lspdlog -lfmt \
             -lunwind-ptrace -lunwind-generic -lunwind -pthread
 
@@ -33,7 +36,7 @@ SHIM_OBJS  := $(patsubst %.cpp,$(BUILD)/shim/%.o,$(SHIM_SRCS))
 SHIM_FLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-plt -U_FORTIFY_SOURCE -fno-stack-protector
 SHIM_LD    := -shared -Wl,-z,initfirst -Wl,-z,now -Wl,-z,defs -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc
 
-PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp))
+PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp proxy/*/*_main.cpp))
 BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
 
 UNIT_SRCS := $(wildcard tests/unit/*.cpp) $(filter-out %_main.cpp,$(wildcard tests/fuzz/*.cpp))
@@ -54,7 +57,7 @@ $(BUILD)/shim/%.o: %.cpp
 	$(CXX) $(CPPFLAGS) -DCRANE_SHIM $(CXXFLAGS) $(SHIM_FLAGS) -c -o $@ $<
 
 define part_rule
-$(BUILD)/lib/lib$(1).a: $(call objs,$(1))
+$(call lib,$(1)): $(call objs,$(1))
 	@mkdir -p $$(@D)
 	@rm -f $$@
 	ar rcs $$@ $$^
@@ -246,7 +249,7 @@ TSAN_TESTS := $(patsubst %,tests/unit/%.cpp,catch_runner test_dmt_threads test_p
               test_proxy_rings test_timebubble_rings)
 tsan:
 	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g" \
-	    UNIT_SRCS="$(TSAN_TESTS)" checkpoint_SRCS= proxy_SRCS=proxy/domain_link.cpp \
+	    UNIT_SRCS="$(TSAN_TESTS)" checkpoint_SRCS= proxy/tool_SRCS= proxy_SRCS=proxy/domain_link.cpp \
 	    paxos_SRCS="paxos/link/lookup.cpp paxos/link/peer_address.cpp" $(BUILD)/tsan/bin/unit
 	$(BUILD)/tsan/bin/unit "scheduler: kernel threads*,scheduler: under serial*,rings:*,domain link:*,paxos lookup:*"
 

@@ -15,8 +15,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "proxy/compare.hpp"
-#include "proxy/tools.hpp"
+#include "proxy/tool/compare.hpp"
+#include "proxy/tool/tools.hpp"
 
 using namespace crane::proxy;
 using nlohmann::json;

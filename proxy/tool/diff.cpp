@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "proxy/clock.hpp"
-#include "proxy/compare.hpp"
-#include "proxy/tools.hpp"
+#include "proxy/tool/compare.hpp"
+#include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
 

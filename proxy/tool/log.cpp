@@ -14,8 +14,8 @@
 #include "paxos/core/describe.hpp"
 #include "paxos/store/store.hpp"
 #include "proxy/client_connection.hpp"
-#include "proxy/compare.hpp"
-#include "proxy/tools.hpp"
+#include "proxy/tool/compare.hpp"
+#include "proxy/tool/tools.hpp"
 #include "timebubble/batch.hpp"
 
 namespace crane::proxy {

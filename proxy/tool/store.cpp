@@ -11,7 +11,7 @@
 #include "paxos/core/describe.hpp"
 #include "paxos/store/offline.hpp"
 #include "paxos/store/store.hpp"
-#include "proxy/tools.hpp"
+#include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
 

@@ -1,4 +1,7 @@
 // The operator's tool: one function for each verb of `crane`. Each returns the process's exit status.
+//
+// A library of its own on top of proxy, which knows nothing of it. It asks craneds on their control sockets
+// and reads what they leave behind; only `recover` and `ca` write, and `recover` never while a craned runs.
 #pragma once
 
 #include <cstdint>

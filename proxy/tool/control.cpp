@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "proxy/clock.hpp"
-#include "proxy/tools.hpp"
+#include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
 

@@ -1,4 +1,4 @@
-#include "proxy/compare.hpp"
+#include "proxy/tool/compare.hpp"
 
 #include <string.h>
 

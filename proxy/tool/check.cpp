@@ -20,7 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/program_check.hpp"
-#include "proxy/tools.hpp"
+#include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
 

@@ -21,7 +21,7 @@
 #include "paxos/link/certificate.hpp"
 #include "paxos/link/tls.hpp"
 #include "proxy/config.hpp"
-#include "proxy/tools.hpp"
+#include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
 

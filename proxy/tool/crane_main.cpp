@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "proxy/tools.hpp"
+#include "proxy/tool/tools.hpp"
 
 using namespace crane::proxy;
 namespace fs = std::filesystem;
