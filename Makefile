@@ -14,6 +14,16 @@ CPPFLAGS += -I. -DCRANE_VERSION='"$(VERSION)"' -D_GNU_SOURCE -MMD -MP
 CXXFLAGS += -std=c++20 $(OPT) $(WARN) $(SAN)
 LDFLAGS  += $(SAN)
 
+# What a recipe failed to finish is not there.
+.DELETE_ON_ERROR:
+# $(call made_with,NAME,TEXT): a file that changes when the text does. What depends on it is made again when other
+# flags are given, or when a source goes. ccache makes the same objects.
+MADE_WITH = $(BUILD)/made-with
+differ    = $(subst x$(1),,x$(2))$(subst x$(2),,x$(1))
+made_with = $(shell mkdir -p $(MADE_WITH))$(if $(call differ,$(strip $(file <$(MADE_WITH)/$(1))),$(strip $(2))),$(file \
+            >$(MADE_WITH)/$(1),$(strip $(2))))$(MADE_WITH)/$(1)
+COMPILED_WITH := $(call made_with,compile,$(filter-out ccache,$(CXX)) $(CPPFLAGS) $(CXXFLAGS))
+
 # --- libraries of the daemon side -------------------------------------------------------------
 PARTS    := timebubble paxos checkpoint proxy dmt_scheduler
 # part_SRCS, given on the command line, makes of a part's library a part of it.
@@ -28,9 +38,10 @@ SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhas
 
 # --- the shim -----------------------------------------------------------------------------------
 # A guest in someone else's process: hidden by default, initial-exec TLS, bound at load, first to start.
-SHIM_SRCS  := $(wildcard interpose/*.cpp interpose/core/*.cpp) $(call srcs,dmt_scheduler) $(filter-out timebubble/daemon_%,$(call srcs,timebubble))
+SHIM_SRCS  := $(wildcard interpose/*.cpp interpose/core/*.cpp) $(call srcs,dmt_scheduler) $(call srcs,timebubble)
 SHIM_OBJS  := $(patsubst %.cpp,$(BUILD)/shim/%.o,$(SHIM_SRCS))
 SHIM_FLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-plt -U_FORTIFY_SOURCE -fno-stack-protector
+SHIM_MADE_WITH := $(call made_with,shim,$(SHIM_FLAGS))
 SHIM_LD    := -shared -Wl,-z,initfirst -Wl,-z,now -Wl,-z,defs -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc
 
 PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp))
@@ -43,30 +54,31 @@ UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS) interpose/core/chach
 all: $(BINS) shim
 shim: $(BUILD)/lib/libcrane.so
 
-$(BUILD)/obj/%.o: %.cpp
+$(BUILD)/obj/%.o: %.cpp $(COMPILED_WITH)
 	@mkdir -p $(@D)
 	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
 # What the checks of a test expand to takes longer to optimize than it could ever save.
 $(BUILD)/obj/tests/unit/%.o: CXXFLAGS += -O0
 
-$(BUILD)/shim/%.o: %.cpp
+$(BUILD)/shim/%.o: %.cpp $(COMPILED_WITH) $(SHIM_MADE_WITH)
 	@mkdir -p $(@D)
 	$(CXX) $(CPPFLAGS) -DCRANE_SHIM $(CXXFLAGS) $(SHIM_FLAGS) -c -o $@ $<
 
 define part_rule
-$(BUILD)/lib/lib$(1).a: $(call objs,$(1))
+$(BUILD)/lib/lib$(1).a: $(call objs,$(1)) $(call made_with,lib$(1),$(call objs,$(1)))
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	ar rcs $$@ $$^
+	ar rcs $$@ $$(filter %.o,$$^)
 endef
 $(foreach p,$(PARTS),$(eval $(call part_rule,$(p))))
 
-$(BUILD)/lib/libcrane.so: $(SHIM_OBJS) interpose/exports.map
+$(BUILD)/lib/libcrane.so: $(SHIM_OBJS) interpose/exports.map $(call made_with,libcrane,$(LDFLAGS) $(SHIM_LD) $(SHIM_OBJS))
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) $(SHIM_LD) -Wl,--version-script=interpose/exports.map -o $@ $(SHIM_OBJS) -ldl -pthread
 
+LINKED_WITH := $(call made_with,link,$(LDFLAGS) $(LINKLIBS) $(SYSLIBS))
 define program_rule
-$(BUILD)/bin/$(subst _,-,$(notdir $(1))): $(BUILD)/obj/$(1)_main.o $(LIBS)
+$(BUILD)/bin/$(subst _,-,$(notdir $(1))): $(BUILD)/obj/$(1)_main.o $(LIBS) $(LINKED_WITH)
 	@mkdir -p $$(@D)
 	$(CXX) $$(LDFLAGS) -o $$@ $$< $$(LINKLIBS) $$(SYSLIBS)
 endef
@@ -76,16 +88,16 @@ $(BUILD)/bin/crane-init: LINKLIBS := $(BUILD)/lib/libcheckpoint.a
 $(BUILD)/bin/crane-init: SYSLIBS  :=
 $(BUILD)/bin/crane-init: LDFLAGS  += $(if $(SAN),,-static)
 
-$(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS)
+$(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS) $(LINKED_WITH) $(call made_with,unit,$(UNIT_OBJS))
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(UNIT_OBJS) $(LINKLIBS) $(BUILD)/lib/libdmt_scheduler.a $(SYSLIBS)
 
 # The simulator of the consensus part: its own program, not installed.
 SIM_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(wildcard tests/sim/*.cpp))
 SIM      := $(BUILD)/bin/sim --known tests/sim/seeds.txt
-$(BUILD)/bin/sim: $(SIM_OBJS) $(BUILD)/lib/libpaxos.a
+$(BUILD)/bin/sim: $(SIM_OBJS) $(BUILD)/lib/libpaxos.a $(LINKED_WITH) $(call made_with,sim,$(SIM_OBJS))
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) -o $@ $^ -ldb -lxxhash -levent -lspdlog -lfmt -pthread
+	$(CXX) $(LDFLAGS) -o $@ $(SIM_OBJS) $(BUILD)/lib/libpaxos.a -ldb -lxxhash -levent -lspdlog -lfmt -pthread
 
 # make sim: the amount of continuous integration; SEED=7 tells one life in full, SEEDS=100 leads fewer.
 .PHONY: sim sim-canaries
@@ -170,10 +182,11 @@ $(BUILD)/bin/nemesis-checker: $(shell find $(CHECKER) -name '*.go') $(CHECKER)/g
 	@mkdir -p $(@D)
 	cd $(CHECKER) && GOFLAGS= CGO_ENABLED=0 $(GO) build -mod=vendor -buildvcs=false -o $(abspath $@) .
 $(BUILD)/programs/static_server: TEST_CC += -static
-$(BUILD)/programs/%: tests/programs/%.c tests/programs/serve.h
+C_MADE_WITH := $(call made_with,programs,$(TEST_CC))
+$(BUILD)/programs/%: tests/programs/%.c tests/programs/serve.h $(C_MADE_WITH)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -lm
-$(BUILD)/load/%: eval/load/%.c
+$(BUILD)/load/%: eval/load/%.c $(C_MADE_WITH)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -lm
 
@@ -262,9 +275,11 @@ FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
 FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ_RUN      = CRANE_FUZZ_TARGET=$$target $(BUILD)/fuzz/fuzz -max_len=4096 -rss_limit_mb=1024 -timeout=10 -verbosity=0
 .PHONY: fuzz fuzz-keep
-$(BUILD)/fuzz/obj/%.o: %.cpp
+FUZZ_FLAGS   := -std=c++20 -O1 -g $(WARN) $(FUZZ_SAN) -fsanitize=fuzzer-no-link
+FUZZ_MADE_WITH := $(call made_with,fuzz,$(filter-out ccache,$(FUZZ_CXX)) $(CPPFLAGS) $(FUZZ_FLAGS) $(FUZZ_OBJS))
+$(BUILD)/fuzz/obj/%.o: %.cpp $(FUZZ_MADE_WITH)
 	@mkdir -p $(@D)
-	$(FUZZ_CXX) $(CPPFLAGS) -std=c++20 -O1 -g $(WARN) $(FUZZ_SAN) -fsanitize=fuzzer-no-link -c -o $@ $<
+	$(FUZZ_CXX) $(CPPFLAGS) $(FUZZ_FLAGS) -c -o $@ $<
 $(BUILD)/fuzz/fuzz: $(FUZZ_OBJS)
 	$(FUZZ_CXX) $(FUZZ_SAN) -fsanitize=fuzzer -o $@ $^ $(SYSLIBS)
 fuzz: $(BUILD)/fuzz/fuzz
