@@ -17,11 +17,13 @@ LDFLAGS  += $(SAN)
 # What a recipe failed to finish is not there.
 .DELETE_ON_ERROR:
 # $(call made_with,NAME,TEXT): a file that changes when the text does. What depends on it is made again when other
-# flags are given, or when a source goes. ccache makes the same objects.
+# flags are given, or when a source goes. Where there was none it is old: it knows nothing of what was made before.
 MADE_WITH = $(BUILD)/made-with
 differ    = $(subst x$(1),,x$(2))$(subst x$(2),,x$(1))
-made_with = $(shell mkdir -p $(MADE_WITH))$(if $(call differ,$(strip $(file <$(MADE_WITH)/$(1))),$(strip $(2))),$(file \
-            >$(MADE_WITH)/$(1),$(strip $(2))))$(MADE_WITH)/$(1)
+begin     = $(if $(wildcard $(MADE_WITH)/$(1)),,$(shell mkdir -p $(MADE_WITH))$(file >$(MADE_WITH)/$(1),$(2))$(shell \
+            touch -d @1 $(MADE_WITH)/$(1)))
+renew     = $(if $(call differ,$(file <$(MADE_WITH)/$(1)),$(2)),$(file >$(MADE_WITH)/$(1),$(2)))
+made_with = $(call begin,$(1),$(strip $(2)))$(call renew,$(1),$(strip $(2)))$(MADE_WITH)/$(1)
 COMPILED_WITH := $(call made_with,compile,$(filter-out ccache,$(CXX)) $(CPPFLAGS) $(CXXFLAGS))
 
 # --- libraries of the daemon side -------------------------------------------------------------
