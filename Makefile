@@ -61,6 +61,16 @@ $(BUILD)/obj/%.o: %.cpp $(COMPILED_WITH)
 	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
 # What the checks of a test expand to takes longer to optimize than it could ever save.
 $(BUILD)/obj/tests/unit/%.o: CXXFLAGS += -O0
+# Catch2's header costs more than most tests that include it: read once under ASan, which builds all of them.
+ifneq ($(findstring address,$(SAN)),)
+CATCH := $(BUILD)/pch/catch.hpp
+$(BUILD)/obj/tests/unit/test_%.o: CXXFLAGS += -include $(CATCH)
+$(filter $(BUILD)/obj/tests/unit/test_%,$(UNIT_OBJS)): $(CATCH).gch
+$(CATCH).gch: $(COMPILED_WITH)
+	@mkdir -p $(@D)
+	echo '#include <catch2/catch.hpp>' >$(CATCH)
+	$(CXX) $(CPPFLAGS) $(filter-out -include $(CATCH),$(CXXFLAGS)) -O0 -x c++-header -o $@ $(CATCH)
+endif
 
 $(BUILD)/shim/%.o: %.cpp $(COMPILED_WITH) $(SHIM_MADE_WITH)
 	@mkdir -p $(@D)
@@ -215,12 +225,15 @@ nemesis: all programs
 soak-sim: $(BUILD)/bin/sim
 	$(BUILD)/bin/sim --soak --first $$(date +%s)000
 
-# The model's larger bounds and elections on a busy machine, then what depends on chance, again and again with new
-# seeds, until it fails or is stopped: make soak ROUNDS=1 MINUTES=30
+# The model's larger bounds, elections on a busy machine, the unit tests with all their rounds and the decoders for a
+# minute each; then what depends on chance, again and again with new seeds, until it fails or is stopped:
+# make soak ROUNDS=1 MINUTES=30
 ROUNDS  ?= 0
 MINUTES ?= 30
-soak: all programs $(BUILD)/bin/sim
+soak: all programs $(BUILD)/bin/sim $(BUILD)/bin/unit
 	$(MAKE) spec SPEC=--long
+	CRANE_SOAK=1 $(BUILD)/bin/unit
+	$(MAKE) fuzz
 	BUILD=$(BUILD) /usr/bin/python3 -B eval/failover.py --saturate
 	round=0; while [ $$round -eq 0 ] || [ $$round -ne $(ROUNDS) ]; do \
 	    round=$$((round + 1)); seed=$$(date +%s); echo "soak: round $$round, seed $$seed"; \
@@ -248,21 +261,23 @@ $(BUILD)/load/etcdload: $(wildcard eval/etcdload/*.go) eval/etcdload/go.mod
 # The parts without a foreign process in them, under the sanitizers, each in a build of its own. The shim
 # itself cannot be: a preloaded library comes before the sanitizer's own runtime. TSan knows no fibers, so it
 # gets the tests that use kernel threads. g++ takes the standard library's regex for uninitialized under both.
-.PHONY: sanitize asan tsan tidy
+.PHONY: sanitize asan tsan asan-build tsan-build tidy
 sanitize: asan tsan
-asan: $(BUILD)/bin/crane-init $(BUILD)/bin/fake-domain
+asan-build: $(BUILD)/bin/crane-init $(BUILD)/bin/fake-domain
 	$(MAKE) BUILD=$(BUILD)/asan OPT="-O1 -g" \
 	    SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
 	    $(BUILD)/asan/bin/unit $(BUILD)/asan/bin/craned
 	cp $^ $(BUILD)/asan/bin/  # what runs in the domain has a preloaded library, and so no sanitizer
+asan: asan-build
 	ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan/bin/unit
 # What threads share, and only that: the rest would be built to run nothing.
 TSAN_TESTS := $(patsubst %,tests/unit/%.cpp,catch_runner test_dmt_threads test_paxos_lookup test_paxos_name_server \
               test_proxy_rings test_timebubble_rings)
-tsan:
+tsan-build:
 	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g" \
 	    UNIT_SRCS="$(TSAN_TESTS)" checkpoint_SRCS= proxy_SRCS=proxy/domain_link.cpp \
 	    paxos_SRCS="paxos/lookup.cpp paxos/peer_address.cpp" $(BUILD)/tsan/bin/unit
+tsan: tsan-build
 	$(BUILD)/tsan/bin/unit "scheduler: kernel threads*,scheduler: under serial*,rings:*,domain link:*,paxos lookup:*"
 
 # The decoders of what peers say, under libFuzzer: every target for FUZZ_SECONDS, from the kept corpus. What is
@@ -276,7 +291,8 @@ FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,p
 FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
 FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ_RUN      = CRANE_FUZZ_TARGET=$$target $(BUILD)/fuzz/fuzz -max_len=4096 -rss_limit_mb=1024 -timeout=10 -verbosity=0
-.PHONY: fuzz fuzz-keep
+.PHONY: fuzz fuzz-build fuzz-keep
+fuzz-build: $(BUILD)/fuzz/fuzz
 FUZZ_FLAGS   := -std=c++20 -O1 -g $(WARN) $(FUZZ_SAN) -fsanitize=fuzzer-no-link
 FUZZ_MADE_WITH := $(call made_with,fuzz,$(filter-out ccache,$(FUZZ_CXX)) $(CPPFLAGS) $(FUZZ_FLAGS) $(FUZZ_OBJS))
 $(BUILD)/fuzz/obj/%.o: %.cpp $(FUZZ_MADE_WITH)
@@ -305,9 +321,11 @@ fuzz-keep: $(BUILD)/fuzz/fuzz
 	done
 
 # One file's findings stop nothing: all are listed.
-TIDY_SRCS := $(shell git ls-files '*.cpp' 2>/dev/null | grep -v '^tests/')
+TIDY_SRCS ?= $(shell git ls-files '*.cpp' 2>/dev/null | grep -v '^tests/')
+TIDY_JOBS ?= $(shell nproc)
 tidy:
-	printf '%s\n' $(TIDY_SRCS) | xargs -P $$(nproc) -n 1 sh -c \
+	@mkdir -p $(BUILD)
+	printf '%s\n' $(TIDY_SRCS) | xargs -P $(TIDY_JOBS) -n 1 sh -c \
 	    'clang-tidy --quiet "$$1" -- -I. -std=c++20 -D_GNU_SOURCE -DCRANE_SHIM -DCRANE_VERSION=\"tidy\" 2>&1 | \
 	     grep -vE "^[0-9]+ warnings? (generated|treated)|^Suppressed|^Use -" >$(BUILD)/tidy.$$$$; \
 	     cat $(BUILD)/tidy.$$$$; ! [ -s $(BUILD)/tidy.$$$$ ] && rm $(BUILD)/tidy.$$$$' tidy
