@@ -25,7 +25,7 @@ uint64_t timeout_deadline(uint64_t timeout_ns) {
 }
 
 /// 0 after a wake, or the error the call ends with.
-long wait_on_socket(Turn& turn, uint64_t key, uint64_t deadline) {
+long wait_on_socket(Operation& turn, uint64_t key, uint64_t deadline) {
     switch (turn.wait(key, deadline, true)) {
         case dmt::WaitResult::kTimedOut:
             return -EAGAIN;
@@ -39,7 +39,7 @@ long wait_on_socket(Turn& turn, uint64_t key, uint64_t deadline) {
 
 long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags) {
     if (flags & MSG_OOB) return -EINVAL;
-    Turn turn(Op::kReceive);
+    Operation turn(Op::kReceive, socket_key(socket));
     VirtualSocket& s = domain().sockets[socket];
     const bool peek = flags & MSG_PEEK;
     const bool nonblocking = s.nonblocking || (flags & MSG_DONTWAIT);
@@ -76,7 +76,7 @@ long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags)
 /// Runs `send_it` (core result) until it does not say -EAGAIN, or the socket is not to block.
 template <typename Send>
 long send_virtual(uint32_t socket, int flags, Send send_it) {
-    Turn turn(Op::kSend);
+    Operation turn(Op::kSend, socket_key(socket));
     const VirtualSocket& s = domain().sockets[socket];
     const uint64_t deadline = timeout_deadline(s.send_timeout_ns);
     for (;;) {
@@ -99,7 +99,7 @@ long send_vector(uint32_t socket, const iovec* vector, int count, int flags) {
 /// end.
 template <typename Call>
 long on_stream(Op op, int fd, const FdEntry& entry, short events, bool dont_wait, Call call) {
-    Turn turn(op);
+    Operation turn(op, descriptor_key(fd), entry_key(entry));
     if (!dont_wait) {
         if (const long error = wait_for_stream(turn, fd, entry, events, dmt::kNoDeadline)) return error;
     }
@@ -130,7 +130,7 @@ long write_stream(int fd, const FdEntry& entry, size_t bytes, Write write_piece)
 
 long read_timer(uint32_t index, void* out, size_t bytes) {
     if (bytes < sizeof(uint64_t)) return -EINVAL;
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, make_key(ObjectKind::kTimer, index));
     for (;;) {
         const uint64_t times = timer_take(index);
         if (times) {
@@ -141,7 +141,7 @@ long read_timer(uint32_t index, void* out, size_t bytes) {
             turn.yield();
             return -EAGAIN;
         }
-        if (turn.wait(make_key(KeyKind::kSleep, self.slot), timer_deadline(index), true, ~uint64_t{0}) ==
+        if (turn.wait(own_key(), timer_deadline(index), true, ~uint64_t{0}) ==
             dmt::WaitResult::kInterrupted) {
             if (!restart_after_signals()) return -EINTR;
         }
@@ -150,9 +150,9 @@ long read_timer(uint32_t index, void* out, size_t bytes) {
 
 /// Regular files need no turn of their own in `serial`; in `parallel` their order is part of the schedule.
 template <typename Call>
-long on_file(Call call) {
+long on_file(int fd, Call call) {
     if (serial()) return call();
-    Turn turn(Op::kFile);
+    Operation turn(Op::kFile, descriptor_key(fd));
     return call();
 }
 
@@ -166,7 +166,7 @@ long do_read(int fd, void* buffer, size_t bytes) {
             return on_stream(Op::kRead, fd, *entry, POLLIN, false,
                              [&] { return raw(SYS_read, fd, buffer, bytes); });
         case FdKind::kEntropy: {
-            Turn turn(Op::kEntropy);
+            Operation turn(Op::kEntropy, entropy_key());
             fill_random(buffer, bytes);
             return static_cast<long>(bytes);
         }
@@ -175,7 +175,7 @@ long do_read(int fd, void* buffer, size_t bytes) {
         case FdKind::kSignals:
             return read_signals(entry->object, buffer, bytes);
         default:
-            return on_file([&] { return raw(SYS_read, fd, buffer, bytes); });
+            return on_file(fd, [&] { return raw(SYS_read, fd, buffer, bytes); });
     }
 }
 
@@ -193,7 +193,7 @@ long do_readv(int fd, const iovec* vector, int count) {
         case FdKind::kSignals:
             return count ? do_read(fd, vector[0].iov_base, vector[0].iov_len) : 0;
         default:
-            return on_file([&] { return raw(SYS_readv, fd, vector, count); });
+            return on_file(fd, [&] { return raw(SYS_readv, fd, vector, count); });
     }
 }
 
@@ -211,7 +211,7 @@ long do_write(int fd, const void* buffer, size_t bytes) {
             note_file_write(fd);
             [[fallthrough]];
         default:
-            return on_file([&] { return raw(SYS_write, fd, buffer, bytes); });
+            return on_file(fd, [&] { return raw(SYS_write, fd, buffer, bytes); });
     }
 }
 
@@ -228,7 +228,7 @@ long do_writev(int fd, const iovec* vector, int count) {
             note_file_write(fd);
             [[fallthrough]];
         default:
-            return on_file([&] { return raw(SYS_writev, fd, vector, count); });
+            return on_file(fd, [&] { return raw(SYS_writev, fd, vector, count); });
     }
 }
 
@@ -330,7 +330,7 @@ CRANE_EXPORT ssize_t pwrite(int fd, const void* buffer, size_t bytes, off_t at) 
     if (!active()) return resolve_real(), real.pwrite(fd, buffer, bytes, at);
     if (!fd_entry(fd)) return as_libc(-EBADF);
     if (fd_entry(fd)->kind == FdKind::kPlain) note_file_write(fd);
-    return as_libc(on_file([&] { return raw(SYS_pwrite64, fd, buffer, bytes, at); }));
+    return as_libc(on_file(fd, [&] { return raw(SYS_pwrite64, fd, buffer, bytes, at); }));
 }
 CRANE_EXPORT ssize_t pwrite64(int fd, const void* buffer, size_t bytes, off64_t at) {
     return pwrite(fd, buffer, bytes, at);
@@ -338,7 +338,7 @@ CRANE_EXPORT ssize_t pwrite64(int fd, const void* buffer, size_t bytes, off64_t 
 CRANE_EXPORT ssize_t pwritev(int fd, const iovec* vector, int count, off_t at) {
     if (!active()) return resolve_real(), real.pwritev(fd, vector, count, at);
     if (fd_entry(fd) && fd_entry(fd)->kind == FdKind::kPlain) note_file_write(fd);
-    return as_libc(on_file([&] { return raw(SYS_pwritev, fd, vector, count, at, 0); }));
+    return as_libc(on_file(fd, [&] { return raw(SYS_pwritev, fd, vector, count, at, 0); }));
 }
 CRANE_EXPORT ssize_t pwritev64(int fd, const iovec* vector, int count, off64_t at) {
     return pwritev(fd, vector, count, at);
@@ -430,7 +430,7 @@ CRANE_EXPORT ssize_t splice(int in, off64_t* in_at, int out, off64_t* out_at, si
         const ssize_t got = read(in, buffer, piece);
         return got <= 0 ? got : write(out, buffer, static_cast<size_t>(got));
     }
-    Turn turn(Op::kWrite);
+    Operation turn(Op::kWrite, descriptor_key(in), descriptor_key(out));
     const long rc = raw(SYS_splice, in, in_at, out, out_at, bytes, flags | SPLICE_F_NONBLOCK);
     if (rc > 0) all_streams_event();
     if (rc == -EAGAIN) turn.yield();

@@ -234,7 +234,7 @@ void attach(char** environment) {
     install_tsc_trap();
     on_exit(at_process_exit, nullptr);
     // Takes in the first batch, or what came while this program was being loaded.
-    Turn turn(Op::kAttach);
+    Operation turn(Op::kAttach, process_key(runtime.process->pid));
     replace_auxiliary_random();
 }
 

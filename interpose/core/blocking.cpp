@@ -25,7 +25,7 @@ bool kernel_nonblocking(int fd) {
     return flags < 0 || (flags & O_NONBLOCK);
 }
 
-long wait_for_stream(Turn& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns) {
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns) {
     for (;;) {
         pollfd probe{fd, events, 0};
         if (raw(SYS_poll, &probe, 1, 0) != 0) return 0;
@@ -39,7 +39,7 @@ long wait_for_stream(Turn& turn, int fd, const FdEntry& entry, short events, uin
             raw(SYS_poll, &probe, 1, -1);
             return 0;
         }
-        const uint64_t key = make_key(KeyKind::kStream, entry.object);
+        const uint64_t key = make_key(ObjectKind::kStream, entry.object);
         switch (turn.wait(key, deadline_ns, true, stream_bit(entry))) {
             case dmt::WaitResult::kTimedOut:
                 return -EAGAIN;

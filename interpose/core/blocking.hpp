@@ -19,7 +19,7 @@ bool restart_after_signals();
 
 /// Waits until the kernel stream is ready for `events` (POLLIN, POLLOUT). Returns 0 when it is or when the
 /// real call will not block anyway, -EINTR, or -EAGAIN when `deadline_ns` passed.
-long wait_for_stream(Turn& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns);
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns);
 /// True if the descriptor is non-blocking for the kernel.
 bool kernel_nonblocking(int fd);
 /// Raises SIGPIPE in this thread. Turn in hand.

@@ -60,7 +60,7 @@ void withdraw(uint32_t index, int wait_status, bool own) {
     }
     p.unseen = ignores_children(d.processes[p.parent]);
     post_signal(p.parent, SIGCHLD, dmt::kNoSlot);
-    scheduler().signal(make_key(KeyKind::kChild, p.parent), ~uint32_t{0});
+    scheduler().signal(make_key(ObjectKind::kChild, p.parent), ~uint32_t{0});
 }
 
 }  // namespace

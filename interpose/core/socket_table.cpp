@@ -48,7 +48,7 @@ void notify(uint32_t index, uint32_t events) {
         scheduler().signal(socket_key(index), listening ? 1 : ~uint32_t{0});
     }
     if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) scheduler().signal(socket_write_key(index), ~uint32_t{0});
-    scheduler().signal_set(set_bit(KeyKind::kSocket, index));
+    scheduler().signal_set(set_bit(ObjectKind::kSocket, index));
     notify_watchers(index, events);
 }
 

@@ -38,11 +38,11 @@ int socket_shutdown(uint32_t socket, int how);
 /// EPOLLIN, EPOLLOUT, … as they are now.
 uint32_t socket_events(uint32_t socket);
 inline uint64_t socket_key(uint32_t socket) {
-    return make_key(KeyKind::kSocket, socket);
+    return make_key(ObjectKind::kSocket, socket);
 }
 /// Threads that may write, when the window opens.
 inline uint64_t socket_write_key(uint32_t socket) {
-    return make_key(KeyKind::kSocket, socket | 0x8000'0000);
+    return make_key(ObjectKind::kSocket, socket | 0x8000'0000);
 }
 
 void address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length);

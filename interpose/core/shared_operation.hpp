@@ -1,4 +1,4 @@
-// A turn for operations on what threads share but never wait for (files, random streams, tables of the shim).
+// Operations on what threads share but never wait for (files, random streams, tables of the shim).
 #pragma once
 
 #include <optional>
@@ -8,14 +8,14 @@
 namespace crane::interpose {
 
 /// Under `serial` a thread runs only while it has the turn: nothing to do. Under `parallel` it takes one.
-class SharedTurn {
+class SharedOperation {
   public:
-    explicit SharedTurn(Op op) {
-        if (!serial()) turn_.emplace(op);
+    SharedOperation(Op op, uint64_t object) {
+        if (!serial()) turn_.emplace(op, object);
     }
 
   private:
-    std::optional<Turn> turn_;
+    std::optional<Operation> turn_;
 };
 
 }  // namespace crane::interpose
