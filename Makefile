@@ -256,7 +256,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
 FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,client_connection \
-                divergence relay) $(patsubst %,paxos/%.cpp,address_book certificate connection frame log_scan \
+                divergence domain_link relay) $(patsubst %,paxos/%.cpp,address_book certificate connection frame log_scan \
                 membership message page_scan peer_address record segment types)
 FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
 FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all

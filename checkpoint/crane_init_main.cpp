@@ -2,9 +2,10 @@
 //
 // Usage (by craned only): crane-init DOMAIN_FILE NOTIFY_FD [NAME]
 // It prepares itself (see init_sandbox.hpp), starts the server as pid 2, reaps until no process is left, and
-// leaves how the server ended in the exit-status file. NOTIFY_FD is a socket to craned: "started" or
-// "error: ..." go out on it, and its closing means that craned is dead, so that the domain must end too.
-// Statically linked: it must run whatever the container's file system holds.
+// leaves how the server ended in the exit-status file. What the server inherits follows NOTIFY_FD in the
+// order of the domain file. NOTIFY_FD is a socket to craned: "started" or "error: ..." go out on it, and its
+// closing means that craned is dead, so that the domain must end too. Statically linked: it must run whatever
+// the container's file system holds.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -80,6 +81,16 @@ bool open_as(int as, const char* path, int flags) {
     return moved;
 }
 
+// From 4 on, but for `kept`, which is in ascending order.
+void close_all_but(const std::vector<int>& kept) {
+    unsigned first = 4;
+    for (const int number : kept) {
+        ::close_range(first, static_cast<unsigned>(number) - 1, 0);
+        first = static_cast<unsigned>(number) + 1;
+    }
+    ::close_range(first, ~0U, 0);
+}
+
 // In the child. What stopped it goes to error_fd as text; nothing is written when exec succeeds.
 [[noreturn]] void run_server(const DomainFile& domain, int error_fd) {
     auto give_up = [&](const std::string& what) {
@@ -93,8 +104,12 @@ bool open_as(int as, const char* path, int flags) {
     if (!open_as(0, "/dev/null", O_RDONLY)) give_up("/dev/null");
     if (!open_as(1, domain.stdout_path.c_str(), kLog)) give_up(domain.stdout_path);
     if (!open_as(2, domain.stderr_path.c_str(), kLog)) give_up(domain.stderr_path);
+    int given = kNotifyFd + 1;
+    for (const int number : domain.inherited)
+        if (::dup2(given++, number) != number)
+            give_up("descriptor " + std::to_string(number) + " (is the limit of open files below 1024?)");
     if (error_fd != 3 && ::dup3(error_fd, 3, O_CLOEXEC) == 3) error_fd = 3;
-    ::close_range(4, ~0U, 0);
+    close_all_but(domain.inherited);
     if (::chdir(domain.cwd.c_str()) != 0) give_up("working directory " + domain.cwd);
     std::vector<char*> argv, environment;
     for (const std::string& word : domain.argv) argv.push_back(const_cast<char*>(word.c_str()));
@@ -254,9 +269,12 @@ int run(int argc, char** argv) {
     const int given_fd = std::atoi(argv[2]);
     if (given_fd != kNotifyFd && ::dup2(given_fd, kNotifyFd) != kNotifyFd) return kExitFailure;
     ::fcntl(kNotifyFd, F_SETFD, FD_CLOEXEC);
-    ::close_range(kNotifyFd + 1, ~0U, 0);
     const std::optional<DomainFile> domain = decode_domain_file(read_file(argv[1]));
     if (!domain) fail(std::string(argv[1]) + " is not a domain file");
+    // These stay open here: after a checkpoint the server is given them again.
+    const auto inherited = static_cast<unsigned>(domain->inherited.size());
+    ::close_range(kNotifyFd + 1 + inherited, ~0U, 0);
+    ::close_range(kNotifyFd + 1, kNotifyFd + inherited, CLOSE_RANGE_CLOEXEC);
     ::signal(SIGPIPE, SIG_IGN);
     prepare(*domain);
     sigset_t handled;

@@ -84,7 +84,7 @@ void remove_container_traces(const DomainSpec& spec) {
 
 void remove_leftovers(const DomainSpec& spec) {
     const DomainPaths paths(spec.state_dir);
-    const std::string marker = "CRANE_TRANSPORT=" + paths.shared + "/transport";
+    const std::string marker = "CRANE_TRANSPORT=" + paths.shared + std::string(1, '\0');
     const auto is_monitor = [&](const std::vector<std::string>& words) {
         return words.size() > 5 && words[0].ends_with("lxc-start") && words[3] == spec.name &&
                words[5] == paths.lxc_dir;

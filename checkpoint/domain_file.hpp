@@ -13,6 +13,7 @@ struct DomainFile {
     std::vector<std::string> environment;  // complete: crane-init adds nothing
     std::string cwd;
     std::string stdout_path, stderr_path, exit_status_path;  // as the domain sees them
+    std::vector<int> inherited;                              // numbers in the server, in the order given
     bool contained = false;                                  // crane-init is pid 1 of a container
     bool loopback_up = false;                                // the network is the domain's own
     std::optional<unsigned> cpu;

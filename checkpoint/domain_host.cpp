@@ -23,6 +23,7 @@
 namespace crane::checkpoint {
 namespace {
 
+constexpr int kNotifyFd = 3;  // in crane-init
 constexpr int kStartTimeoutMs = 15000;
 constexpr int kKillTimeoutMs = 3000;
 constexpr size_t kMaxMessage = 4096;
@@ -55,7 +56,9 @@ std::optional<Message> receive(int fd) {
 }
 
 // Between fork and exec: only async-signal-safe calls, for craned has threads.
-[[noreturn]] void become_monitor(char* const* argv, pid_t craned, int log_fd, int notify_fd, bool contained) {
+// `inherited` and its end: descriptors for the server, which follow the notify descriptor in their order.
+[[noreturn]] void become_monitor(char* const* argv, pid_t craned, int log_fd, int notify_fd, bool contained,
+                                 const int* inherited, const int* inherited_end) {
     ::setsid();  // a Ctrl-C at the operator's terminal is for crane-run
     // Without a container crane-init must outlive craned by a moment, to end what is below it.
     if (contained) ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -68,8 +71,10 @@ std::optional<Message> receive(int fd) {
     ::dup2(log_fd, 1);
     ::dup2(log_fd, 2);
     // Nothing of craned's (its sockets, its database) may live on in the domain.
-    ::dup2(notify_fd, 3);
-    ::close_range(4, ~0U, 0);
+    ::dup2(notify_fd, kNotifyFd);
+    unsigned next = kNotifyFd + 1;
+    for (; inherited != inherited_end; ++inherited) ::dup2(*inherited, static_cast<int>(next++));
+    ::close_range(next, ~0U, 0);
     ::execv(argv[0], argv);
     ::_exit(127);
 }
@@ -120,12 +125,12 @@ struct DomainHost::Running {
     bool signal_init(int number) const {
         return init_pidfd >= 0 && ::syscall(SYS_pidfd_send_signal, init_pidfd, number, nullptr, 0) == 0;
     }
-    void spawn(const std::vector<std::string>& command, const std::string& log_path, bool contained);
+    void spawn(const std::vector<std::string>& command, const std::string& log_path, const DomainSpec& spec);
     std::string wait_for_start();
 };
 
 void DomainHost::Running::spawn(const std::vector<std::string>& command, const std::string& log_path,
-                                bool contained) {
+                                const DomainSpec& spec) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         throw std::runtime_error(std::string("socketpair: ") + std::strerror(errno));
@@ -139,13 +144,18 @@ void DomainHost::Running::spawn(const std::vector<std::string>& command, const s
     char notify_number[] = "3";
     argv.push_back(notify_number);
     argv.push_back(nullptr);
+    std::vector<int> inherited;
+    for (const DomainSpec::Inherited& one : spec.inherited) inherited.push_back(one.fd);
     const pid_t craned = ::getpid();
     monitor = ::fork();
     const int error = errno;
-    // The duplicate keeps log and socket clear of the numbers that become_monitor fills.
-    if (monitor == 0)
+    // Duplicates keep clear of the numbers that become_monitor fills.
+    if (monitor == 0) {
+        for (int& fd : inherited) fd = ::fcntl(fd, F_DUPFD, 10);
         become_monitor(argv.data(), craned, ::fcntl(log_fd, F_DUPFD, 10), ::fcntl(pair[1], F_DUPFD, 10),
-                       contained);
+                       spec.isolation == Isolation::lxc, inherited.data(),
+                       inherited.data() + inherited.size());
+    }
     ::close(pair[1]);
     if (log_fd >= 0) ::close(log_fd);
     if (monitor < 0) throw std::runtime_error(std::string("fork: ") + std::strerror(error));
@@ -199,7 +209,7 @@ void DomainHost::start() {
     running_ = new Running;
     std::string error;
     try {
-        running_->spawn(command, paths.lxc_log, spec_.isolation == Isolation::lxc);
+        running_->spawn(command, paths.lxc_log, spec_);
         error = running_->wait_for_start();
     } catch (const std::exception& problem) {
         error = problem.what();

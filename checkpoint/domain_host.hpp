@@ -24,7 +24,7 @@ enum class Isolation { lxc, none };
 struct DomainSpec {
     using Isolation = crane::checkpoint::Isolation;
 
-    std::string name;       // unique container name: crane-<cluster id prefix>-<replica>
+    std::string name;       // unique container name: crane-<cluster id>-<replica>
     std::string state_dir;  // STATE/rN, absolute; STATE/rN/shared appears as /run/crane in the domain
     std::vector<std::string> argv;
     std::string cwd;
@@ -33,8 +33,13 @@ struct DomainSpec {
     std::string init_path;                 // host path of crane-init; copied into shared/
     Isolation isolation = Isolation::lxc;
     std::string hostname = "crane";
-    bool schedule = true;               // false: the server runs natively, without the shim and its checks
-    bool host_network = false;          // false: a network of its own with loopback alone
+    bool schedule = true;       // false: the server runs natively, without the shim and its checks
+    bool host_network = false;  // false: a network of its own with loopback alone
+    struct Inherited {
+        int fd;  // this process'
+        int as;  // its number in the server
+    };
+    std::vector<Inherited> inherited;   // descriptors that the server finds open, besides 0, 1 and 2
     std::optional<uint32_t> first_cpu;  // when set, the domain is started on this CPU alone
 };
 

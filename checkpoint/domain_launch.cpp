@@ -117,8 +117,7 @@ std::vector<std::string> environment_for(const DomainSpec& spec, const std::stri
             environment.push_back(entry);
     }
     if (spec.schedule) environment.push_back("LD_PRELOAD=" + preload);
-    environment.push_back("CRANE_TRANSPORT=" + shared + "/transport");
-    environment.push_back("CRANE_DOORBELL=" + shared + "/doorbell");
+    environment.push_back("CRANE_TRANSPORT=" + shared);
     return environment;
 }
 
@@ -132,6 +131,7 @@ DomainFile domain_file_for(const DomainSpec& spec, const DomainPaths& paths) {
     domain.stdout_path = contained ? init_dir + "/stdout" : paths.stdout_file;
     domain.stderr_path = contained ? init_dir + "/stderr" : paths.stderr_file;
     domain.exit_status_path = contained ? init_dir + "/exit-status" : paths.exit_status;
+    for (const DomainSpec::Inherited& one : spec.inherited) domain.inherited.push_back(one.as);
     domain.contained = contained;
     domain.loopback_up = contained && !spec.host_network;
     if (spec.first_cpu) domain.cpu = *spec.first_cpu;
