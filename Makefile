@@ -24,7 +24,7 @@ LIBS     := $(foreach p,$(PARTS),$(BUILD)/lib/lib$(p).a)
 LINKLIBS := $(BUILD)/lib/libproxy.a $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libpaxos.a \
             $(BUILD)/lib/libtimebubble.a
 SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhash -lspdlog -lfmt \
-            -lunwind-ptrace -lunwind-generic -lunwind -pthread
+            -lunwind-ptrace -lunwind-generic -lunwind -lseccomp -pthread
 
 # --- the shim -----------------------------------------------------------------------------------
 # A guest in someone else's process: hidden by default, initial-exec TLS, bound at load, first to start.
@@ -73,7 +73,7 @@ endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 # pid 1 of every container depends on nothing that the container may hold.
 $(BUILD)/bin/crane-init: LINKLIBS := $(BUILD)/lib/libcheckpoint.a
-$(BUILD)/bin/crane-init: SYSLIBS  :=
+$(BUILD)/bin/crane-init: SYSLIBS  := -lseccomp
 $(BUILD)/bin/crane-init: LDFLAGS  += $(if $(SAN),,-static)
 
 $(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS)

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/confinement.hpp"
+#include "checkpoint/identity.hpp"
+
 namespace crane::checkpoint {
 
 struct DomainFile {
@@ -17,6 +20,8 @@ struct DomainFile {
     bool contained = false;                                  // crane-init is pid 1 of a container
     bool loopback_up = false;                                // the network is the domain's own
     std::optional<unsigned> cpu;
+    std::optional<Identity> identity;  // none: as crane-init
+    Confinement confinement;           // of a container's server
 };
 
 std::string encode(const DomainFile& domain);

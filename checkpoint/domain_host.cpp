@@ -17,13 +17,15 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "checkpoint/disk_quota.hpp"
 #include "checkpoint/domain_launch.hpp"
 #include "checkpoint/processes.hpp"
 
 namespace crane::checkpoint {
 namespace {
 
-constexpr int kNotifyFd = 3;  // in crane-init
+constexpr int kNotifyFd = 3;          // in crane-init
+constexpr uint64_t kOutputShare = 8;  // of the quota, for each of standard output and error
 constexpr int kStartTimeoutMs = 15000;
 constexpr int kKillTimeoutMs = 3000;
 constexpr size_t kMaxMessage = 4096;
@@ -91,16 +93,17 @@ std::string last_lines(const std::string& path, size_t count) {
 
 ExitReport read_exit_report(const std::string& path) {
     ExitReport report;
-    const auto json = nlohmann::json::parse(read_text_file(path), nullptr, false);
-    if (!json.is_object()) {
+    const auto json = nlohmann::json::parse(read_text_file(path, kMaxMessage), nullptr, false);
+    try {
+        report.signaled = json.at("signaled").get<bool>();
+        report.code = json.at("code").get<int>();
+        report.signal = json.at("signal").get<int>();
+        report.text = json.at("text").get<std::string>();
+        report.known = true;
+    } catch (const nlohmann::json::exception&) {  // of a server without a container, which may write there
+        report = ExitReport{};
         report.text = "killed from outside; the server left no exit status";
-        return report;
     }
-    report.known = true;
-    report.signaled = json.value("signaled", false);
-    report.code = json.value("code", 0);
-    report.signal = json.value("signal", 0);
-    report.text = json.value("text", std::string());
     return report;
 }
 
@@ -126,7 +129,7 @@ struct DomainHost::Running {
         return init_pidfd >= 0 && ::syscall(SYS_pidfd_send_signal, init_pidfd, number, nullptr, 0) == 0;
     }
     void spawn(const std::vector<std::string>& command, const std::string& log_path, const DomainSpec& spec);
-    std::string wait_for_start();
+    std::string wait_for_start(std::vector<std::string>* weaknesses);
 };
 
 void DomainHost::Running::spawn(const std::vector<std::string>& command, const std::string& log_path,
@@ -163,7 +166,7 @@ void DomainHost::Running::spawn(const std::vector<std::string>& command, const s
 }
 
 // "" when the server has been executed, else what went wrong.
-std::string DomainHost::Running::wait_for_start() {
+std::string DomainHost::Running::wait_for_start(std::vector<std::string>* weaknesses) {
     using Clock = std::chrono::steady_clock;
     const auto deadline = Clock::now() + std::chrono::milliseconds(kStartTimeoutMs);
     for (;;) {
@@ -176,6 +179,7 @@ std::string DomainHost::Running::wait_for_start() {
         const std::optional<Message> message = receive(notify_fd);
         if (!message) return "the container could not be started";
         if (message->text.compare(0, 7, "error: ") == 0) return message->text.substr(7);
+        if (message->text.compare(0, 8, "weaker: ") == 0) weaknesses->push_back(message->text.substr(8));
         if (message->text.compare(0, 7, "started") != 0) continue;
         init = message->sender;
         init_pidfd = open_pidfd(init);
@@ -202,6 +206,7 @@ void DomainHost::start() {
         kill_all();
     }
     last_exit_.reset();
+    weaknesses_ = lost_confinement(spec_);
     check_spec(spec_);
     remove_leftovers(spec_);  // of a craned that was killed: two domains would share one file system
     const DomainPaths paths(spec_.state_dir);
@@ -210,7 +215,7 @@ void DomainHost::start() {
     std::string error;
     try {
         running_->spawn(command, paths.lxc_log, spec_);
-        error = running_->wait_for_start();
+        error = running_->wait_for_start(&weaknesses_);
     } catch (const std::exception& problem) {
         error = problem.what();
     }
@@ -261,6 +266,13 @@ bool DomainHost::kill_all() {
 std::optional<ExitReport> DomainHost::poll_exit() {
     if (running_ != nullptr && wait_for_end(running_->monitor_pidfd, 0)) kill_all();
     return running_ == nullptr ? last_exit_ : std::nullopt;
+}
+
+void DomainHost::trim_output() const {
+    if (spec_.disk_quota_bytes == 0) return;
+    const DomainPaths paths(spec_.state_dir);
+    for (const std::string& path : {paths.stdout_file, paths.stderr_file})
+        trim_front(path, spec_.disk_quota_bytes / kOutputShare);
 }
 
 std::string DomainHost::shared_dir_inside() const {

@@ -31,6 +31,13 @@ checkpoint::DomainSpec domain_spec(const Config& config, const Segment& segment)
     spec.hostname = config.hostname;
     spec.inherited = {{segment.inherited_transport(), timebubble::kTransportFd},
                       {segment.inherited_doorbell(), timebubble::kDoorbellFd}};
+    spec.user = config.user;
+    spec.group = config.group;
+    spec.confinement = config.confinement;
+    spec.hidden = config.hide;
+    spec.shown = config.show;
+    if (config.tls.configured()) spec.hidden.push_back(config.tls.key);
+    spec.disk_quota_bytes = config.disk_quota_bytes;
     spec.host_network = config.mode == Mode::kProxy;
     if (config.pin_cpu >= 0) spec.first_cpu = static_cast<uint32_t>(config.pin_cpu);
     return spec;
@@ -94,6 +101,7 @@ void DomainRunner::start() {
     }
     spdlog::info("the server {} was started, host pid of its container's init {}", config_.server[0],
                  host_.init_pid());
+    for (const std::string& one : host_.weaknesses()) spdlog::warn("confinement: {}", one);
     exit_event_ = event_new(base_, host_.exit_fd(), EV_READ, &DomainRunner::on_exit, this);
     event_add(exit_event_, nullptr);
     event_add(poll_event_, &kPoll);

@@ -41,6 +41,25 @@ std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
 
 }  // namespace
 
+/// "" without a [confinement] table, so that the number is what it was.
+std::string confinement_text(const Config& config) {
+    std::string text;
+    const auto put = [&](const char* name, const std::vector<std::string>& words) {
+        for (const std::string& word : words)
+            if (!word.empty()) text += '\2' + std::string(name) + '\0' + word;
+    };
+    put("user", {config.user});
+    put("group", {config.group});
+    put("capability", config.confinement.capabilities);
+    put("call", config.confinement.system_calls);
+    put("device", config.confinement.devices);
+    put("privileges", {config.confinement.new_privileges ? "new" : ""});
+    put("hide", config.hide);
+    put("show", config.show);
+    put("quota", {config.disk_quota_bytes ? std::to_string(config.disk_quota_bytes) : ""});
+    return text;
+}
+
 /// What every replica's domain must have equal, in one number.
 uint64_t settings_hash(const Config& config) {
     std::string text = std::to_string(static_cast<int>(config.policy)) + "/" +
@@ -50,6 +69,7 @@ uint64_t settings_hash(const Config& config) {
     for (const std::string& word : config.server) text += '\0' + word;
     text += '\1';
     for (const std::string& word : config.environment) text += '\0' + word;
+    text += confinement_text(config);
     return hash_payload(text).low;
 }
 
@@ -422,6 +442,7 @@ void Replica::watch(uint64_t now_ns) {
 void Replica::housekeep() {
     const uint64_t now = monotonic_ns();
     watch(now);
+    domain_.trim_output();
     pool_.reap(now);
     route_waiting();
     const bool attached = domain_.state() == DomainState::kAttached && !native_;
