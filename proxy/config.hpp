@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/confinement.hpp"
 #include "paxos/link/tls_files.hpp"
 #include "timebubble/transport.hpp"
 
@@ -59,6 +60,11 @@ struct Config {
 
     LogContent log_content = LogContent::kFull;
     uint64_t log_max_bytes = 4ULL << 30;
+
+    std::string user, group;  // whom the server runs as; "": as craned
+    checkpoint::Confinement confinement;
+    std::vector<std::string> hide, show;
+    uint64_t disk_quota_bytes = 0;  // 0: none
 
     uint32_t cpus = 2;
     uint64_t memory_bytes = 0;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "proxy/clock.hpp"
+#include "timebubble/inherited.hpp"
 
 namespace crane::proxy {
 
@@ -15,17 +16,28 @@ namespace {
 constexpr uint64_t kHandshakeNs = 10ULL * 1'000'000'000;
 constexpr timeval kPoll{0, 10'000};
 
-checkpoint::DomainSpec domain_spec(const Config& config) {
+checkpoint::DomainSpec domain_spec(const Config& config, const Segment& segment) {
     checkpoint::DomainSpec spec;
-    spec.name = "crane-" + config.cluster_id.substr(0, 8) + "-" + std::to_string(config.replica_id);
+    spec.name = "crane-" + config.cluster_id + "-" + std::to_string(config.replica_id);
     spec.state_dir = config.state_dir;
     spec.argv = config.server;
     spec.cwd = config.cwd;
     spec.environment = config.environment;
+    // Its children cannot be kept from closing what they inherit, and then do without the shim.
+    if (config.mode == Mode::kProxy) spec.environment.emplace_back("CRANE_UNSCHEDULED=1");
     spec.shim_path = config.shim;
     spec.init_path = config.init;
     spec.isolation = config.container ? checkpoint::Isolation::lxc : checkpoint::Isolation::none;
     spec.hostname = config.hostname;
+    spec.inherited = {{segment.inherited_transport(), timebubble::kTransportFd},
+                      {segment.inherited_doorbell(), timebubble::kDoorbellFd}};
+    spec.user = config.user;
+    spec.group = config.group;
+    spec.confinement = config.confinement;
+    spec.hidden = config.hide;
+    spec.shown = config.show;
+    if (config.tls.configured()) spec.hidden.push_back(config.tls.key);
+    spec.disk_quota_bytes = config.disk_quota_bytes;
     spec.host_network = config.mode == Mode::kProxy;
     if (config.pin_cpu >= 0) spec.first_cpu = static_cast<uint32_t>(config.pin_cpu);
     return spec;
@@ -63,7 +75,7 @@ DomainRunner::DomainRunner(event_base* base, const Config& config, std::function
       changed_(std::move(changed)),
       segment_(config.state_dir, config.cluster_id, config.replica_id, !config.container),
       link_(segment_.view()),
-      host_(domain_spec(config)) {
+      host_(domain_spec(config, segment_)) {
     link_.prepare(domain_settings(config));
     doorbell_event_ =
         event_new(base_, segment_.doorbell_fd(), EV_READ | EV_PERSIST, &DomainRunner::on_doorbell, this);
@@ -89,6 +101,7 @@ void DomainRunner::start() {
     }
     spdlog::info("the server {} was started, host pid of its container's init {}", config_.server[0],
                  host_.init_pid());
+    for (const std::string& one : host_.weaknesses()) spdlog::warn("confinement: {}", one);
     exit_event_ = event_new(base_, host_.exit_fd(), EV_READ, &DomainRunner::on_exit, this);
     event_add(exit_event_, nullptr);
     event_add(poll_event_, &kPoll);
@@ -108,9 +121,9 @@ void DomainRunner::main_exited(int32_t status) {
 }
 
 void DomainRunner::on_doorbell(int fd, short, void* self) {
-    char bells[512];
-    while (read(fd, bells, sizeof(bells)) == static_cast<ssize_t>(sizeof(bells))) {
-    }
+    // Once: a domain that never stops ringing comes again in the next turn of the loop.
+    char bells[4096];
+    if (read(fd, bells, sizeof(bells)) < 0) return;
     auto* runner = static_cast<DomainRunner*>(self);
     runner->woken_();
 }
@@ -120,7 +133,7 @@ void DomainRunner::check_damage() {
     if (state_ != DomainState::kAttached || gone_ ||
         attachment <= uint32_t(timebubble::Attachment::kAttached))
         return;
-    const std::string reason = link_.status().refusal;
+    const std::string reason = link_.refusal();
     kill();
     if (attachment == uint32_t(timebubble::Attachment::kUnfit)) {
         enter(DomainState::kRefused, reason);
@@ -144,10 +157,8 @@ void DomainRunner::poll_attachment() {
         event_del(poll_event_);
         enter(DomainState::kAttached, "");
     } else if (attachment != Attachment::kNone) {
-        char reason[sizeof(status.refusal) + 1] = {};
-        memcpy(reason, status.refusal, sizeof(status.refusal));
         event_del(poll_event_);
-        enter(DomainState::kRefused, reason);
+        enter(DomainState::kRefused, link_.refusal());
     } else if (monotonic_ns() - started_ns_ > kHandshakeNs) {
         event_del(poll_event_);
         enter(

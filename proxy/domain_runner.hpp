@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/domain_host.hpp"
 #include "proxy/config.hpp"
@@ -45,6 +46,8 @@ class DomainRunner {
     const std::string& message() const { return message_; }
     DomainLink& link() { return link_; }
     const DomainLink& link() const { return link_; }
+    void trim_output() const { host_.trim_output(); }
+    const std::vector<std::string>& weaknesses() const { return host_.weaknesses(); }
     pid_t init_pid() const { return host_.init_pid(); }
     /// The process is gone: what is in the output ring is all there will be.
     bool gone() const { return gone_; }

@@ -11,6 +11,7 @@
 
 #include "proxy/backtrace.hpp"
 #include "proxy/clock.hpp"
+#include "proxy/plain_text.hpp"
 #include "proxy/process_tree.hpp"
 
 namespace crane::proxy {
@@ -23,6 +24,7 @@ namespace {
 /// Batches under way at once. More calls than these carry coalesce, which is what a busy domain needs: it
 /// admits one batch per grant.
 constexpr uint64_t kBatchesUnderWay = 4;
+constexpr uint64_t kServerMessages = 1000;  // logged of one domain: it must not fill the log's disk
 constexpr size_t kDrainBytes = 4 * 1024 * 1024;
 constexpr size_t kPendingBatches = 64;
 constexpr timeval kHousekeeping{0, 250'000};
@@ -39,6 +41,25 @@ std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
 
 }  // namespace
 
+/// "" without a [confinement] table, so that the number is what it was.
+std::string confinement_text(const Config& config) {
+    std::string text;
+    const auto put = [&](const char* name, const std::vector<std::string>& words) {
+        for (const std::string& word : words)
+            if (!word.empty()) text += '\2' + std::string(name) + '\0' + word;
+    };
+    put("user", {config.user});
+    put("group", {config.group});
+    put("capability", config.confinement.capabilities);
+    put("call", config.confinement.system_calls);
+    put("device", config.confinement.devices);
+    put("privileges", {config.confinement.new_privileges ? "new" : ""});
+    put("hide", config.hide);
+    put("show", config.show);
+    put("quota", {config.disk_quota_bytes ? std::to_string(config.disk_quota_bytes) : ""});
+    return text;
+}
+
 /// What every replica's domain must have equal, in one number.
 uint64_t settings_hash(const Config& config) {
     std::string text = std::to_string(static_cast<int>(config.policy)) + "/" +
@@ -48,6 +69,7 @@ uint64_t settings_hash(const Config& config) {
     for (const std::string& word : config.server) text += '\0' + word;
     text += '\1';
     for (const std::string& word : config.environment) text += '\0' + word;
+    text += confinement_text(config);
     return hash_payload(text).low;
 }
 
@@ -170,7 +192,7 @@ void Replica::track_connections(std::string_view batch) {
 }
 
 void Replica::feed() {
-    if (domain_.state() != DomainState::kAttached) return;
+    if (domain_.state() != DomainState::kAttached || overwritten_) return;
     while (!pending_.empty()) {
         const Pending& next = pending_.front();
         timebubble::BatchDecoder decoder;
@@ -181,13 +203,22 @@ void Replica::feed() {
             native_->apply(next.index, *next.batch);
         } else {
             bubbles_.fed(domain_.link().status());
-            if (!domain_.link().feed(next.index, *next.batch)) return;
+            if (!feed_domain(next.index, *next.batch)) return;
         }
         pending_.pop_front();
     }
     if (delivery_paused_) {
         delivery_paused_ = false;
         sequencer_.pause_delivery(false);
+    }
+}
+
+bool Replica::feed_domain(uint64_t index, const std::string& batch) {
+    try {
+        return domain_.link().feed(index, batch);
+    } catch (const std::runtime_error& error) {
+        domain_overwrote(error.what());
+        return false;
     }
 }
 
@@ -272,7 +303,16 @@ void Replica::propose_batch(uint64_t calls) {
 // --- the domain's output
 // ----------------------------------------------------------------------------------------
 
+void Replica::domain_overwrote(const std::string& what) {
+    overwritten_ = true;
+    more_output_ = false;
+    spdlog::error("{}; the domain is killed and started anew", what);
+    domain_.kill();
+    events_.lost();
+}
+
 void Replica::drain() {
+    if (overwritten_) return;
     try {
         const size_t records =
             domain_.link().drain([this](const timebubble::OutputHeader& header,
@@ -282,9 +322,7 @@ void Replica::drain() {
         output_records_ += records;
         domain_.check_damage();
     } catch (const std::runtime_error& error) {
-        spdlog::error("{}; the domain is killed and started anew", error.what());
-        domain_.kill();
-        events_.lost();
+        domain_overwrote(error.what());
     }
 }
 
@@ -319,8 +357,9 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             return;
         }
         case OutputKind::kMessage:
-            server_message_.assign(payload.substr(0, 4096));
-            spdlog::warn("the domain says: {}", server_message_);
+            server_message_ = one_line(payload);
+            if (++server_messages_ <= kServerMessages) spdlog::warn("the domain says: {}", server_message_);
+            if (server_messages_ == kServerMessages) spdlog::warn("what else it says is not logged");
             return;
         case OutputKind::kClose:
             open_connections_.erase(header.connection);
@@ -403,6 +442,7 @@ void Replica::watch(uint64_t now_ns) {
 void Replica::housekeep() {
     const uint64_t now = monotonic_ns();
     watch(now);
+    domain_.trim_output();
     pool_.reap(now);
     route_waiting();
     const bool attached = domain_.state() == DomainState::kAttached && !native_;

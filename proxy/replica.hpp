@@ -76,7 +76,9 @@ class Replica {
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
     void on_admitted(const timebubble::OutputHeader& header, std::string_view payload);
     void on_domain_changed();
+    void domain_overwrote(const std::string& what);
     void drain();
+    bool feed_domain(uint64_t index, const std::string& batch);
     void feed();
     void propose();
     void propose_batch(uint64_t calls);
@@ -139,6 +141,8 @@ class Replica {
     uint64_t last_query_ns_ = 0;
     uint64_t last_step_down_ns_ = 0;
     std::string server_message_;
+    uint64_t server_messages_ = 0;
+    bool overwritten_ = false;  ///< the domain broke what it shares with craned, and is being ended
 };
 
 }  // namespace crane::proxy

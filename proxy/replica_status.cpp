@@ -131,6 +131,7 @@ nlohmann::json Replica::status() const {
         {"threads", domain.threads.load()},
         {"processes", domain.processes.load()},
         {"message", message},
+        {"confinement_lost", domain_.weaknesses()},
         {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
         {"peers", peers},
         {"membership",

@@ -16,6 +16,7 @@
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
+#include "timebubble/inherited.hpp"
 
 namespace crane::interpose {
 
@@ -57,12 +58,20 @@ int move_to_reserved(long fd, int place) {
     return wanted;
 }
 
-void open_transport(const char* path, const char* doorbell) {
-    runtime.transport_fd = move_to_reserved(raw(SYS_openat, AT_FDCWD, path, O_RDWR, 0), 1);
-    // Read-write: a fifo that we ourselves hold open for reading never raises SIGPIPE.
-    runtime.doorbell_fd = move_to_reserved(raw(SYS_openat, AT_FDCWD, doorbell, O_RDWR | O_NONBLOCK, 0), 2);
-    if (runtime.transport_fd < 0) refuse_domain("cannot open the segment that CRANE_TRANSPORT names");
-    if (runtime.doorbell_fd < 0) refuse_domain("cannot open the fifo that CRANE_DOORBELL names");
+static_assert(timebubble::kTransportFd == kReservedFdBase + 1 &&
+              timebubble::kDoorbellFd == kReservedFdBase + 2);
+
+bool inherited(int fd) {
+    return raw(SYS_fcntl, fd, F_GETFD) >= 0;
+}
+
+/// False where the program runs unscheduled and its parent has closed what craned gave it.
+bool take_inherited(char** environment) {
+    runtime.transport_fd = timebubble::kTransportFd;
+    runtime.doorbell_fd = timebubble::kDoorbellFd;
+    if (inherited(runtime.transport_fd) && inherited(runtime.doorbell_fd)) return true;
+    if (find_variable(environment, "CRANE_UNSCHEDULED")) return false;
+    refuse_domain("the memory shared with craned was not handed down: who started this program closed it");
 }
 
 /// CRANE_TRACE names a file that takes a record for each scheduled operation. For finding divergences; slow.
@@ -196,14 +205,11 @@ bool is_reserved_fd(int fd) {
 }
 
 void attach(char** environment) {
-    const char* transport = find_variable(environment, "CRANE_TRANSPORT");
-    const char* doorbell = find_variable(environment, "CRANE_DOORBELL");
-    if (!transport || !doorbell) return;
+    if (!find_variable(environment, "CRANE_TRANSPORT") || !take_inherited(environment)) return;
     const char* joined = find_variable(environment, "CRANE_DOMAIN_FD");
     const bool first = joined == nullptr;
     remember_environment(environment);
     if (first) {
-        open_transport(transport, doorbell);
         map_transport_or_refuse();
         make_domain();
         if (!domain().schedule) {
@@ -212,8 +218,6 @@ void attach(char** environment) {
         }
         choose_tsc(environment);
     } else {
-        runtime.transport_fd = kReservedFdBase + 1;
-        runtime.doorbell_fd = kReservedFdBase + 2;
         map_transport_or_refuse();
         if (!join_domain(kReservedFdBase)) {
             refuse_domain("a process entered the domain by a way that Crane does not see");

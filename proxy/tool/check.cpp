@@ -19,6 +19,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/domain_launch.hpp"
 #include "checkpoint/program_check.hpp"
 #include "proxy/tool/tools.hpp"
 
@@ -98,16 +99,16 @@ Finding check_shm() {
     struct statfs info {};
     if (statfs("/dev/shm", &info) != 0 || info.f_type != TMPFS_MAGIC) {
         return {"/dev/shm", Result::kWarning,
-                "is no tmpfs: the transport segment lies in the state directory and is "
-                "written to disk now and then; mount -t tmpfs tmpfs /dev/shm"};
+                "is no tmpfs: the server's own shared memory is written to disk now and then; mount -t "
+                "tmpfs tmpfs /dev/shm"};
     }
-    const uint64_t free_bytes = static_cast<uint64_t>(info.f_bavail) * static_cast<uint64_t>(info.f_bsize);
-    if (free_bytes < (256u << 20)) {
-        return {
-            "/dev/shm", Result::kWarning,
-            "has " + std::to_string(free_bytes >> 20) + " MiB free; 64 MiB a replica are needed at least"};
-    }
-    return {"/dev/shm", Result::kOk, std::to_string(free_bytes >> 20) + " MiB free"};
+    return {"/dev/shm", Result::kOk, ""};
+}
+
+Finding check_confinement() {
+    std::string lost;
+    for (const std::string& one : checkpoint::lost_confinement({})) lost += (lost.empty() ? "" : "; ") + one;
+    return {"confinement", lost.empty() ? Result::kOk : Result::kWarning, lost};
 }
 
 Finding check_seccomp() {
@@ -194,13 +195,10 @@ Finding check_shim(const std::string& program) {
 }  // namespace
 
 int tool_check(const std::vector<std::string>& program, bool as_json) {
-    std::vector<Finding> all = {check_root(),
-                                check_namespaces(),
-                                check_overlay(),
-                                check_lxc(),
-                                check_shm(),
-                                check_seccomp(),
-                                check_shim(program.empty() ? "true" : program[0])};
+    std::vector<Finding> all = {check_root(),        check_namespaces(),
+                                check_overlay(),     check_lxc(),
+                                check_shm(),         check_seccomp(),
+                                check_confinement(), check_shim(program.empty() ? "true" : program[0])};
     bool missing = false;
     json rows = json::array();
     for (const Finding& one : all) {

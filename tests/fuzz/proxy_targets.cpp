@@ -1,9 +1,10 @@
-// What craneds say to each other beside consensus, and the batches that they decide.
+// What craneds say to each other beside consensus, the batches that they decide, and what a domain writes.
 #include <algorithm>
 #include <memory>
 #include <set>
 
 #include "proxy/divergence.hpp"
+#include "proxy/domain_link.hpp"
 #include "proxy/relay.hpp"
 #include "targets.hpp"
 #include "timebubble/batch.hpp"
@@ -141,6 +142,97 @@ void fuzz_relay(std::string_view bytes) {
     }
     must(relay.outgoing() == 0, "a stream that nobody opened");
     must(sent < bytes.size() * 64 + 100'000, "answers without bound");
+}
+
+namespace {
+
+// A segment of plain memory: the rings' second halves are what is written behind their ends.
+struct PlainSegment {
+    std::vector<uint64_t> control = std::vector<uint64_t>(kControlBytes / 8);
+    std::vector<uint64_t> input = std::vector<uint64_t>(2 * kInputRingBytes / 8);
+    std::vector<uint64_t> output = std::vector<uint64_t>(2 * kOutputRingBytes / 8);
+    TransportView view() {
+        return {reinterpret_cast<Control*>(control.data()), reinterpret_cast<uint8_t*>(input.data()),
+                reinterpret_cast<uint8_t*>(output.data())};
+    }
+};
+
+constexpr size_t kWipedBytes = 512 * 1024;
+
+// One thing that a domain may write, well formed or not.
+void scribble(Input& in, const TransportView& view) {
+    Control& control = *view.control;
+    switch (in.number<uint8_t>() % 6) {
+        case 0: {  // a record as it should be, but for what the input says
+            const OutputHeader header{in.number<uint8_t>(),
+                                      static_cast<OutputKind>(in.number<uint8_t>() % 12),
+                                      0,
+                                      in.number<uint8_t>(),
+                                      1,
+                                      1};
+            const std::string_view payload = in.take(header.bytes);
+            const uint64_t place = control.output.head % kOutputRingBytes;
+            if (place > kWipedBytes / 2) return;  // what is not wiped would be there in the next run
+            uint8_t* at = view.output + place;
+            std::memcpy(at, &header, sizeof header);
+            std::memcpy(at + sizeof header, payload.data(), payload.size());
+            control.output.head += sizeof header + padded(header.bytes);
+            return;
+        }
+        case 1:
+            control.output.head = in.number<uint64_t>();
+            return;
+        case 2:
+            control.output.tail = in.number<uint64_t>();
+            return;
+        case 3:
+            control.input.tail = in.number<uint64_t>();
+            return;
+        case 4: {
+            const size_t at = in.number<uint16_t>() % (sizeof(Control) - 8);
+            const uint64_t word = in.number<uint64_t>();
+            std::memcpy(reinterpret_cast<uint8_t*>(&control) + at, &word, sizeof word);
+            return;
+        }
+        default: {
+            const uint16_t at = in.number<uint16_t>();
+            const std::string_view bytes = in.take(in.number<uint8_t>());
+            std::memcpy(view.output + at, bytes.data(), bytes.size());
+        }
+    }
+}
+
+}  // namespace
+
+void fuzz_rings(std::string_view bytes) {
+    static PlainSegment segment;  // large: only what this may write is wiped
+    const TransportView view = segment.view();
+    std::fill(segment.control.begin(), segment.control.end(), 0);
+    std::fill(segment.output.begin(), segment.output.begin() + kWipedBytes / 8, 0);
+    DomainLink link(view);
+    Input in(bytes);
+    uint64_t fed = 0, admitted = 0;
+    const auto look = [&](const OutputHeader& header, std::string_view payload) {
+        must(payload.size() == header.bytes && payload.size() <= kMaxOutputPayload,
+             "a payload of another size");
+        if (header.kind != OutputKind::kAdmitted) return;
+        AdmittedRecord record;
+        std::memcpy(&record, payload.data(), sizeof record);
+        must(record.index == ++admitted, "a batch is admitted out of its order");
+    };
+    try {
+        for (int turn = 0; !in.empty() && turn < 256; ++turn) {
+            scribble(in, view);
+            if (link.feed(fed + 1, "batch")) ++fed;
+            must(link.drain(look, 65536) <= 65536 / sizeof(OutputHeader) + 1, "more than was asked for");
+            must(link.unadmitted() == fed - admitted, "batches are lost from the count");
+            must(link.refusal().size() <= sizeof(DomainStatus::refusal), "a refusal longer than its place");
+            (void)link.prepare_sleep();
+            link.awake();
+        }
+    } catch (const std::runtime_error&) {
+        // The domain is ended.
+    }
 }
 
 }  // namespace crane::fuzz

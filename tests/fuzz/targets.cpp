@@ -9,6 +9,7 @@ const std::vector<Target>& targets() {
         {"record", fuzz_record},   {"identity", fuzz_identity},
         {"batch", fuzz_batch},     {"admissions", fuzz_admissions},
         {"relay", fuzz_relay},     {"disk", fuzz_disk},
+        {"rings", fuzz_rings},
     };
     return all;
 }

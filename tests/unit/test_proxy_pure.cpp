@@ -201,6 +201,32 @@ TEST_CASE("config: a good file, with defaults", "[proxy]") {
         parse_config(changed("[port_map]", "[consensus]\nrejoin = true\n[port_map]"), "craned.toml").rejoin);
 }
 
+TEST_CASE("config: exceptions from confinement are named and checked", "[proxy]") {
+    const auto with = [](const std::string& lines) {
+        return changed("[tls]", "[confinement]\n" + lines + "\n[tls]");
+    };
+    const Config config =
+        parse_config(with("user = \"redis\"\ncapabilities = [\"CAP_NET_RAW\"]\nsystem_calls = [\"keyctl\"]\n"
+                          "devices = [\"/dev/fuse\"]\nshow = [\"/etc/shadow\"]\ndisk_quota_bytes = 33554432"),
+                     "craned.toml");
+    CHECK(config.user == "redis");
+    CHECK(config.confinement.capabilities == std::vector<std::string>{"CAP_NET_RAW"});
+    CHECK_FALSE(config.confinement.new_privileges);
+    CHECK(config.disk_quota_bytes == 32 << 20);
+    CHECK_THAT(refusal(with("capabilities = [\"CAP_ALL\"]")),
+               Catch::Contains("\"CAP_ALL\" is no capability"));
+    CHECK_THAT(refusal(with("system_calls = [\"open_all\"]")), Catch::Contains("is no system call"));
+    CHECK_THAT(refusal(with("devices = [\"/etc/passwd\"]")), Catch::Contains("must be a path below /dev/"));
+    CHECK_THAT(refusal(with("devices = [\"/dev/../etc\"]")), Catch::Contains("without spaces or .."));
+    CHECK_THAT(refusal(with("disk_quota_bytes = 5")), Catch::Contains("at least 16777216"));
+    CHECK_THAT(refusal(with("privileged = true")), Catch::Contains("not a known key"));
+    std::string none = with("user = \"redis\"");
+    none.insert(0, "isolation = \"none\"\n");
+    CHECK(refusal(none) == "accepted");
+    none.replace(none.find("user = "), 14, "hide = [\"/srv\"]");
+    CHECK_THAT(refusal(none), Catch::Contains("is for containers"));
+}
+
 TEST_CASE("config: the example for three hosts is right on each", "[proxy]") {
     std::ifstream in("docs/examples/craned.toml");
     REQUIRE(in);
