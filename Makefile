@@ -191,7 +191,11 @@ TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
 RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
 
 .PHONY: programs test e2e spec nemesis soak bench failover bench-paxos lint
-programs: $(TEST_PROGRAMS) $(LOADS) $(BUILD)/bin/nemesis-checker
+programs: $(TEST_PROGRAMS) $(LOADS) $(BUILD)/bin/nemesis-checker $(BUILD)/lib/host-clock.so
+# Preloaded into craned, it sets a host's clock wrong.
+$(BUILD)/lib/host-clock.so: tests/nemesis/host_clock.c
+	@mkdir -p $(@D)
+	$(TEST_CC) -shared -fPIC -o $@ $<
 # What it stands on is in vendor/: nothing is fetched.
 GO ?= go
 CHECKER := tests/nemesis/checker

@@ -19,6 +19,19 @@ constexpr uint64_t kLingerNs = 10ULL * 1'000'000'000;
 constexpr int kReadRounds = 2;
 constexpr size_t kReadBytes = 64 * 1024;
 
+void set_option(int fd, int level, int name, int value) {
+    setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+/// A client whose host or network is gone says nothing more, and would be kept for ever.
+void probe_silence(int fd, const KeepAlive& keepalive) {
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, keepalive.idle_s != 0);
+    if (keepalive.idle_s == 0) return;
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(keepalive.idle_s));
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(keepalive.interval_s));
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(keepalive.probes));
+}
+
 }  // namespace
 
 ClientConnection::ClientConnection(ClientPool& pool, uint64_t key, int fd,
@@ -181,9 +194,8 @@ void ClientConnection::doom() {
 }
 
 ClientConnection* ClientPool::adopt(int fd, const timebubble::ConnectPayload& addresses) {
-    const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    probe_silence(fd, keepalive_);
     const uint64_t key = next_key_++;
     auto connection = std::make_unique<ClientConnection>(*this, key, fd, addresses);
     ClientConnection* raw = connection.get();

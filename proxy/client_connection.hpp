@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "proxy/config.hpp"
 #include "proxy/endpoint.hpp"
 #include "timebubble/batch.hpp"
 
@@ -74,7 +75,7 @@ class ClientConnection final : public Endpoint {
 
 class ClientPool {
   public:
-    explicit ClientPool(event_base* base) : base_(base) {}
+    ClientPool(event_base* base, const KeepAlive& keepalive) : base_(base), keepalive_(keepalive) {}
 
     /// Takes over a connected non-blocking socket.
     ClientConnection* adopt(int fd, const timebubble::ConnectPayload& addresses);
@@ -92,6 +93,7 @@ class ClientPool {
   private:
     friend class ClientConnection;
     event_base* base_;
+    KeepAlive keepalive_;
     uint64_t next_key_ = 1;
     std::unordered_map<uint64_t, std::unique_ptr<ClientConnection>> all_;
     std::vector<uint64_t> dirty_;

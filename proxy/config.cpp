@@ -234,6 +234,20 @@ void read_sections(Reader& root, Config& config) {
     config.join = consensus.boolean("join", false);
     consensus.refuse_the_rest();
 
+    Reader clock = root.table("clock");
+    config.clock.max_skew_ns = clock.number("max_skew_ms", 1000, 10, 3'600'000) * 1'000'000;
+    config.clock.slew_ppm =
+        static_cast<uint32_t>(clock.number("slew_ppm", config.clock.slew_ppm, 1, 100'000));
+    clock.refuse_the_rest();
+
+    Reader clients = root.table("clients");
+    KeepAlive& keepalive = config.keepalive;
+    keepalive.idle_s = static_cast<uint32_t>(clients.number("keepalive_idle_s", keepalive.idle_s, 0, 32'767));
+    keepalive.interval_s =
+        static_cast<uint32_t>(clients.number("keepalive_interval_s", keepalive.interval_s, 1, 32'767));
+    keepalive.probes = static_cast<uint32_t>(clients.number("keepalive_probes", keepalive.probes, 1, 127));
+    clients.refuse_the_rest();
+
     Reader output = root.table("output_log");
     config.log_content =
         output.choice("content", "full", {"full", "hash"}) == "full" ? LogContent::kFull : LogContent::kHash;

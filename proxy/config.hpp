@@ -27,6 +27,18 @@ struct ReplicaAddress {
     std::map<uint16_t, uint16_t> port_map;  // the server's port -> where clients reach it on this replica
 };
 
+struct ClockLimits {
+    uint64_t max_skew_ns = 1'000'000'000;  // hosts' clocks that differ by no more agree
+    uint32_t slew_ppm = 5000;              // how fast the cluster's clock nears real time
+};
+
+/// How a client that is gone without a word is found out.
+struct KeepAlive {
+    uint32_t idle_s = 60;  // silence before the first probe; 0: no probes
+    uint32_t interval_s = 10;
+    uint32_t probes = 6;  // unanswered ones
+};
+
 struct Config {
     std::string cluster_id;
     uint32_t replica_id = 0;
@@ -49,6 +61,9 @@ struct Config {
     bool bubbles = true;
     uint64_t w_timeout_us = 0;
     uint64_t n_clock = 0;
+
+    ClockLimits clock;
+    KeepAlive keepalive;
 
     uint32_t heartbeat_ms = 50;
     uint32_t election_timeout_ms = 500;

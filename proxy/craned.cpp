@@ -41,7 +41,8 @@ void raise_descriptor_limit() {
 
 }  // namespace
 
-Craned::Craned(Config config) : config_(std::move(config)), base_(make_base()) {
+Craned::Craned(Config config)
+    : config_(std::move(config)), base_(make_base()), timekeeper_(config_.replica_id, config_.clock) {
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
     for (int number : {SIGTERM, SIGINT}) {
@@ -74,7 +75,7 @@ Craned::~Craned() {
 
 void Craned::make_replica() {
     replica_ = std::make_unique<Replica>(
-        base_, config_,
+        base_, config_, timekeeper_,
         Replica::Events{[this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); },
                         [this](uint64_t index) {
                             begin_stop("removed from the cluster by log entry " + std::to_string(index));

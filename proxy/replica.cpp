@@ -39,6 +39,13 @@ std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
     return ids;
 }
 
+std::vector<uint32_t> voter_ids(const paxos::Membership& membership) {
+    std::vector<uint32_t> ids;
+    for (const paxos::Member& member : membership.members)
+        if (member.voter) ids.push_back(member.id);
+    return ids;
+}
+
 }  // namespace
 
 /// "" without a [confinement] table, so that the number is what it was.
@@ -73,16 +80,17 @@ uint64_t settings_hash(const Config& config) {
     return hash_payload(text).low;
 }
 
-Replica::Replica(event_base* base, const Config& config, Events events)
+Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Events events)
     : base_(base),
       config_(config),
+      timekeeper_(timekeeper),
       events_(std::move(events)),
       settings_hash_(settings_hash(config)),
       domain_(
           base, config, [this] { drain(); }, [this] { on_domain_changed(); }),
       log_(config.state_dir, config),
-      bubbles_(base, config),
-      pool_(base),
+      bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
+      pool_(base, config.keepalive),
       sessions_(batcher_),
       relay_(
           [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); },
@@ -107,7 +115,9 @@ Replica::Replica(event_base* base, const Config& config, Events events)
                              peers_up_.erase(peer);
                          }
                          relay_.on_link(peer, up);
-                         if (up) route_waiting();
+                         if (!up) return;
+                         told_time_ns_ = 0;  // to it, too, and soon
+                         route_waiting();
                      },
                      [this](const std::string& reason) { events_.fatal(reason); },
                      [this](const paxos::MembershipAt& decided) { on_membership(decided); },
@@ -121,6 +131,8 @@ Replica::Replica(event_base* base, const Config& config, Events events)
                 on_output(header, payload);
             });
     }
+    timekeeper_.stop_leading();
+    timekeeper_.set_voters(voter_ids(sequencer_.membership()));
     housekeeping_ = event_new(
         base, -1, EV_PERSIST, [](int, short, void* self) { static_cast<Replica*>(self)->housekeep(); }, this);
     event_add(housekeeping_, &kHousekeeping);
@@ -185,6 +197,7 @@ void Replica::track_connections(std::string_view batch) {
     timebubble::BatchDecoder decoder;
     if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
     batcher_.saw_timestamp(decoder.header().timestamp_ns);
+    timekeeper_.decided(decoder.header().timestamp_ns, host_time());
     for (timebubble::Call call; decoder.next(call);) {
         if (call.kind == CallKind::kConnect) open_connections_.insert(call.connection);
         if (call.kind == CallKind::kReset) open_connections_.erase(call.connection);
@@ -254,6 +267,11 @@ void Replica::reset_orphans() {
 
 void Replica::on_role() {
     const bool leads = sequencer_.leads();
+    if (leads) {
+        timekeeper_.lead();
+    } else {
+        timekeeper_.stop_leading();
+    }
     spdlog::info("role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
                  sequencer_.leader());
     if (leads && !sessions_.leading()) {
@@ -276,10 +294,12 @@ uint64_t Replica::under_way() const {
 }
 
 bool Replica::may_propose() const {
-    return !stopping_ && domain_.state() == DomainState::kAttached && sequencer_.can_propose();
+    return !stopping_ && domain_.state() == DomainState::kAttached && timekeeper_.begun() &&
+           sequencer_.can_propose();
 }
 
 void Replica::propose() {
+    begin_time();
     reset_orphans();
     while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
         propose_batch(batcher_.calls());
@@ -292,7 +312,7 @@ void Replica::propose() {
 }
 
 void Replica::propose_batch(uint64_t calls) {
-    std::string batch = batcher_.take(realtime_ns(), bubbles_.grant(calls, false));
+    std::string batch = batcher_.take(timekeeper_.now(host_time()), bubbles_.grant(calls, false));
     if (!sequencer_.propose(std::move(batch))) {
         throw std::logic_error("the log refused a batch that it had room for");
     }
@@ -443,6 +463,7 @@ void Replica::housekeep() {
     const uint64_t now = monotonic_ns();
     watch(now);
     domain_.trim_output();
+    watch_clocks(now);
     pool_.reap(now);
     route_waiting();
     const bool attached = domain_.state() == DomainState::kAttached && !native_;
@@ -463,14 +484,19 @@ void Replica::housekeep() {
 
 std::string Replica::make_report() const {
     std::string report(reinterpret_cast<const char*>(&settings_hash_), sizeof(settings_hash_));
+    const Reading reading = timekeeper_.reading(host_time());
+    report.append(reinterpret_cast<const char*>(&reading), sizeof(reading));
     if (const Admission* last = history_.last()) report += encode_admissions({*last});
     return report;
 }
 
 void Replica::on_report(uint32_t from, const std::string& report) {
     uint64_t settings = 0;
-    if (report.size() < sizeof(settings)) return;
+    Reading reading{};
+    if (report.size() < sizeof(settings) + sizeof(reading)) return;
     memcpy(&settings, report.data(), sizeof(settings));
+    memcpy(&reading, report.data() + sizeof(settings), sizeof(reading));
+    timekeeper_.heard(from, reading, host_time());
     if (settings != settings_hash_ && settings_differ_.insert(from).second) {
         spdlog::error(
             "replica {} has other settings of schedule, bubble, machine, server or environment than this "
@@ -478,7 +504,8 @@ void Replica::on_report(uint32_t from, const std::string& report) {
             "replicas will diverge; give all the same and start the cluster anew",
             from);
     }
-    const auto admissions = decode_admissions(std::string_view(report).substr(sizeof(settings)));
+    const auto admissions =
+        decode_admissions(std::string_view(report).substr(sizeof(settings) + sizeof(reading)));
     if (admissions.empty()) return;
     others_admitted_ = std::max(others_admitted_, admissions[0].index);
     divergence_.report(from, admissions[0], history_);
@@ -508,6 +535,7 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     if (message.empty()) return;
     const std::string_view body = std::string_view(message).substr(1);
     if (message[0] == 'R') relay_.on_message(from, body);
+    if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);
     if (message[0] == 'E') divergence_.evidence(from, decode_admissions(body), history_);
     if (message[0] == 'Q') {
         DivergenceCheck::Query query;
@@ -536,6 +564,7 @@ void Replica::on_membership(const paxos::MembershipAt& decided) {
     if (decided.index == sequencer_.membership_index())
         spdlog::info("members by entry {}: {}", decided.index, paxos::describe(now));
     divergence_.set_members(member_ids(now));
+    timekeeper_.set_voters(voter_ids(now));
     if (now.removed(config_.replica_id) && sequencer_.membership().removed(config_.replica_id))
         events_.removed(decided.index);
 }

@@ -18,6 +18,7 @@
 #include "proxy/batcher.hpp"
 #include "proxy/bubbles.hpp"
 #include "proxy/client_connection.hpp"
+#include "proxy/clock.hpp"
 #include "proxy/config.hpp"
 #include "proxy/divergence.hpp"
 #include "proxy/domain_runner.hpp"
@@ -29,6 +30,7 @@
 #include "proxy/sequencer.hpp"
 #include "proxy/sessions.hpp"
 #include "proxy/stall_detector.hpp"
+#include "proxy/timekeeper.hpp"
 
 struct event;
 struct event_base;
@@ -43,7 +45,7 @@ class Replica {
         std::function<void(uint64_t index)> removed;  ///< from the cluster, by this log entry
     };
 
-    Replica(event_base* base, const Config& config, Events events);
+    Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Events events);
     ~Replica();
 
     void start();
@@ -88,14 +90,22 @@ class Replica {
     void send_queries();
     void on_membership(const paxos::MembershipAt& decided);
     void housekeep();
+    void begin_time();
+    void tell_time();
+    void on_leader_time(std::string_view said);
+    void watch_clocks(uint64_t now_ns);
+    void hand_over_for_clock(uint64_t now_ns);
+    HostTime host_time() const { return {boottime_ns(), realtime_ns()}; }
     void watch(uint64_t now_ns);
     uint64_t under_way() const;
     bool may_propose() const;
+    nlohmann::json clock_json() const;
     void track_connections(std::string_view batch);
     const char* server_state() const;
 
     event_base* base_;
     const Config& config_;
+    Timekeeper& timekeeper_;
     Events events_;
     uint64_t settings_hash_;
     DomainRunner domain_;
@@ -143,6 +153,10 @@ class Replica {
     std::string server_message_;
     uint64_t server_messages_ = 0;
     bool overwritten_ = false;  ///< the domain broke what it shares with craned, and is being ended
+    std::string clock_alarm_;
+    uint64_t clock_alarm_ns_ = 0;  ///< when it was last written to the log
+    uint64_t told_time_ns_ = 0;
+    uint64_t last_clock_hand_over_ns_ = 0;
 };
 
 }  // namespace crane::proxy

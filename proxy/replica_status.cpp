@@ -89,6 +89,7 @@ nlohmann::json Replica::status() const {
     if (message.empty()) message = log_.error();
     if (message.empty() && frozen_.frozen()) message = kFrozenMessage;
     if (message.empty()) message = stall_message_;
+    if (message.empty()) message = clock_alarm_;
     if (message.empty()) message = server_message_;
     nlohmann::json peers = nlohmann::json::array();
     for (const auto& peer : sequencer_.peers()) {
@@ -133,6 +134,7 @@ nlohmann::json Replica::status() const {
         {"message", message},
         {"confinement_lost", domain_.weaknesses()},
         {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
+        {"clock_skew", clock_json()},
         {"peers", peers},
         {"membership",
          {{"index", sequencer_.membership_index()},

@@ -32,7 +32,7 @@ using paxos::CertificateInfo;
 using paxos::day_s;
 
 constexpr uint32_t kAuthorityDays = 3650, kReplicaDays = 825;
-constexpr int64_t kClockSkewS = 3600;  ///< hosts whose clocks are behind this one's
+constexpr int64_t kClockSkewS = 7 * day_s;  ///< hosts whose clocks are behind this one's
 constexpr size_t kMaxFileBytes = 1 << 20;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what) {

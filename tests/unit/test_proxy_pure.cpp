@@ -197,6 +197,14 @@ TEST_CASE("config: a good file, with defaults", "[proxy]") {
     CHECK(config.log_content == LogContent::kFull);
     CHECK(config.tls.certificate == "/etc/crane/replica.crt");
     CHECK_FALSE(config.rejoin);
+    CHECK(config.clock.max_skew_ns == 1'000'000'000);
+    CHECK(config.keepalive.idle_s == 60);
+    const std::string more =
+        "[clock]\nmax_skew_ms = 20\nslew_ppm = 7\n[clients]\nkeepalive_idle_s = 0\n[port_map]";
+    const Config other = parse_config(changed("[port_map]", more), "craned.toml");
+    CHECK(other.clock.max_skew_ns == 20'000'000);
+    CHECK(other.clock.slew_ppm == 7);
+    CHECK(other.keepalive.idle_s == 0);
     CHECK(
         parse_config(changed("[port_map]", "[consensus]\nrejoin = true\n[port_map]"), "craned.toml").rejoin);
 }
