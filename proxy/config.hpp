@@ -60,6 +60,9 @@ struct Config {
     LogContent log_content = LogContent::kFull;
     uint64_t log_max_bytes = 4ULL << 30;
 
+    uint64_t input_bytes = 128ULL << 20;   ///< unread by the server, beyond each connection's own 8 KiB
+    uint64_t output_bytes = 512ULL << 20;  ///< not taken by clients, beyond each connection's first 64 KiB
+
     uint32_t cpus = 2;
     uint64_t memory_bytes = 0;
     std::string hostname = "crane";

@@ -62,6 +62,13 @@ void defer_accept(int fd, int seconds) {
 
 }  // namespace
 
+/// Outlives its port while clients hold places.
+struct Listeners::Gate {
+    Port* port;
+    size_t held = 0;
+    void release();
+};
+
 struct Listeners::Port {
     Listeners& all;
     uint16_t port;
@@ -72,13 +79,20 @@ struct Listeners::Port {
     event* retry_event = nullptr;
     std::string error = {};
     int defer_accept_s = 0;
+    std::shared_ptr<Gate> gate = std::make_shared<Gate>(Gate{this});
 
     ~Port() {
+        gate->port = nullptr;
         if (accept_event) event_free(accept_event);
         if (retry_event) event_free(retry_event);
         if (fd >= 0) close(fd);
     }
 };
+
+void Listeners::Gate::release() {
+    const bool was_shut = held-- == kPlaces;
+    if (was_shut && port && port->accept_event) event_add(port->accept_event, nullptr);
+}
 
 Listeners::Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map,
                      Accepted accepted)
@@ -155,7 +169,7 @@ void Listeners::on_retry(int, short, void* port) {
     if (self.fd < 0) {
         self.all.try_open(self);
     } else {
-        event_add(self.accept_event, nullptr);
+        if (self.gate->held < kPlaces) event_add(self.accept_event, nullptr);
     }
 }
 
@@ -165,10 +179,16 @@ void Listeners::on_accept(int, short, void* port) {
 }
 
 void Listeners::accept_some(Port& port) {
+    const std::shared_ptr<Gate> gate = port.gate;
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
+        if (gate->held == kPlaces) {
+            event_del(port.accept_event);  // until a place is free
+            return;
+        }
         const int fd = accept4(port.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            accepted_(fd, port.port);
+            ++gate->held;
+            accepted_(fd, port.port, Place(gate.get(), [gate](void*) { gate->release(); }));
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {

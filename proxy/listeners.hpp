@@ -2,6 +2,9 @@
 // configured; the configuration may only move a port (port_map). A port that is taken is said so and tried
 // again every second. What the server listens on at its own loopback addresses is not shown to other hosts,
 // unless port_map names it.
+//
+// Bound kept: of the clients accepted at a port, only so many are not served yet (no primary, no place in the
+// domain); while they are, the others wait in the kernel's queue.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +23,11 @@ namespace crane::proxy {
 
 class Listeners {
   public:
+    /// Held by a client until it is served, or gone.
+    using Place = std::shared_ptr<void>;
     /// A connected non-blocking socket, and the server's port it is for.
-    using Accepted = std::function<void(int fd, uint16_t port)>;
+    using Accepted = std::function<void(int fd, uint16_t port, Place place)>;
+    static constexpr size_t kPlaces = 1024;  ///< a port
 
     struct State {
         uint16_t port;
@@ -44,6 +50,7 @@ class Listeners {
 
   private:
     struct Port;
+    struct Gate;
     bool is_private(const timebubble::ListenRecord& record) const;
     static void on_accept(int fd, short what, void* port);
     static void on_retry(int fd, short what, void* port);
