@@ -55,7 +55,7 @@ PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp proxy/*/*_main.cpp))
 BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
 
 UNIT_SRCS := $(wildcard tests/unit/*.cpp) $(filter-out %_main.cpp,$(wildcard tests/fuzz/*.cpp))
-UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS) interpose/core/chacha20.cpp)
+UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS) interpose/core/chacha20.cpp interpose/core/chunks.cpp)
 
 .PHONY: all shim help clean format unit unit-py deps demo install uninstall
 all: $(BINS) shim

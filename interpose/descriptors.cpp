@@ -99,7 +99,7 @@ long do_ioctl(int fd, unsigned long request, void* argument) {
             s.nonblocking = *static_cast<int*>(argument) != 0;
             return 0;
         case FIONREAD:
-            *static_cast<int*>(argument) = static_cast<int>(s.unread);
+            *static_cast<int*>(argument) = static_cast<int>(s.input.unread());
             return 0;
         case TIOCOUTQ:
             *static_cast<int*>(argument) = 0;

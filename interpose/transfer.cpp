@@ -57,7 +57,8 @@ long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags)
             into = &rest;
             pieces = 1;
         }
-        const bool whole = peek && (flags & MSG_WAITALL) && s.unread < wanted && !s.fin_received && !s.reset;
+        const bool whole =
+            peek && (flags & MSG_WAITALL) && s.input.unread() < wanted && !s.fin_received && !s.reset;
         const long n = whole ? -EAGAIN : socket_receive(socket, into, pieces, peek);
         if (n > 0 && !peek) done += n;
         const bool more =
@@ -73,26 +74,43 @@ long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags)
     }
 }
 
-/// Runs `send_it` (core result) until it does not say -EAGAIN, or the socket is not to block.
+/// Runs `send_it` (core result) until `wanted` bytes are sent, or the socket is not to block, or it fails:
+/// then what was sent before counts, and the error only if that is nothing.
 template <typename Send>
-long send_virtual(uint32_t socket, int flags, Send send_it) {
+long send_virtual(uint32_t socket, int flags, size_t wanted, Send send_it) {
     Operation turn(Op::kSend, socket_key(socket));
     const VirtualSocket& s = domain().sockets[socket];
     const uint64_t deadline = timeout_deadline(s.send_timeout_ns);
+    size_t done = 0;
     for (;;) {
         const long n = send_it();
-        if (n == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
-        if (n != -EAGAIN) return n;
-        if (s.nonblocking || (flags & MSG_DONTWAIT)) {
+        if (n > 0) done += static_cast<size_t>(n);
+        const bool nonblocking = s.nonblocking || (flags & MSG_DONTWAIT);
+        if (n >= 0 && (done >= wanted || n == 0 || nonblocking)) return static_cast<long>(done);
+        if (n < 0 && n != -EAGAIN) {
+            if (done > 0) return static_cast<long>(done);
+            if (n == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
+            return n;
+        }
+        if (n > 0) continue;
+        if (nonblocking) {
             turn.yield();
             return n;
         }
-        if (const long error = wait_on_socket(turn, socket_write_key(socket), deadline)) return error;
+        if (const long error = wait_on_socket(turn, socket_write_key(socket), deadline))
+            return done > 0 ? static_cast<long>(done) : error;
     }
 }
 
+/// A blocking send returns when all is sent; each piece of it goes out when the window has room.
 long send_vector(uint32_t socket, const iovec* vector, int count, int flags) {
-    return send_virtual(socket, flags, [&] { return socket_send(socket, vector, count); });
+    const size_t wanted = total_bytes(vector, count);
+    size_t done = 0;
+    return send_virtual(socket, flags, wanted, [&] {
+        const long n = socket_send(socket, vector, count, done);
+        if (n > 0) done += static_cast<size_t>(n);
+        return n;
+    });
 }
 
 /// A call on a kernel stream that may block: waits in the schedule first, then makes it, then tells the other
@@ -285,8 +303,12 @@ long do_sendmsg(int fd, const msghdr* message, int flags) {
 long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
     const FdEntry* entry = fd_entry(out);
     if (entry && entry->kind == FdKind::kSocket) {
-        return send_virtual(entry->object, 0,
-                            [&] { return socket_send_file(entry->object, in, offset, bytes); });
+        size_t done = 0;
+        return send_virtual(entry->object, 0, bytes, [&] {
+            const long n = socket_send_file(entry->object, in, offset, bytes - done);
+            if (n > 0) done += static_cast<size_t>(n);
+            return n;
+        });
     }
     const auto call = [&] { return raw(SYS_sendfile, out, in, offset, bytes); };
     if (!entry || entry->kind != FdKind::kStream) return call();

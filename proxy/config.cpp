@@ -10,12 +10,14 @@
 #include "checkpoint/system_calls.hpp"
 #include "paxos/core/membership.hpp"
 #include "paxos/link/tls.hpp"
+#include "timebubble/limits.hpp"
 
 namespace crane::proxy {
 
 namespace {
 
 constexpr uint64_t kLeastQuotaBytes = 16 << 20;
+constexpr uint64_t kMostInputMib = timebubble::kCommonChunks * timebubble::kInputChunkBytes >> 20;
 
 /// Reads one table and remembers which keys were asked for, so that the rest can be refused.
 class Reader {
@@ -253,6 +255,11 @@ void read_sections(Reader& root, Config& config) {
         output.choice("content", "full", {"full", "hash"}) == "full" ? LogContent::kFull : LogContent::kHash;
     config.log_max_bytes = output.number("max_bytes", config.log_max_bytes, 1 << 20, INT64_MAX);
     output.refuse_the_rest();
+
+    Reader memory = root.table("memory");
+    config.input_bytes = memory.number("input_mib", config.input_bytes >> 20, 1, kMostInputMib) << 20;
+    config.output_bytes = memory.number("output_mib", config.output_bytes >> 20, 1, 1 << 20) << 20;
+    memory.refuse_the_rest();
 
     Reader machine = root.table("machine");
     config.cpus = static_cast<uint32_t>(machine.number("cpus", 2, 1, 1024));

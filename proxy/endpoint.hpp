@@ -14,8 +14,12 @@ namespace crane::proxy {
 
 class EndpointUser {
   public:
-    /// Bytes from the client. They are always taken; allow_input(false) stops more from coming, soon.
+    /// How many bytes may come from the client now. No endpoint brings more.
+    virtual uint64_t input_room() const = 0;
+    /// Bytes from the client. They are always taken.
     virtual void on_input(std::string_view bytes) = 0;
+    /// `bytes` of what was promised to it (see allow_input) will not come.
+    virtual void on_input_returned(uint64_t bytes) { (void)bytes; }
     /// The client will send no more.
     virtual void on_input_end() = 0;
     /// `bytes` more have been taken by the client's side.
@@ -30,10 +34,11 @@ class EndpointUser {
 class Endpoint {
   public:
     virtual void set_user(EndpointUser* user) = 0;
-    /// Input starts stopped; the user allows it. `consumed` bytes of it have been dealt with (for a relay's
-    /// credit).
-    virtual void allow_input(bool allowed) = 0;
-    virtual void consumed(size_t bytes) = 0;
+    /// There is room for `room` bytes beyond what was promised already; 0 stops the input. Input starts
+    /// stopped. Returns how much of it the endpoint takes for good, so that nobody else may have it: a client
+    /// here is read as far as there is room when it speaks, but a client elsewhere must be given credit
+    /// beforehand.
+    virtual uint64_t allow_input(uint64_t room) = 0;
     virtual void send(std::string_view bytes) = 0;
     /// FIN to the client after all that was sent.
     virtual void finish() = 0;

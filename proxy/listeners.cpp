@@ -84,6 +84,13 @@ struct Listeners::Socket {
     }
 };
 
+/// Outlives its port while clients hold places.
+struct Listeners::Gate {
+    Port* port;
+    size_t held = 0;
+    void release();
+};
+
 struct Listeners::Port {
     Listeners& all;
     uint16_t port;
@@ -94,15 +101,31 @@ struct Listeners::Port {
     event* retry_event = nullptr;
     std::string error = {};
     int defer_accept_s = 0;
+    std::shared_ptr<Gate> gate = std::make_shared<Gate>(Gate{this});
 
     ~Port() {
+        gate->port = nullptr;
         if (retry_event) event_free(retry_event);
     }
     void count(const timebubble::ListenRecord& record, int by) {
         users += by;
         if (record.family == AF_INET6) users_six += by;
     }
+    void accept_all(bool accept) {
+        for (const auto& socket : sockets) {
+            if (accept) {
+                event_add(socket->accept_event, nullptr);
+            } else {
+                event_del(socket->accept_event);
+            }
+        }
+    }
 };
+
+void Listeners::Gate::release() {
+    const bool was_shut = held-- == kPlaces;
+    if (was_shut && port) port->accept_all(true);
+}
 
 Listeners::Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map,
                      Accepted accepted)
@@ -242,14 +265,14 @@ void Listeners::open(Port& port, const sockaddr_storage& address, std::string& e
     defer_accept(fd, port.defer_accept_s);
     auto& socket = port.sockets.emplace_back(new Socket{port, address, fd});
     socket->accept_event = event_new(base_, fd, EV_READ | EV_PERSIST, &Listeners::on_accept, socket.get());
-    event_add(socket->accept_event, nullptr);
+    if (port.gate->held < kPlaces) event_add(socket->accept_event, nullptr);
     spdlog::info("clients reach the server's port {} at {}:{}", port.port, paxos::to_text(plain(address)),
                  port.client_port);
 }
 
 void Listeners::on_retry(int, short, void* port) {
     auto& self = *static_cast<Port*>(port);
-    for (const auto& socket : self.sockets) event_add(socket->accept_event, nullptr);
+    if (self.gate->held < kPlaces) self.accept_all(true);
     if (self.error.empty()) return;
     if (self.all.lookup_error_.empty()) {
         self.all.try_open(self);
@@ -265,10 +288,17 @@ void Listeners::on_accept(int, short, void* socket) {
 }
 
 void Listeners::accept_some(Socket& socket) {
+    Port& port = socket.port;
+    const std::shared_ptr<Gate> gate = port.gate;
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
+        if (gate->held == kPlaces) {
+            port.accept_all(false);  // until a place is free
+            return;
+        }
         const int fd = accept4(socket.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            accepted_(fd, socket.port.port);
+            ++gate->held;
+            accepted_(fd, port.port, Place(gate.get(), [gate](void*) { gate->release(); }));
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {

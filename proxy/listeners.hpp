@@ -5,6 +5,8 @@
 //
 // Clients are served on every address that client_address has. `::` is all IPv6 and all IPv4 addresses; IPv6
 // addresses are opened while the server has an IPv6 listener.
+// Bound kept: of the clients accepted at a port, only so many are not served yet (no primary, no place in the
+// domain); while they are, the others wait in the kernel's queue.
 #pragma once
 
 #include <sys/socket.h>
@@ -30,8 +32,11 @@ namespace crane::proxy {
 
 class Listeners {
   public:
+    /// Held by a client until it is served, or gone.
+    using Place = std::shared_ptr<void>;
     /// A connected non-blocking socket, and the server's port it is for.
-    using Accepted = std::function<void(int fd, uint16_t port)>;
+    using Accepted = std::function<void(int fd, uint16_t port, Place place)>;
+    static constexpr size_t kPlaces = 1024;  ///< a port
 
     struct State {
         uint16_t port;
@@ -55,6 +60,7 @@ class Listeners {
   private:
     struct Port;
     struct Socket;
+    struct Gate;
     bool is_private(const timebubble::ListenRecord& record) const;
     static void on_accept(int fd, short what, void* socket);
     static void on_retry(int fd, short what, void* port);

@@ -1,8 +1,10 @@
 #include "proxy/relay.hpp"
 
+#include <event2/buffer.h>
 #include <string.h>
 
 #include <algorithm>
+#include <cassert>
 #include <vector>
 
 #include "proxy/clock.hpp"
@@ -18,6 +20,7 @@ enum FrameType : uint8_t {
     kInputEnd = 4,     ///< the client's FIN
     kGoneUp = 5,       ///< the client is gone
     kCreditUp = 6,     ///< uint64_t more bytes may come for the client
+    kCreditBack = 7,   ///< uint64_t bytes of input credit are not needed
     kOutput = 16,      ///< primary to backup from here: bytes for the client
     kFinish = 17,      ///< FIN for the client
     kClose = 18,       ///< the server has closed
@@ -46,6 +49,7 @@ struct OpenPayload {
 
 constexpr size_t kMessageBytes = 1024 * 1024;
 constexpr size_t kMaxStreams = 65536;
+constexpr uint64_t kClosingNs = 10ULL * 1'000'000'000;
 
 }  // namespace
 
@@ -57,31 +61,26 @@ struct Relay::Outgoing final : EndpointUser {
     uint64_t view;
     ClientConnection* client;
     bool accepted = false;
-    uint64_t credit = 0;  ///< input that the primary still takes
-    uint64_t taken = 0;   ///< output taken by the client, not yet credited
-    std::string held;     ///< input read beyond the credit; at most one read
-    bool held_end = false;
+    uint64_t credit = 0;   ///< input that the primary still takes
+    uint64_t taken = 0;    ///< output taken by the client, not yet credited
+    bool is_rich = false;  ///< in Relay::rich_
+    bool spoke = false;    ///< since rich_ was last looked at
 
     Outgoing(Relay& owner, uint64_t id, uint32_t to, uint64_t in_view, ClientConnection* connection)
         : relay(owner), stream(id), primary(to), view(in_view), client(connection) {}
 
+    uint64_t input_room() const override { return credit; }
     void on_input(std::string_view bytes) override {
-        const size_t now = held.empty() ? std::min<size_t>(bytes.size(), credit) : 0;
-        if (now != 0) relay.frame(primary, kInput, stream, bytes.substr(0, now));
-        credit -= now;
-        held.append(bytes.substr(now));
-        if (credit == 0) client->allow_input(false);
+        assert(bytes.size() <= credit);
+        relay.frame(primary, kInput, stream, bytes);
+        credit -= bytes.size();
+        spoke = true;
+        if (credit == 0) client->allow_input(0);
     }
-    void on_input_end() override {
-        if (held.empty()) {
-            relay.frame(primary, kInputEnd, stream, {});
-        } else {
-            held_end = true;
-        }
-    }
+    void on_input_end() override { relay.frame(primary, kInputEnd, stream, {}); }
     void on_taken(size_t bytes) override {
         taken += bytes;
-        if (taken < kRelayOutputCredit / 4) return;
+        if (taken < kRelayTakenStep) return;
         relay.frame_number(primary, kCreditUp, stream, taken);
         taken = 0;
     }
@@ -92,36 +91,58 @@ struct Relay::Outgoing final : EndpointUser {
     void on_credit(uint64_t more) {
         accepted = true;
         credit += more;
-        const size_t now = std::min<size_t>(held.size(), credit);
-        if (now != 0) relay.frame(primary, kInput, stream, std::string_view(held).substr(0, now));
-        held.erase(0, now);
-        credit -= now;
-        if (held.empty() && held_end) {
-            held_end = false;
-            relay.frame(primary, kInputEnd, stream, {});
+        if (credit > kRelayFirstCredit && !is_rich) {
+            is_rich = spoke = true;
+            relay.rich_.push_back(stream);
         }
-        client->allow_input(credit > 0);
+        client->allow_input(credit);
+    }
+    /// A client that has fallen silent keeps the first credit alone: the rest of what was promised to it
+    /// serves others.
+    void give_back() {
+        is_rich = false;
+        if (credit <= kRelayFirstCredit) return;
+        relay.frame_number(primary, kCreditBack, stream, credit - kRelayFirstCredit);
+        credit = kRelayFirstCredit;
     }
 };
 
 /// Primary's side of a stream: a client at another replica.
 class Relay::Incoming final : public Endpoint {
   public:
-    Incoming(Relay& relay, uint32_t peer, uint64_t stream) : relay_(relay), peer_(peer), stream_(stream) {}
+    Incoming(Relay& relay, uint32_t peer, uint64_t stream)
+        : relay_(relay), peer_(peer), stream_(stream), held_(evbuffer_new()) {}
+    ~Incoming() {
+        stop_closing();
+        evbuffer_free(held_);
+    }
+    Incoming(const Incoming&) = delete;
+    Incoming& operator=(const Incoming&) = delete;
 
     void set_user(EndpointUser* user) override { user_ = user; }
     EndpointUser* user() const { return user_; }
-    void allow_input(bool) override {}  // credit stops the input: no more comes than the server consumes
-    void consumed(size_t bytes) override {
-        consumed_ += bytes;
-        if (consumed_ < kRelayInputCredit / 4) return;
-        relay_.frame_number(peer_, kCreditDown, stream_, consumed_);
-        consumed_ = 0;
+    /// Credit in steps of half of what it is given at most; that doubles while the client uses all of it.
+    uint64_t allow_input(uint64_t room) override {
+        if (room == 0 || promised_ * 2 > credit_size_) return 0;
+        const uint64_t more = std::min(room, credit_size_ - promised_);
+        promised_ += more;
+        relay_.frame_number(peer_, kCreditDown, stream_, more);
+        return more;
+    }
+    void on_input(std::string_view bytes) {
+        promised_ -= std::min<uint64_t>(promised_, bytes.size());
+        if (promised_ == 0) credit_size_ = std::min(2 * credit_size_, kRelayLargestCredit);
+        if (user_) user_->on_input(bytes);
+    }
+    void on_credit_back(uint64_t bytes) {
+        promised_ -= std::min(promised_, bytes);
+        credit_size_ = kRelayFirstCredit;
+        if (user_) user_->on_input_returned(bytes);
     }
     void send(std::string_view bytes) override {
-        const size_t now = held_.empty() ? std::min<size_t>(bytes.size(), credit_) : 0;
+        const size_t now = held() == 0 ? std::min<size_t>(bytes.size(), credit_) : 0;
         if (now != 0) emit(bytes.substr(0, now));
-        held_.append(bytes.substr(now));
+        evbuffer_add(held_, bytes.data() + now, bytes.size() - now);
     }
     void finish() override {
         finish_ = true;
@@ -138,21 +159,30 @@ class Relay::Incoming final : public Endpoint {
     }
     void on_credit(uint64_t more) {
         credit_ += more;
-        const size_t now = std::min<size_t>(held_.size(), credit_);
-        if (now != 0) emit(std::string_view(held_).substr(0, now));
-        held_.erase(0, now);
+        while (held() > 0 && credit_ > 0) {
+            const size_t now = std::min<size_t>({held(), credit_, kPieceBytes});
+            const auto* bytes =
+                reinterpret_cast<const char*>(evbuffer_pullup(held_, static_cast<ssize_t>(now)));
+            emit({bytes, now});
+            evbuffer_drain(held_, now);
+        }
         if (user_) user_->on_taken(more);
         after_held();
     }
+    uint64_t closing_since_ns() const { return closing_since_ns_; }
 
   private:
+    static constexpr size_t kPieceBytes = 64 * 1024;
+
+    size_t held() const { return evbuffer_get_length(held_); }
     void emit(std::string_view bytes) {
         credit_ -= bytes.size();
         relay_.frame(peer_, kOutput, stream_, bytes);
     }
     void after_held() {
-        if (!held_.empty()) return;
-        if (closed_) {
+        if (held() > 0) {
+            if (closed_) count_closing();
+        } else if (closed_) {
             relay_.frame(peer_, kClose, stream_, {});
             relay_.incoming_.erase({peer_, stream_});  // destroys this
         } else if (finish_ && !finish_sent_) {
@@ -160,21 +190,39 @@ class Relay::Incoming final : public Endpoint {
             relay_.frame(peer_, kFinish, stream_, {});
         }
     }
+    void count_closing() {
+        stop_closing();
+        closing_since_ns_ = monotonic_ns();
+        closing_bytes_ = held();
+        relay_.closing_bytes_ += closing_bytes_;
+        closing_place_ = relay_.closing_.insert(relay_.closing_.end(), this);
+    }
+    void stop_closing() {
+        if (closing_since_ns_ == 0) return;
+        closing_since_ns_ = 0;
+        relay_.closing_bytes_ -= closing_bytes_;
+        relay_.closing_.erase(closing_place_);
+    }
 
     Relay& relay_;
     uint32_t peer_;
     uint64_t stream_;
     EndpointUser* user_ = nullptr;
     uint64_t credit_ = kRelayOutputCredit;
-    uint64_t consumed_ = 0;
-    std::string held_;
+    uint64_t promised_ = 0;  ///< input that the backup may still send
+    uint64_t credit_size_ = kRelayFirstCredit;
+    evbuffer* held_;  ///< output beyond the credit
     bool finish_ = false;
     bool finish_sent_ = false;
     bool closed_ = false;
+    uint64_t closing_since_ns_ = 0;
+    uint64_t closing_bytes_ = 0;
+    std::list<Incoming*>::iterator closing_place_;
 };
 
-Relay::Relay(Send send, Opened opened, Returned returned)
-    : send_(std::move(send)),
+Relay::Relay(uint64_t closing_limit_bytes, Send send, Opened opened, Returned returned)
+    : closing_limit_bytes_(closing_limit_bytes),
+      send_(std::move(send)),
       opened_(std::move(opened)),
       returned_(std::move(returned)),
       next_stream_(realtime_ns()),  // later than any stream of an earlier run
@@ -295,7 +343,6 @@ void Relay::handle_primary(uint32_t from, uint8_t type, uint64_t stream, std::st
         auto in = std::make_unique<Incoming>(*this, from, stream);
         Incoming* endpoint = in.get();
         if (!incoming_.emplace(Key{from, stream}, std::move(in)).second) return;
-        frame_number(from, kCreditDown, stream, kRelayInputCredit);
         opened_(endpoint, open.addresses);
         return;
     }
@@ -308,7 +355,8 @@ void Relay::handle_primary(uint32_t from, uint8_t type, uint64_t stream, std::st
     EndpointUser* user = in.user();
     uint64_t number = 0;
     if (payload.size() == sizeof(number)) memcpy(&number, payload.data(), sizeof(number));
-    if (type == kInput && user) user->on_input(payload);
+    if (type == kInput) in.on_input(payload);
+    if (type == kCreditBack) in.on_credit_back(number);
     if (type == kInputEnd && user) user->on_input_end();
     if (type == kCreditUp) in.on_credit(number);
     if (type == kGoneUp) {
@@ -338,12 +386,34 @@ void Relay::handle_backup(uint32_t from, uint8_t type, uint64_t stream, std::str
     }
 }
 
+void Relay::reap(uint64_t now_ns) {
+    // Within an interval between two looks, a client that fell silent gives its credit back.
+    std::vector<uint64_t> looked_at = std::move(rich_);
+    rich_.clear();
+    for (uint64_t stream : looked_at) {
+        const auto found = outgoing_.find(stream);
+        if (found == outgoing_.end()) continue;
+        Outgoing& out = *found->second;
+        if (out.spoke) {
+            out.spoke = false;
+            rich_.push_back(stream);
+        } else {
+            out.give_back();
+        }
+    }
+    while (!closing_.empty() && (closing_bytes_ > closing_limit_bytes_ ||
+                                 closing_.front()->closing_since_ns() + kClosingNs < now_ns)) {
+        closing_.front()->reset();
+    }
+}
+
 void Relay::end_turn() {
     for (auto& [peer, link] : links_) {
-        while (!link.gathered.empty()) {
+        size_t begin = 0;
+        while (begin < link.gathered.size()) {
             // Cut between frames, so that a message is always whole.
-            size_t end = 0;
-            while (end < link.gathered.size() && end < kMessageBytes) {
+            size_t end = begin;
+            while (end < link.gathered.size() && end - begin < kMessageBytes) {
                 FrameHeader header;
                 memcpy(&header, link.gathered.data() + end, sizeof(header));
                 end += sizeof(header) + header.bytes;
@@ -351,11 +421,13 @@ void Relay::end_turn() {
             if (link.incarnation == 0) link.incarnation = next_incarnation_++;
             const MessageHeader head{link.incarnation, link.sequence};
             std::string message(reinterpret_cast<const char*>(&head), sizeof(head));
-            message.append(link.gathered, 0, end);
+            message.append(link.gathered, begin, end - begin);
             if (!send_(peer, std::move(message))) break;
             ++link.sequence;
-            link.gathered.erase(0, end);
+            begin = end;
         }
+        link.gathered.erase(0, begin);
+        if (link.gathered.empty() && link.gathered.capacity() > kMessageBytes) link.gathered.shrink_to_fit();
     }
 }
 

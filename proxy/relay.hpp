@@ -4,23 +4,32 @@
 // Frames, several in one message: FrameHeader + payload. A stream is opened by the backup with the client's
 // real addresses and the view it means; the primary's first credit says it is accepted, and only then is the
 // client read. Either direction sends no more than the other has given credit for, so nothing here is
-// unbounded. A stream lives in one view: when the primary changes or the link breaks, a client whose stream
-// was accepted is reset, one that was not yet goes back to wait.
+// unbounded: input credit is what the primary's account has promised to the client, output what its window
+// allows. A stream lives in one view: when the primary changes or the link breaks, a client whose stream was
+// accepted is reset, one that was not yet goes back to wait.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "proxy/client_connection.hpp"
 #include "proxy/endpoint.hpp"
+#include "timebubble/limits.hpp"
 
 namespace crane::proxy {
 
-constexpr uint64_t kRelayInputCredit = 256 * 1024;
+/// Input credit: what each client always has, which takes nothing of the domain's common stock, and the most.
+constexpr uint64_t kRelayFirstCredit = timebubble::kOwnChunks * timebubble::kInputChunkBytes;
+constexpr uint64_t kRelayLargestCredit = 256 * 1024;
+/// What the client has taken is told in these steps; less than the first window, so that it never closes for
+/// that.
+constexpr uint64_t kRelayTakenStep = timebubble::kFirstWindowBytes / 4;
 constexpr uint64_t kRelayOutputCredit = 1024 * 1024;
 
 class Relay {
@@ -31,7 +40,8 @@ class Relay {
     /// On the backup: the primary did not take it; try elsewhere.
     using Returned = std::function<void(ClientConnection*)>;
 
-    Relay(Send send, Opened opened, Returned returned);
+    /// `closing_limit_bytes`: what closed streams whose clients do not read may hold in all.
+    Relay(uint64_t closing_limit_bytes, Send send, Opened opened, Returned returned);
     ~Relay();
 
     /// Backup: carries `client` to the primary.
@@ -42,7 +52,10 @@ class Relay {
     void on_link(uint32_t peer, bool up);
     /// Sends what was gathered, as far as the links take it; at the end of each turn of the loop.
     void end_turn();
+    /// Ends closed streams that have had their time, and gives unused credit back; call now and then.
+    void reap(uint64_t now_ns);
 
+    uint64_t closing_bytes() const { return closing_bytes_; }
     size_t outgoing() const { return outgoing_.size(); }
     size_t incoming() const { return incoming_.size(); }
 
@@ -65,6 +78,7 @@ class Relay {
     void end_outgoing(uint64_t stream);
     void drop_streams(uint32_t peer);
 
+    uint64_t closing_limit_bytes_;
     Send send_;
     Opened opened_;
     Returned returned_;
@@ -74,6 +88,10 @@ class Relay {
     uint64_t next_incarnation_;
     std::map<uint32_t, Link> links_;
     std::unordered_map<uint64_t, std::unique_ptr<Outgoing>> outgoing_;
+    std::vector<uint64_t> rich_;  ///< streams with more than the first credit
+    std::list<Incoming*>
+        closing_;  ///< closed by the server, held by their clients; the longest at rest is first
+    uint64_t closing_bytes_ = 0;
     std::map<Key, std::unique_ptr<Incoming>> incoming_;
 };
 

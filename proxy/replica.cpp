@@ -29,6 +29,8 @@ constexpr size_t kDrainBytes = 4 * 1024 * 1024;
 constexpr size_t kPendingBatches = 64;
 constexpr timeval kHousekeeping{0, 250'000};
 constexpr timeval kFlushDelay{0, 100'000};
+/// Of the stock of output, what connections may hold that the server has closed.
+constexpr uint64_t kClosingShare = 4;
 constexpr uint64_t kOrphanPatienceNs = 1'000'000'000;
 constexpr uint64_t kFrozenNs = 1'000'000'000;
 constexpr uint64_t kStepDownPauseNs = 2'000'000'000;
@@ -90,14 +92,17 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
           base, config, [this] { drain(); }, [this] { on_domain_changed(); }),
       log_(config.state_dir, config),
       bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
-      pool_(base, config.keepalive),
-      sessions_(batcher_),
+      account_(config.input_bytes),
+      pool_(base, config.keepalive, config.output_bytes / kClosingShare),
+      sessions_(batcher_, account_, config.output_bytes),
       relay_(
+          config.output_bytes / kClosingShare,
           [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); },
           [this](Endpoint* client, const timebubble::ConnectPayload& from) { sessions_.open(client, from); },
           [this](ClientConnection* client) { waiting_.push_back(client); }),
-      listeners_(base, config.self().client_address, config.self().port_map,
-                 [this](int fd, uint16_t port) { on_accepted(fd, port); }),
+      listeners_(
+          base, config.self().client_address, config.self().port_map,
+          [this](int fd, uint16_t port, Listeners::Place place) { on_accepted(fd, port, std::move(place)); }),
       sequencer_(base, config,
                  SequencerEvents{
                      [this](uint64_t index, uint64_t, const std::shared_ptr<const std::string>& batch) {
@@ -198,10 +203,7 @@ void Replica::track_connections(std::string_view batch) {
     if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
     batcher_.saw_timestamp(decoder.header().timestamp_ns);
     timekeeper_.decided(decoder.header().timestamp_ns, host_time());
-    for (timebubble::Call call; decoder.next(call);) {
-        if (call.kind == CallKind::kConnect) open_connections_.insert(call.connection);
-        if (call.kind == CallKind::kReset) open_connections_.erase(call.connection);
-    }
+    for (timebubble::Call call; decoder.next(call);) account_.decided(call);
 }
 
 void Replica::feed() {
@@ -259,9 +261,15 @@ void Replica::reset_orphans() {
     if (patient && !native_ && orphans_after_ != 0 && !domain_.link().at_rest()) return;
     orphans_due_ = false;
     const uint64_t own = connection_prefix(sequencer_.view_counter(), config_.replica_id);
-    for (uint64_t connection : open_connections_) {
+    std::vector<uint64_t> orphans;
+    account_.each_open([&](uint64_t connection) {
         if (connection >> kConnectionNumberBits != own >> kConnectionNumberBits)
-            batcher_.add(CallKind::kReset, connection);
+            orphans.push_back(connection);
+    });
+    std::sort(orphans.begin(), orphans.end());
+    for (uint64_t connection : orphans) {
+        batcher_.add(CallKind::kReset, connection);
+        account_.proposed_reset(connection);
     }
 }
 
@@ -279,6 +287,7 @@ void Replica::on_role() {
     } else if (!leads && sessions_.leading()) {
         sessions_.stop_leading();
         batcher_.clear();
+        account_.forget_proposals();
         orphans_due_ = false;
     }
     relay_.set_view(sequencer_.view(), leads);
@@ -348,6 +357,7 @@ void Replica::drain() {
 
 void Replica::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
     log_.append(header, payload);
+    account_.on_output(header, payload);
     switch (header.kind) {
         case OutputKind::kListen:
         case OutputKind::kUnlisten: {
@@ -355,6 +365,7 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             if (payload.size() != sizeof(record)) return;
             memcpy(&record, payload.data(), sizeof(record));
             const bool changed = header.flags & timebubble::kListenChanged;
+            sessions_.on_output(header, payload);
             if (native_) native_->listen(record);
             if (stopping_ || server_ended_) return;
             if (header.kind == OutputKind::kUnlisten) {
@@ -381,9 +392,6 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             if (++server_messages_ <= kServerMessages) spdlog::warn("the domain says: {}", server_message_);
             if (server_messages_ == kServerMessages) spdlog::warn("what else it says is not logged");
             return;
-        case OutputKind::kClose:
-            open_connections_.erase(header.connection);
-            break;
         default:
             break;
     }
@@ -432,6 +440,7 @@ bool Replica::turn() {
         if (sessions_.size() != 0) sessions_.close_all();
     }
     pool_.end_turn();
+    sessions_.set_closing(pool_.lingering_bytes() + relay_.closing_bytes());
     propose();
     send_queries();
     relay_.end_turn();  // what a full link leaves here goes when the link's writing wakes the loop
@@ -465,6 +474,7 @@ void Replica::housekeep() {
     domain_.trim_output();
     watch_clocks(now);
     pool_.reap(now);
+    relay_.reap(now);
     route_waiting();
     const bool attached = domain_.state() == DomainState::kAttached && !native_;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? others_admitted_ : 0,

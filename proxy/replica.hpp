@@ -21,6 +21,7 @@
 #include "proxy/clock.hpp"
 #include "proxy/config.hpp"
 #include "proxy/divergence.hpp"
+#include "proxy/domain_account.hpp"
 #include "proxy/domain_runner.hpp"
 #include "proxy/frozen_detector.hpp"
 #include "proxy/listeners.hpp"
@@ -74,7 +75,7 @@ class Replica {
     void on_message(uint32_t from, const std::string& message);
     void on_report(uint32_t from, const std::string& report);
     std::string make_report() const;
-    void on_accepted(int fd, uint16_t port);
+    void on_accepted(int fd, uint16_t port, Listeners::Place place);
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
     void on_admitted(const timebubble::OutputHeader& header, std::string_view payload);
     void on_domain_changed();
@@ -112,6 +113,7 @@ class Replica {
     OutputLog log_;
     Batcher batcher_;
     Bubbles bubbles_;
+    DomainAccount account_;
     ClientPool pool_;
     Sessions sessions_;
     Relay relay_;
@@ -125,7 +127,6 @@ class Replica {
     };
     std::deque<Pending> pending_;  ///< decided, no room in the ring yet
     bool delivery_paused_ = true;
-    std::set<uint64_t> open_connections_;  ///< by the decided sequence and the domain's closes
     std::set<uint32_t> peers_up_;
     std::deque<ClientConnection*> waiting_;  ///< no primary to serve them yet
     AdmissionHistory history_;

@@ -14,7 +14,7 @@ constexpr uint64_t kMaxWaitNs = 15ULL * 1'000'000'000;
 
 }  // namespace
 
-void Replica::on_accepted(int fd, uint16_t port) {
+void Replica::on_accepted(int fd, uint16_t port, Listeners::Place place) {
     timebubble::ConnectPayload addresses;
     if (!socket_addresses(fd, port, addresses)) {
         close(fd);  // gone already
@@ -22,6 +22,7 @@ void Replica::on_accepted(int fd, uint16_t port) {
     }
     addresses.local_port = port;  // as the server knows itself, whatever port_map says
     ClientConnection* client = pool_.adopt(fd, addresses);
+    client->hold(std::move(place));
     client->waits_until_ns = monotonic_ns() + kMaxWaitNs;
     route(client);
 }

@@ -14,40 +14,40 @@ struct Sessions::Session final : EndpointUser {
     Sessions& all;
     uint64_t id;
     Endpoint* endpoint;
-    uint64_t input_total = 0;
-    uint64_t consumed_total = 0;
-    uint64_t taken_total = 0;
-    uint64_t window_end = timebubble::kInitialWindowBytes;
+    timebubble::ConnectPayload addresses;
+    bool connected = false;  ///< proposed; until then it is held back
+    OutputWindow window = {};
 
-    Session(Sessions& owner, uint64_t connection, Endpoint* client)
-        : all(owner), id(connection), endpoint(client) {}
+    Session(Sessions& owner, uint64_t connection, Endpoint* client, const timebubble::ConnectPayload& from)
+        : all(owner), id(connection), endpoint(client), addresses(from) {}
 
-    uint64_t unconsumed() const { return input_total - consumed_total; }
+    uint64_t input_room() const override { return all.account_.input_room(id); }
 
     void on_input(std::string_view bytes) override {
         all.batcher_.add(CallKind::kSend, id, bytes);
-        input_total += bytes.size();
-        all.unconsumed_ += bytes.size();
+        all.account_.proposed_input(id, bytes.size());
         all.steer_input(*this);
     }
 
     void on_input_end() override { all.batcher_.add(CallKind::kShutdown, id); }
+    void on_input_returned(uint64_t bytes) override { all.account_.returned_input(id, bytes); }
 
     void on_taken(size_t bytes) override {
-        taken_total += bytes;
-        const uint64_t end = taken_total + timebubble::kInitialWindowBytes;
-        if (end < window_end + kWindowStepBytes) return;
-        window_end = end;
-        all.batcher_.add(CallKind::kWindow, id, {reinterpret_cast<const char*>(&end), sizeof(end)});
+        all.windows_.taken(window, bytes);
+        all.raise_window(*this);
     }
 
     void on_gone() override {
-        all.batcher_.add(CallKind::kReset, id);
+        if (connected) {
+            all.batcher_.add(CallKind::kReset, id);
+            all.account_.proposed_reset(id);
+        }
         all.remove(id);  // destroys this
     }
 };
 
-Sessions::Sessions(Batcher& batcher) : batcher_(batcher) {}
+Sessions::Sessions(Batcher& batcher, DomainAccount& account, uint64_t output_bytes)
+    : batcher_(batcher), account_(account), windows_(output_bytes) {}
 Sessions::~Sessions() {
     stop_leading();
 }
@@ -59,106 +59,125 @@ void Sessions::lead(uint64_t view_counter, uint32_t replica) {
     leading_ = true;
 }
 
-void Sessions::stop_leading() {
-    leading_ = false;
+Sessions::Map Sessions::take_all() {
     Map old = std::move(live_);
     live_.clear();
-    paused_.clear();
-    unconsumed_ = 0;
-    for (auto& [id, session] : old) session->endpoint->reset();
+    held_back_.clear();
+    for (auto& [id, session] : old) {
+        if (session->connected) windows_.close(session->window);
+    }
+    return old;
+}
+
+void Sessions::stop_leading() {
+    leading_ = false;
+    for (auto& [id, session] : take_all()) session->endpoint->reset();
 }
 
 void Sessions::close_all() {
-    Map old = std::move(live_);
-    live_.clear();
-    paused_.clear();
-    unconsumed_ = 0;
-    for (auto& [id, session] : old) session->endpoint->close();
+    for (auto& [id, session] : take_all()) session->endpoint->close();
+}
+
+size_t Sessions::held_back() const {
+    size_t count = 0;
+    for (const auto& [port, waiting] : held_back_) count += waiting.size();
+    return count;
 }
 
 void Sessions::open(Endpoint* endpoint, const timebubble::ConnectPayload& addresses) {
     assert(leading_);
     const uint64_t id = prefix_ | next_++;
-    auto session = std::make_unique<Session>(*this, id, endpoint);
-    Session& opened = *session;
+    auto session = std::make_unique<Session>(*this, id, endpoint, addresses);
+    endpoint->set_user(session.get());
     live_.emplace(id, std::move(session));
-    endpoint->set_user(&opened);
-    batcher_.add(CallKind::kConnect, id, {reinterpret_cast<const char*>(&addresses), sizeof(addresses)});
-    steer_input(opened);
+    held_back_[addresses.listen_port].insert(id);
+    connect_waiting();
+}
+
+/// As far as there are places now, the oldest of each port first.
+void Sessions::connect_waiting() {
+    for (auto at = held_back_.begin(); at != held_back_.end();) {
+        std::set<uint64_t>& waiting = at->second;
+        while (!waiting.empty() && account_.place_for_client(at->first)) {
+            Session& session = *live_.at(*waiting.begin());
+            waiting.erase(waiting.begin());
+            connect(session);
+        }
+        at = waiting.empty() ? held_back_.erase(at) : std::next(at);
+    }
+}
+
+void Sessions::connect(Session& session) {
+    session.connected = true;
+    batcher_.add(CallKind::kConnect, session.id,
+                 {reinterpret_cast<const char*>(&session.addresses), sizeof(session.addresses)});
+    account_.proposed_connect(session.id, session.addresses.listen_port);
+    if (windows_.open(session.window)) {
+        const uint64_t end = session.window.end;
+        batcher_.add(CallKind::kWindow, session.id, {reinterpret_cast<const char*>(&end), sizeof(end)});
+    }
+    steer_input(session);
+}
+
+void Sessions::raise_window(Session& session) {
+    if (!windows_.raise(session.window)) return;
+    const uint64_t end = session.window.end;
+    batcher_.add(CallKind::kWindow, session.id, {reinterpret_cast<const char*>(&end), sizeof(end)});
 }
 
 void Sessions::steer_input(Session& session) {
-    const bool allowed = session.unconsumed() < kInputPerConnectionBytes && unconsumed_ < kInputTotalBytes;
-    if (allowed) {
-        paused_.erase(session.id);
-    } else {
-        paused_.insert(session.id);
-    }
-    session.endpoint->allow_input(allowed);
-}
-
-void Sessions::resume_paused() {
-    if (paused_.empty() || unconsumed_ >= kInputTotalBytes) return;
-    const std::vector<uint64_t> ids(paused_.begin(), paused_.end());
-    for (uint64_t id : ids) {
-        const auto found = live_.find(id);
-        assert(found != live_.end());
-        steer_input(*found->second);
-    }
+    const uint64_t promised = session.endpoint->allow_input(account_.input_room(session.id));
+    if (promised != 0) account_.promised_input(session.id, promised);
 }
 
 void Sessions::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
+    if (header.kind == OutputKind::kListen) connect_waiting();
     const auto found = live_.find(header.connection);
-    if (found == live_.end()) return;
-    Session& session = *found->second;
-    switch (header.kind) {
-        case OutputKind::kSend:
-            bytes_sent_ += payload.size();
-            session.endpoint->send(payload);
-            break;
-        case OutputKind::kShutdown:
-            session.endpoint->finish();
-            break;
-        case OutputKind::kClose: {
-            Endpoint* endpoint = session.endpoint;
-            remove(header.connection);
-            if (header.flags & 1) {
-                endpoint->reset();
-            } else {
-                endpoint->close();
+    if (found != live_.end()) {
+        Session& session = *found->second;
+        switch (header.kind) {
+            case OutputKind::kSend:
+                bytes_sent_ += payload.size();
+                session.window.sent += payload.size();
+                session.endpoint->send(payload);
+                raise_window(session);
+                break;
+            case OutputKind::kShutdown:
+                session.endpoint->finish();
+                break;
+            case OutputKind::kClose: {
+                Endpoint* endpoint = session.endpoint;
+                remove(header.connection);
+                if (header.flags & 1) {
+                    endpoint->reset();
+                } else {
+                    endpoint->close();
+                }
+                break;
             }
-            break;
-        }
-        case OutputKind::kConsumed: {
-            uint64_t total = 0;
-            if (payload.size() != sizeof(total)) return;
-            memcpy(&total, payload.data(), sizeof(total));
-            if (total <= session.consumed_total || total > session.input_total) return;
-            const uint64_t more = total - session.consumed_total;
-            const bool all_were_stopped = unconsumed_ >= kInputTotalBytes;
-            session.consumed_total = total;
-            unconsumed_ -= more;
-            session.endpoint->consumed(more);
-            if (all_were_stopped) {
-                resume_paused();
-            } else if (paused_.count(session.id)) {
+            case OutputKind::kConsumed:
                 steer_input(session);
-            }
-            break;
+                break;
+            default:
+                break;
         }
-        default:
-            break;
     }
+    const bool frees_a_place = header.kind == OutputKind::kAccept || header.kind == OutputKind::kClose;
+    if (frees_a_place && !held_back_.empty()) connect_waiting();
 }
 
 void Sessions::remove(uint64_t connection) {
     const auto found = live_.find(connection);
     assert(found != live_.end());
-    const bool all_were_stopped = unconsumed_ >= kInputTotalBytes;
-    unconsumed_ -= found->second->unconsumed();
-    paused_.erase(connection);
+    const Session& session = *found->second;
+    if (session.connected) {
+        windows_.close(session.window);
+    } else {
+        const auto waiting = held_back_.find(session.addresses.listen_port);
+        waiting->second.erase(connection);
+        if (waiting->second.empty()) held_back_.erase(waiting);
+    }
     live_.erase(found);
-    if (all_were_stopped) resume_paused();
 }
 
 }  // namespace crane::proxy

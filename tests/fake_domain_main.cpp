@@ -22,6 +22,7 @@
 
 #include "timebubble/batch.hpp"
 #include "timebubble/inherited.hpp"
+#include "timebubble/limits.hpp"
 #include "timebubble/transport.hpp"
 
 #include <linux/futex.h>
@@ -37,7 +38,7 @@ struct Connection {
     size_t out_at = 0;  ///< sent so far of `out`
     uint64_t consumed = 0;
     uint64_t sent = 0;
-    uint64_t window_end = kInitialWindowBytes;
+    uint64_t window_end = kFirstWindowBytes;
     bool started = false;
     bool deaf = false;
     bool close_after = false;
@@ -141,13 +142,13 @@ class FakeDomain {
         tick();
         if (call.kind == CallKind::kGenesis) {
             genesis_seen_ = true;
-            const ListenRecord listen{2, port_, 0, 0, {}};
+            const ListenRecord listen{2, port_, 0, 0, {}, kMaxBacklog, 0};
             emit(OutputKind::kListen, 0, 0, &listen, sizeof(listen));
         } else if (call.kind == CallKind::kConnect) {
             all_[call.connection];
             emit(OutputKind::kAccept, 0, call.connection, nullptr, 0);
         } else if (call.kind == CallKind::kReset) {
-            all_.erase(call.connection);
+            if (all_.erase(call.connection)) emit(OutputKind::kClose, 1, call.connection, nullptr, 0);
         } else if (const auto found = all_.find(call.connection); found != all_.end()) {
             Connection& one = found->second;
             if (call.kind == CallKind::kWindow) memcpy(&one.window_end, call.payload.data(), 8);

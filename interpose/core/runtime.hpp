@@ -255,12 +255,14 @@ bool valid_timespec(const timespec* time);
 // --- output and messages
 // ------------------------------------------------------------------------------------
 
-/// Writes one record to craned. Caller has the turn.
-void emit(timebubble::OutputKind kind, uint64_t connection, uint16_t flags, const void* payload,
-          size_t bytes);
+/// Writes one record to craned. Caller has the turn. Without `ring` it is seen with the next record, or when
+/// the domain waits for input.
+void emit(timebubble::OutputKind kind, uint64_t connection, uint16_t flags, const void* payload, size_t bytes,
+          bool ring = true);
 /// Room for a record that is filled in place, then sent by emit_reserved.
 uint8_t* reserve_output(size_t bytes);
-void emit_reserved(timebubble::OutputKind kind, uint64_t connection, uint16_t flags, size_t bytes);
+void emit_reserved(timebubble::OutputKind kind, uint64_t connection, uint16_t flags, size_t bytes,
+                   bool ring = true);
 /// Text for the operator, through craned's log.
 void report(const char* text);
 /// Says what Crane cannot do for this program, then goes on with the error that the caller returns.

@@ -12,7 +12,7 @@
 namespace crane::interpose {
 
 /// Unread input of a connection inside the domain beyond which its writer waits.
-constexpr uint64_t kPairBufferBytes = 256 * 1024;
+constexpr uint64_t kPairBufferBytes = 1024 * 1024;
 
 uint32_t new_socket(int family, bool nonblocking);  ///< kNone: table full
 /// A descriptor that named the socket is closed; with the last one the socket goes.
@@ -28,8 +28,9 @@ void socket_defer_accept(uint32_t socket, int seconds);
 uint32_t socket_accept(uint32_t listener);
 /// Copies up to the vector's size out of the unread input. 0: end of stream; -EAGAIN: nothing there yet.
 long socket_receive(uint32_t socket, const iovec* vector, int count, bool peek);
-/// Takes the whole vector. -EAGAIN: the window is closed; -EPIPE / -ECONNRESET / -ENOTCONN.
-long socket_send(uint32_t socket, const iovec* vector, int count);
+/// Takes what the window has room for of the vector behind its first `skip` bytes. -EAGAIN: the window is
+/// closed; -EPIPE / -ECONNRESET / -ENOTCONN.
+long socket_send(uint32_t socket, const iovec* vector, int count, size_t skip = 0);
 /// Sends `bytes` of the file from its offset; returns how many it sent. -EAGAIN as above, or the file's
 /// error.
 long socket_send_file(uint32_t socket, int file, off_t* offset, size_t bytes);

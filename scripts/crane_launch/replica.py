@@ -68,6 +68,7 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         # Ignored where there is a database; without one, a replica that was a member must not vote as if it were new.
         f"rejoin = {str(rejoin).lower()}",
         "", "[output_log]", f"content = {toml_text(settings['output-log'])}",
+        "", "[memory]", f"input_mib = {settings['input-mib']}", f"output_mib = {settings['output-mib']}",
         "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
         f"hostname = {toml_text(settings['hostname'])}",
         *confinement_toml(settings),

@@ -41,7 +41,8 @@ DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir
             "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "env": [], "cpus": 2,
             "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "user": "", "group": "", "capability": [],
-            "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0}
+            "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0,
+            "input-mib": 128, "output-mib": 512}
 # Changing one of these in the middle of a log would make the replay differ from the first run.
 FIXED_BY_LOG = ("command", "cwd", "replicas", "mode", "schedule", "quantum", "isolation", "cpus", "memory-bytes",
                 "hostname", "user", "group", "capability", "system-call", "device", "new-privileges", "hide", "show")
@@ -88,6 +89,10 @@ def build_parser():
     how.add_argument("--election-timeout-ms", type=int, metavar="N", help="(default 500)")
     how.add_argument("--watchdog-s", type=int, metavar="N",
                      help="name the thread that keeps the server still for so long (default 10; 0: never)")
+    how.add_argument("--input-mib", type=int, metavar="N",
+                     help="memory for what clients have sent and the server has not read (default 128, the most)")
+    how.add_argument("--output-mib", type=int, metavar="N",
+                     help="memory for what the server has sent and clients have not taken (default 512)")
     how.add_argument("--output-log", choices=CHOICES["output-log"], help="keep what is sent, or its hash only")
     running = parser.add_argument_group("running")
     running.add_argument("--config", metavar="FILE.toml", help="settings from a file; flags win over it")
@@ -173,7 +178,9 @@ def check(settings):
             raise LaunchError(f"{settings.called(name)} must be one of {', '.join(allowed)}, not {settings[name]}")
     check_replicas(settings)
     for name, low, high in (("quantum", 1, 10**9), ("heartbeat-ms", 1, 60_000), ("election-timeout-ms", 3, 600_000),
-                            ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62), ("disk-quota-bytes", 0, 2**62), ("watchdog-s", 0, 86_400)):
+                            ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62),
+                            ("disk-quota-bytes", 0, 2**62), ("watchdog-s", 0, 86_400), ("input-mib", 1, 128),
+                            ("output-mib", 1, 2**20)):
         number(settings, name, low, high)
     if settings["election-timeout-ms"] < 3 * settings["heartbeat-ms"]:
         raise LaunchError("--election-timeout-ms must be at least three times --heartbeat-ms")

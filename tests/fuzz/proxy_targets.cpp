@@ -66,12 +66,14 @@ namespace {
 struct Session final : EndpointUser {
     Endpoint* endpoint = nullptr;
     size_t input = 0;
+    uint64_t promised = 0;
     bool gone = false;
 
+    uint64_t input_room() const override { return 8192; }
     void on_input(std::string_view bytes) override {
         must(!gone, "input after the end");
         input += bytes.size();
-        endpoint->consumed(bytes.size());
+        promised += endpoint->allow_input(input_room());
         endpoint->send(bytes);
     }
     void on_input_end() override {
@@ -118,6 +120,7 @@ void fuzz_relay(std::string_view bytes) {
     std::vector<std::unique_ptr<Session>> sessions;
     size_t sent = 0;
     Relay relay(
+        1 << 20,
         [&](uint32_t, const std::string& message) {
             sent += message.size();
             return true;
@@ -126,7 +129,7 @@ void fuzz_relay(std::string_view bytes) {
             sessions.push_back(std::make_unique<Session>());
             sessions.back()->endpoint = endpoint;
             endpoint->set_user(sessions.back().get());
-            endpoint->allow_input(true);
+            endpoint->allow_input(8192);
         },
         [](ClientConnection*) { throw Violation("a client that nobody has comes back"); });
     relay.set_view(0, true);

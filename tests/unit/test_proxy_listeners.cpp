@@ -112,7 +112,7 @@ TEST_CASE("listeners: all addresses of a name are served, and it is looked up be
 TEST_CASE("listeners: a port for the server's own host alone is not shown to other hosts", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     // 192.0.2.1 is nobody's: opening it fails, and is tried again, but it counts as shown.
-    Listeners abroad(base.get(), "192.0.2.1", {{7001, 7101}}, [](int, uint16_t) {});
+    Listeners abroad(base.get(), "192.0.2.1", {{7001, 7101}}, [](int, uint16_t, const Listeners::Place&) {});
     abroad.listen(record_of(AF_INET, "127.0.0.1", 7000));
     abroad.listen(record_of(AF_INET6, "::1", 7002));
     abroad.unlisten(record_of(AF_INET, "127.0.0.1", 7000));
@@ -133,7 +133,7 @@ TEST_CASE("listeners: a port for the server's own host alone is not shown to oth
 TEST_CASE("listeners: clients on this host reach what the server has on its loopback", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
-    Listeners here(base.get(), "127.0.0.1", {}, [](int, uint16_t) {});
+    Listeners here(base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {});
     ListenRecord record = record_of(AF_INET, "127.0.0.1", port);
     here.listen(record);
     REQUIRE(here.states().size() == 1);
