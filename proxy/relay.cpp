@@ -338,24 +338,32 @@ void Relay::handle_backup(uint32_t from, uint8_t type, uint64_t stream, std::str
     }
 }
 
+/// Cut between frames, so that a message is always whole.
+void Relay::make_ready(Link& link) {
+    size_t end = link.taken;
+    while (end < link.gathered.size() && end - link.taken < kMessageBytes) {
+        FrameHeader header;
+        memcpy(&header, link.gathered.data() + end, sizeof(header));
+        end += sizeof(header) + header.bytes;
+    }
+    if (link.incarnation == 0) link.incarnation = next_incarnation_++;
+    const MessageHeader head{link.incarnation, link.sequence++};
+    link.ready.assign(reinterpret_cast<const char*>(&head), sizeof(head));
+    link.ready.append(link.gathered, link.taken, end - link.taken);
+    link.taken = end;
+}
+
 void Relay::end_turn() {
     for (auto& [peer, link] : links_) {
-        while (!link.gathered.empty()) {
-            // Cut between frames, so that a message is always whole.
-            size_t end = 0;
-            while (end < link.gathered.size() && end < kMessageBytes) {
-                FrameHeader header;
-                memcpy(&header, link.gathered.data() + end, sizeof(header));
-                end += sizeof(header) + header.bytes;
-            }
-            if (link.incarnation == 0) link.incarnation = next_incarnation_++;
-            const MessageHeader head{link.incarnation, link.sequence};
-            std::string message(reinterpret_cast<const char*>(&head), sizeof(head));
-            message.append(link.gathered, 0, end);
-            if (!send_(peer, std::move(message))) break;
-            ++link.sequence;
-            link.gathered.erase(0, end);
+        while (!link.ready.empty() || link.taken < link.gathered.size()) {
+            if (link.ready.empty()) make_ready(link);
+            if (!send_(peer, link.ready)) break;
+            link.ready.clear();
         }
+        // What is gone is cut off when it is the larger part: no byte is moved more than once.
+        if (link.taken < link.gathered.size() - link.taken) continue;
+        link.gathered.erase(0, link.taken);
+        link.taken = 0;
     }
 }
 

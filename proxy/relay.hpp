@@ -25,7 +25,7 @@ constexpr uint64_t kRelayOutputCredit = 1024 * 1024;
 
 class Relay {
   public:
-    using Send = std::function<bool(uint32_t to, std::string message)>;
+    using Send = std::function<bool(uint32_t to, const std::string& message)>;
     /// On the primary: a client of another replica.
     using Opened = std::function<void(Endpoint*, const timebubble::ConnectPayload&)>;
     /// On the backup: the primary did not take it; try elsewhere.
@@ -51,6 +51,8 @@ class Relay {
     class Incoming;
     struct Link {
         std::string gathered;
+        size_t taken = 0;   ///< of `gathered`, into `ready` or sent
+        std::string ready;  ///< a message that the link had no room for yet
         uint64_t incarnation = 0;
         uint64_t sequence = 0;
         uint64_t peer_incarnation = 0;
@@ -64,6 +66,7 @@ class Relay {
     void handle_backup(uint32_t from, uint8_t type, uint64_t stream, std::string_view payload);
     void end_outgoing(uint64_t stream);
     void drop_streams(uint32_t peer);
+    void make_ready(Link& link);
 
     Send send_;
     Opened opened_;

@@ -92,6 +92,7 @@ Replica::Replica(event_base* base, const Config& config, Events events)
                  }),
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
+      lag_(kHousekeeping.tv_usec * 1000),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)) {
     if (config.mode == Mode::kProxy) {
         native_ = std::make_unique<NativeBackend>(
@@ -273,6 +274,8 @@ void Replica::propose_batch(uint64_t calls) {
 // ----------------------------------------------------------------------------------------
 
 void Replica::drain() {
+    more_output_ = false;
+    if (domain_.killed()) return;
     try {
         const size_t records =
             domain_.link().drain([this](const timebubble::OutputHeader& header,
@@ -282,9 +285,7 @@ void Replica::drain() {
         output_records_ += records;
         domain_.check_damage();
     } catch (const std::runtime_error& error) {
-        spdlog::error("{}; the domain is killed and started anew", error.what());
-        domain_.kill();
-        events_.lost();
+        domain_.give_up(std::string(error.what()) + "; the domain is killed and started anew");
     }
 }
 
@@ -366,6 +367,7 @@ void Replica::on_domain_changed() {
 // ---------------------------------------------------------------------------------------------------
 
 bool Replica::turn() {
+    const uint64_t began_ns = monotonic_ns();
     drain();
     feed();
     if (server_ended_) {
@@ -380,9 +382,10 @@ bool Replica::turn() {
         flush_armed_ = true;
         evtimer_add(flush_timer_, &kFlushDelay);
     }
+    lag_.worked("the server's output and its clients", monotonic_ns() - began_ns);
     if (more_output_) return false;
     // Announce first, then look again at all that the domain may have said meanwhile.
-    if (!domain_.link().prepare_sleep()) return false;
+    if (!domain_.killed() && !domain_.link().prepare_sleep()) return false;
     return !(may_propose() && batcher_.empty() && !native_ &&
              bubbles_.due(domain_.link().status(), under_way() > 0));
 }
@@ -394,14 +397,29 @@ void Replica::watch(uint64_t now_ns) {
     const uint64_t stood_ns = stall_.observe(now_ns, domain.clock.load(std::memory_order_relaxed), waits);
     if (!stall_.told()) stall_message_.clear();
     if (stood_ns == 0) return;
-    const StallReport report = describe_stall(domain_.init_pid(), stood_ns / 1'000'000'000);
-    if (report.summary.empty()) return;  // every thread sleeps: the next decided batch is waited for
-    stall_message_ = report.summary;
-    spdlog::warn("{}{}", report.summary, report.details);
+    look_at_domain(stood_ns / 1'000'000'000);
+}
+
+/// Each look has a thread of its own: one that never ends keeps no later look from being taken.
+void Replica::look_at_domain(uint64_t stood_s) {
+    auto report = std::make_shared<StallReport>();
+    look_ = std::make_unique<Worker>(base_, "crane-look");
+    const auto job = [report, init = domain_.init_pid(), stood_s] {
+        *report = describe_stall(init, stood_s);
+    };
+    look_->post(job, [this, report] {
+        // Every thread sleeps: the next decided batch is waited for.
+        if (report->summary.empty() || !stall_.told()) return;
+        stall_message_ = report->summary;
+        spdlog::warn("{}{}", report->summary, report->details);
+    });
 }
 
 void Replica::housekeep() {
     const uint64_t now = monotonic_ns();
+    const uint64_t late_ns = lag_.observe(now, waited_for_cpu_ns());
+    if (late_ns > config_.election_timeout_ms * 500'000ULL)
+        spdlog::warn("the event loop stood still for {} ms: {}", late_ns / 1'000'000, lag_.last().held_up_by);
     watch(now);
     pool_.reap(now);
     route_waiting();

@@ -23,6 +23,7 @@
 #include "proxy/domain_runner.hpp"
 #include "proxy/frozen_detector.hpp"
 #include "proxy/listeners.hpp"
+#include "proxy/loop_lag.hpp"
 #include "proxy/native_backend.hpp"
 #include "proxy/output_log.hpp"
 #include "proxy/relay.hpp"
@@ -57,6 +58,8 @@ class Replica {
     /// Writes out what the output log still holds in memory.
     void flush_log() { log_.flush(); }
     bool leads() const { return sequencer_.leads(); }
+    /// The domain is neither being started nor ended: this can be destroyed without waiting for it.
+    bool settled() const { return domain_.settled(); }
     bool alone() const { return config_.replicas.size() == 1; }
     /// Empty, or why not.
     std::string transfer(uint32_t to);
@@ -87,6 +90,7 @@ class Replica {
     void on_membership(const paxos::MembershipAt& decided);
     void housekeep();
     void watch(uint64_t now_ns);
+    void look_at_domain(uint64_t stood_s);
     uint64_t under_way() const;
     bool may_propose() const;
     void track_connections(std::string_view batch);
@@ -120,6 +124,8 @@ class Replica {
     DivergenceCheck divergence_;
     StallDetector stall_;
     std::string stall_message_;
+    std::unique_ptr<Worker> look_;  ///< the latest one into the domain
+    LoopLag lag_;
     FrozenDetector frozen_;
     uint64_t others_admitted_ = 0;  ///< the most that another replica has reported
     std::set<uint32_t> settings_differ_;
