@@ -1,6 +1,8 @@
 #include "proxy/domain_runner.hpp"
 
+#include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -15,6 +17,8 @@ namespace {
 
 constexpr uint64_t kHandshakeNs = 10ULL * 1'000'000'000;
 constexpr timeval kPoll{0, 10'000};
+/// Of ~DomainRunner: longer than the host takes to end all that can be ended.
+constexpr int kEndPatienceMs = 15'000;
 
 checkpoint::DomainSpec domain_spec(const Config& config, const Segment& segment) {
     checkpoint::DomainSpec spec;
@@ -75,7 +79,8 @@ DomainRunner::DomainRunner(event_base* base, const Config& config, std::function
       changed_(std::move(changed)),
       segment_(config.state_dir, config.cluster_id, config.replica_id, !config.container),
       link_(segment_.view()),
-      host_(domain_spec(config, segment_)) {
+      host_(std::make_shared<checkpoint::DomainHost>(domain_spec(config, segment_))),
+      worker_(base, "crane-domain") {
     link_.prepare(domain_settings(config));
     doorbell_event_ =
         event_new(base_, segment_.doorbell_fd(), EV_READ | EV_PERSIST, &DomainRunner::on_doorbell, this);
@@ -85,34 +90,82 @@ DomainRunner::DomainRunner(event_base* base, const Config& config, std::function
 
 DomainRunner::~DomainRunner() {
     kill();
+    // Its thread has to live as long as what it started (see DomainHost), and the next domain needs the
+    // place.
+    if (!worker_.finish(kEndPatienceMs))
+        spdlog::error("the domain is not ended yet; look for uninterruptible I/O");
     event_free(doorbell_event_);
     event_free(poll_event_);
-    if (exit_event_) event_free(exit_event_);
+    forget_exit_fd();
 }
 
+/// What came of starting the domain.
+struct DomainRunner::Started {
+    std::string error;  ///< empty: it runs
+    pid_t init_pid = 0;
+    int exit_fd = -1;
+    std::vector<std::string> weaknesses;
+};
+
 void DomainRunner::start() {
-    started_ns_ = monotonic_ns();
-    try {
-        host_.start();
-    } catch (const std::exception& error) {
+    auto result = std::make_shared<Started>();
+    const auto job = [host = host_, result] {
+        try {
+            host->start();
+            result->init_pid = host->init_pid();
+            result->weaknesses = host->weaknesses();
+            result->exit_fd = fcntl(host->exit_fd(), F_DUPFD_CLOEXEC, 0);
+            if (result->exit_fd < 0)
+                result->error = std::string("its end could not be watched: ") + strerror(errno);
+        } catch (const std::exception& error) {
+            result->error = error.what();
+        }
+    };
+    worker_.post(job, [this, result] { started(*result); });
+}
+
+void DomainRunner::started(const Started& result) {
+    exit_fd_ = result.exit_fd;
+    if (killed_) return;  // meanwhile; the worker is at it
+    if (!result.error.empty()) {
         gone_ = true;
-        enter(DomainState::kRefused, error.what());
+        enter(DomainState::kRefused, result.error);
         return;
     }
+    init_pid_ = result.init_pid;
+    started_ns_ = monotonic_ns();
     spdlog::info("the server {} was started, host pid of its container's init {}", config_.server[0],
-                 host_.init_pid());
-    for (const std::string& one : host_.weaknesses()) spdlog::warn("confinement: {}", one);
-    exit_event_ = event_new(base_, host_.exit_fd(), EV_READ, &DomainRunner::on_exit, this);
+                 init_pid_);
+    weaknesses_ = result.weaknesses;
+    for (const std::string& one : weaknesses_) spdlog::warn("confinement: {}", one);
+    exit_event_ = event_new(base_, exit_fd_, EV_READ, &DomainRunner::on_exit, this);
     event_add(exit_event_, nullptr);
     event_add(poll_event_, &kPoll);
 }
 
+void DomainRunner::forget_exit_fd() {
+    if (exit_event_) event_free(exit_event_);
+    exit_event_ = nullptr;
+    if (exit_fd_ >= 0) close(exit_fd_);
+    exit_fd_ = -1;
+}
+
 void DomainRunner::kill() {
+    if (killed_) return;
+    killed_ = gone_ = true;
+    init_pid_ = 0;
     if (exit_event_) event_del(exit_event_);
     event_del(poll_event_);
-    if (!host_.kill_all())
-        spdlog::error("processes of the domain could not be killed; look for uninterruptible I/O");
-    gone_ = true;
+    const auto job = [host = host_] {
+        if (!host->kill_all())
+            spdlog::error("processes of the domain could not be killed; look for uninterruptible I/O");
+    };
+    worker_.post(job, nullptr);
+}
+
+void DomainRunner::give_up(const std::string& why) {
+    kill();
+    enter(DomainState::kLost, why);
 }
 
 void DomainRunner::main_exited(int32_t status) {
@@ -145,8 +198,11 @@ void DomainRunner::check_damage() {
 void DomainRunner::on_poll(int, short, void* self) {
     static_cast<DomainRunner*>(self)->poll_attachment();
 }
-void DomainRunner::on_exit(int, short, void* self) {
-    static_cast<DomainRunner*>(self)->domain_gone();
+void DomainRunner::on_exit(int, short, void* argument) {
+    auto* self = static_cast<DomainRunner*>(argument);
+    auto report = std::make_shared<std::optional<checkpoint::ExitReport>>();
+    const auto job = [host = self->host_, report] { *report = host->poll_exit(); };
+    self->worker_.post(job, [self, report] { self->domain_gone(*report); });
 }
 
 void DomainRunner::poll_attachment() {
@@ -169,11 +225,13 @@ void DomainRunner::poll_attachment() {
     }
 }
 
-void DomainRunner::domain_gone() {
+void DomainRunner::domain_gone(const std::optional<checkpoint::ExitReport>& report) {
+    if (killed_) return;
     woken_();  // drains what it has still said, so that its own exit record is seen first
+    if (killed_) return;
     gone_ = true;
+    init_pid_ = 0;
     event_del(poll_event_);
-    const auto report = host_.poll_exit();
     const std::string how = report ? report->text : "ended";
     if (state_ == DomainState::kExited) {
         changed_();

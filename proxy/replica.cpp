@@ -129,6 +129,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                  }),
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
+      lag_(kHousekeeping.tv_usec * 1000),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)) {
     if (config.mode == Mode::kProxy) {
         native_ = std::make_unique<NativeBackend>(
@@ -207,7 +208,7 @@ void Replica::track_connections(std::string_view batch) {
 }
 
 void Replica::feed() {
-    if (domain_.state() != DomainState::kAttached || overwritten_) return;
+    if (domain_.state() != DomainState::kAttached || domain_.killed()) return;
     while (!pending_.empty()) {
         const Pending& next = pending_.front();
         timebubble::BatchDecoder decoder;
@@ -333,15 +334,13 @@ void Replica::propose_batch(uint64_t calls) {
 // ----------------------------------------------------------------------------------------
 
 void Replica::domain_overwrote(const std::string& what) {
-    overwritten_ = true;
     more_output_ = false;
-    spdlog::error("{}; the domain is killed and started anew", what);
-    domain_.kill();
-    events_.lost();
+    domain_.give_up(what + "; the domain is killed and started anew");
 }
 
 void Replica::drain() {
-    if (overwritten_) return;
+    more_output_ = false;
+    if (domain_.killed()) return;
     try {
         const size_t records =
             domain_.link().drain([this](const timebubble::OutputHeader& header,
@@ -433,6 +432,7 @@ void Replica::on_domain_changed() {
 // ---------------------------------------------------------------------------------------------------
 
 bool Replica::turn() {
+    const uint64_t began_ns = monotonic_ns();
     drain();
     feed();
     if (server_ended_) {
@@ -448,9 +448,10 @@ bool Replica::turn() {
         flush_armed_ = true;
         evtimer_add(flush_timer_, &kFlushDelay);
     }
+    lag_.worked("the server's output and its clients", monotonic_ns() - began_ns);
     if (more_output_) return false;
     // Announce first, then look again at all that the domain may have said meanwhile.
-    if (!domain_.link().prepare_sleep()) return false;
+    if (!domain_.killed() && !domain_.link().prepare_sleep()) return false;
     return !(may_propose() && batcher_.empty() && !native_ &&
              bubbles_.due(domain_.link().status(), under_way() > 0));
 }
@@ -462,14 +463,29 @@ void Replica::watch(uint64_t now_ns) {
     const uint64_t stood_ns = stall_.observe(now_ns, domain.clock.load(std::memory_order_relaxed), waits);
     if (!stall_.told()) stall_message_.clear();
     if (stood_ns == 0) return;
-    const StallReport report = describe_stall(domain_.init_pid(), stood_ns / 1'000'000'000);
-    if (report.summary.empty()) return;  // every thread sleeps: the next decided batch is waited for
-    stall_message_ = report.summary;
-    spdlog::warn("{}{}", report.summary, report.details);
+    look_at_domain(stood_ns / 1'000'000'000);
+}
+
+/// Each look has a thread of its own: one that never ends keeps no later look from being taken.
+void Replica::look_at_domain(uint64_t stood_s) {
+    auto report = std::make_shared<StallReport>();
+    look_ = std::make_unique<Worker>(base_, "crane-look");
+    const auto job = [report, init = domain_.init_pid(), stood_s] {
+        *report = describe_stall(init, stood_s);
+    };
+    look_->post(job, [this, report] {
+        // Every thread sleeps: the next decided batch is waited for.
+        if (report->summary.empty() || !stall_.told()) return;
+        stall_message_ = report->summary;
+        spdlog::warn("{}{}", report->summary, report->details);
+    });
 }
 
 void Replica::housekeep() {
     const uint64_t now = monotonic_ns();
+    const uint64_t late_ns = lag_.observe(now, waited_for_cpu_ns());
+    if (late_ns > config_.election_timeout_ms * 500'000ULL)
+        spdlog::warn("the event loop stood still for {} ms: {}", late_ns / 1'000'000, lag_.last().held_up_by);
     watch(now);
     domain_.trim_output();
     watch_clocks(now);

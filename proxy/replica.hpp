@@ -25,6 +25,7 @@
 #include "proxy/domain_runner.hpp"
 #include "proxy/frozen_detector.hpp"
 #include "proxy/listeners.hpp"
+#include "proxy/loop_lag.hpp"
 #include "proxy/native_backend.hpp"
 #include "proxy/output_log.hpp"
 #include "proxy/relay.hpp"
@@ -60,6 +61,8 @@ class Replica {
     /// Writes out what the output log still holds in memory.
     void flush_log() { log_.flush(); }
     bool leads() const { return sequencer_.leads(); }
+    /// The domain is neither being started nor ended: this can be destroyed without waiting for it.
+    bool settled() const { return domain_.settled(); }
     bool alone() const { return config_.replicas.size() == 1; }
     /// Empty, or why not.
     std::string transfer(uint32_t to);
@@ -98,6 +101,7 @@ class Replica {
     void hand_over_for_clock(uint64_t now_ns);
     HostTime host_time() const { return {boottime_ns(), realtime_ns()}; }
     void watch(uint64_t now_ns);
+    void look_at_domain(uint64_t stood_s);
     uint64_t under_way() const;
     bool may_propose() const;
     nlohmann::json clock_json() const;
@@ -133,6 +137,8 @@ class Replica {
     DivergenceCheck divergence_;
     StallDetector stall_;
     std::string stall_message_;
+    std::unique_ptr<Worker> look_;  ///< the latest one into the domain
+    LoopLag lag_;
     FrozenDetector frozen_;
     uint64_t others_admitted_ = 0;  ///< the most that another replica has reported
     std::set<uint32_t> settings_differ_;
@@ -153,7 +159,6 @@ class Replica {
     uint64_t last_step_down_ns_ = 0;
     std::string server_message_;
     uint64_t server_messages_ = 0;
-    bool overwritten_ = false;  ///< the domain broke what it shares with craned, and is being ended
     std::string clock_alarm_;
     uint64_t clock_alarm_ns_ = 0;  ///< when it was last written to the log
     uint64_t told_time_ns_ = 0;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "proxy/clock.hpp"
 #include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"
 
@@ -164,6 +165,13 @@ nlohmann::json Replica::status() const {
           {"view_changes", node.view_changes},
           {"messages_sent", node.messages_sent},
           {"messages_received", node.messages_received}}},
+        {"loop",
+         {{"longest_ms", lag_.longest().ns / 1'000'000},
+          {"longest_held_up_by", lag_.longest().held_up_by},
+          {"longest_s_ago",
+           lag_.longest().ns == 0 ? 0 : (monotonic_ns() - lag_.longest().at_ns) / 1'000'000'000},
+          {"last_ms", lag_.last().ns / 1'000'000},
+          {"waited_for_cpu_ms", lag_.waited_for_cpu_ns() / 1'000'000}}},
         {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", tree_cpu_seconds(domain_.init_pid())}}},
     };
 }
