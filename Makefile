@@ -255,8 +255,8 @@ tsan:
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
-FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,client_connection \
-                divergence relay) $(patsubst %,paxos/%.cpp,address_book certificate connection frame log_scan \
+FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
+                batcher carrier connection_table divergence domain_account ingress output_windows) $(patsubst %,paxos/%.cpp,address_book certificate connection frame log_scan \
                 membership message page_scan peer_address record segment types)
 FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
 FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all
