@@ -61,10 +61,9 @@ void ClientConnection::on_writable(int, short, void* self) {
     static_cast<ClientConnection*>(self)->flush();
 }
 
-uint64_t ClientConnection::allow_input(uint64_t room) {
-    if (room > 0) place_.reset();
-    want_input(room > 0);
-    return 0;
+void ClientConnection::allow_input(bool allowed) {
+    if (allowed) place_.reset();
+    want_input(allowed);
 }
 
 void ClientConnection::want_input(bool wanted) {

@@ -36,13 +36,11 @@ class ClientConnection final : public Endpoint {
 
     const timebubble::ConnectPayload& addresses() const { return addresses_; }
     uint64_t key() const { return key_; }
-    /// While no primary is known: when to give up. Set by who makes it wait.
-    uint64_t waits_until_ns = 0;
     /// Held until the client is first read, or gone: what it keeps others from (Listeners::Place).
     void hold(std::shared_ptr<void> place) { place_ = std::move(place); }
 
     void set_user(EndpointUser* user) override { user_ = user; }
-    uint64_t allow_input(uint64_t room) override;
+    void allow_input(bool allowed) override;
     void send(std::string_view bytes) override;
     void finish() override;
     void close() override;

@@ -35,6 +35,8 @@ class OutputWindows {
 
     /// A new connection's window. True: it is larger than the first one, which goes without saying.
     bool open(OutputWindow& window);
+    /// A window that another primary has opened.
+    void adopt(const OutputWindow& window) { used_ += window.common(); }
     void close(const OutputWindow& window) { used_ -= window.common(); }
     void taken(OutputWindow& window, uint64_t bytes);
     /// Raises the window's end if that is worth a decision. False: not now.

@@ -31,7 +31,6 @@ constexpr timeval kHousekeeping{0, 250'000};
 constexpr timeval kFlushDelay{0, 100'000};
 /// Of the stock of output, what connections may hold that the server has closed.
 constexpr uint64_t kClosingShare = 4;
-constexpr uint64_t kOrphanPatienceNs = 1'000'000'000;
 constexpr uint64_t kFrozenNs = 1'000'000'000;
 constexpr uint64_t kStepDownPauseNs = 2'000'000'000;
 
@@ -94,12 +93,12 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
       account_(config.input_bytes),
       pool_(base, config.keepalive, config.output_bytes / kClosingShare),
-      sessions_(batcher_, account_, config.output_bytes),
-      relay_(
-          config.output_bytes / kClosingShare,
-          [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); },
-          [this](Endpoint* client, const timebubble::ConnectPayload& from) { sessions_.open(client, from); },
-          [this](ClientConnection* client) { waiting_.push_back(client); }),
+      clients_(config.replica_id, config.mode != Mode::kProxy, [this] { return own_domain_is_behind(); }),
+      carrier_(
+          config.replica_id, clients_,
+          [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); }),
+      ingress_({config.replica_id, config.output_bytes, config.election_timeout_ms * 2'000'000ULL}, batcher_,
+               account_, [this](uint32_t replica) { return carrier_.reply_to(replica); }),
       listeners_(
           base, config.self().client_address, config.self().port_map,
           [this](int fd, uint16_t port, Listeners::Place place) { on_accepted(fd, port, std::move(place)); }),
@@ -113,17 +112,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                      [this] { return make_report(); },
                      [this](uint32_t from, const std::string& report) { on_report(from, report); },
                      [this](uint32_t from, const std::string& message) { on_message(from, message); },
-                     [this](uint32_t peer, bool up) {
-                         if (up) {
-                             peers_up_.insert(peer);
-                         } else {
-                             peers_up_.erase(peer);
-                         }
-                         relay_.on_link(peer, up);
-                         if (!up) return;
-                         told_time_ns_ = 0;  // to it, too, and soon
-                         route_waiting();
-                     },
+                     [this](uint32_t peer, bool up) { on_link(peer, up); },
                      [this](const std::string& reason) { events_.fatal(reason); },
                      [this](const paxos::MembershipAt& decided) { on_membership(decided); },
                  }),
@@ -131,6 +120,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
       lag_(kHousekeeping.tv_usec * 1000),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)) {
+    carrier_.set_ingress(&ingress_);
     if (config.mode == Mode::kProxy) {
         native_ = std::make_unique<NativeBackend>(
             base, [this](const timebubble::OutputHeader& header, std::string_view payload) {
@@ -204,7 +194,11 @@ void Replica::track_connections(std::string_view batch) {
     if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
     batcher_.saw_timestamp(decoder.header().timestamp_ns);
     timekeeper_.decided(decoder.header().timestamp_ns, host_time());
-    for (timebubble::Call call; decoder.next(call);) account_.decided(call);
+    for (timebubble::Call call; decoder.next(call);) {
+        account_.decided(call);
+        connections_.decided(call);
+        clients_.on_decided(call);
+    }
 }
 
 void Replica::feed() {
@@ -248,30 +242,18 @@ void Replica::on_ready() {
         }
         batcher_.set_genesis(genesis);
     }
-    orphans_due_ = true;
-    orphans_since_ns_ = monotonic_ns();
-    orphans_after_ = last_batch_index_;
+    ingress_.lead(connections_, monotonic_ns());
 }
 
-/// Connections of earlier primaries: their clients are gone with them. Which of them the server has closed by
-/// itself is known once the domain has come as far as the log was when this replica took over.
-void Replica::reset_orphans() {
-    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
-    if (!orphans_due_ || admitted < orphans_after_) return;
-    const bool patient = monotonic_ns() - orphans_since_ns_ < kOrphanPatienceNs;
-    if (patient && !native_ && orphans_after_ != 0 && !domain_.link().at_rest()) return;
-    orphans_due_ = false;
-    const uint64_t own = connection_prefix(sequencer_.view_counter(), config_.replica_id);
-    std::vector<uint64_t> orphans;
-    account_.each_open([&](uint64_t connection) {
-        if (connection >> kConnectionNumberBits != own >> kConnectionNumberBits)
-            orphans.push_back(connection);
-    });
-    std::sort(orphans.begin(), orphans.end());
-    for (uint64_t connection : orphans) {
-        batcher_.add(CallKind::kReset, connection);
-        account_.proposed_reset(connection);
+void Replica::on_link(uint32_t peer, bool up) {
+    if (up) {
+        peers_up_.insert(peer);
+        told_time_ns_ = 0;  // to it, too, and soon
+    } else {
+        peers_up_.erase(peer);
     }
+    ingress_.on_link(peer, up, monotonic_ns());
+    carrier_.on_link(peer, up);
 }
 
 void Replica::on_role() {
@@ -283,16 +265,12 @@ void Replica::on_role() {
     }
     spdlog::info("role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
                  sequencer_.leader());
-    if (leads && !sessions_.leading()) {
-        sessions_.lead(sequencer_.view_counter(), config_.replica_id);
-    } else if (!leads && sessions_.leading()) {
-        sessions_.stop_leading();
+    if (!leads && ingress_.leading()) {
+        ingress_.stop();
         batcher_.clear();
         account_.forget_proposals();
-        orphans_due_ = false;
     }
-    relay_.set_view(sequencer_.view(), leads);
-    if (!stopping_) route_waiting();
+    carrier_.set_view(sequencer_.view(), sequencer_.leader());
 }
 
 // --- proposing
@@ -310,7 +288,6 @@ bool Replica::may_propose() const {
 
 void Replica::propose() {
     begin_time();
-    reset_orphans();
     while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
         propose_batch(batcher_.calls());
     }
@@ -357,6 +334,8 @@ void Replica::drain() {
 void Replica::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
     log_.append(header, payload);
     account_.on_output(header, payload);
+    connections_.output(header, payload);
+    clients_.on_output(header, payload);
     switch (header.kind) {
         case OutputKind::kListen:
         case OutputKind::kUnlisten: {
@@ -364,7 +343,7 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             if (payload.size() != sizeof(record)) return;
             memcpy(&record, payload.data(), sizeof(record));
             const bool changed = header.flags & timebubble::kListenChanged;
-            sessions_.on_output(header, payload);
+            ingress_.on_output(header, payload);
             if (native_) native_->listen(record);
             if (stopping_ || server_ended_) return;
             if (header.kind == OutputKind::kUnlisten) {
@@ -394,7 +373,7 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
         default:
             break;
     }
-    sessions_.on_output(header, payload);
+    ingress_.on_output(header, payload);
 }
 
 void Replica::on_admitted(const timebubble::OutputHeader& header, std::string_view payload) {
@@ -437,13 +416,14 @@ bool Replica::turn() {
     feed();
     if (server_ended_) {
         listeners_.close_all();
-        if (sessions_.size() != 0) sessions_.close_all();
+        ingress_.close_all();
+        clients_.close_all();
     }
     pool_.end_turn();
-    sessions_.set_closing(pool_.lingering_bytes() + relay_.closing_bytes());
+    ingress_.set_closing(pool_.lingering_bytes());
     propose();
     send_queries();
-    relay_.end_turn();  // what a full link leaves here goes when the link's writing wakes the loop
+    carrier_.end_turn();  // what a full link leaves here goes when the link's writing wakes the loop
     if (log_.buffered() && !flush_armed_) {
         flush_armed_ = true;
         evtimer_add(flush_timer_, &kFlushDelay);
@@ -490,11 +470,12 @@ void Replica::housekeep() {
     domain_.trim_output();
     watch_clocks(now);
     pool_.reap(now);
-    relay_.reap(now);
-    route_waiting();
+    clients_.reap(now);
+    ingress_.tick(now);
     const bool attached = domain_.state() == DomainState::kAttached && !native_;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? others_admitted_ : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
+    if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();
     const bool unfit =
         domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost || frozen_.frozen();
     if (unfit && sequencer_.leads() && !alone() && now - last_step_down_ns_ > kStepDownPauseNs) {
@@ -560,7 +541,7 @@ void Replica::send_queries() {
 void Replica::on_message(uint32_t from, const std::string& message) {
     if (message.empty()) return;
     const std::string_view body = std::string_view(message).substr(1);
-    if (message[0] == 'R') relay_.on_message(from, body);
+    if (message[0] == 'R') carrier_.on_message(from, body);
     if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);
     if (message[0] == 'E') divergence_.evidence(from, decode_admissions(body), history_);
     if (message[0] == 'Q') {

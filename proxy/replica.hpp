@@ -1,9 +1,10 @@
-// One replica, from the start of its domain to the domain's end: binds domain, log, clients and relay.
+// One replica, from the start of its domain to the domain's end: binds domain, log and clients.
 //
 // The loop's owner calls turn() again and again, each time before it sleeps. All work that a turn's events
 // have gathered happens there, in this order, so that each batch, message and write carries everything that
 // came together:
-//   output ring -> output log, clients   |   clients' writes   |   calls -> batch -> log   |   relay messages
+//   output ring -> output log, clients   |   clients' writes   |   calls -> batch -> log   |   statements for
+//   peers
 // Decided batches go into the input ring as they come; when it is full, delivery is paused and they stay on
 // disk.
 #pragma once
@@ -15,22 +16,24 @@
 #include <set>
 #include <string>
 
+#include "proxy/attached_clients.hpp"
 #include "proxy/batcher.hpp"
 #include "proxy/bubbles.hpp"
+#include "proxy/carrier.hpp"
 #include "proxy/client_connection.hpp"
 #include "proxy/clock.hpp"
 #include "proxy/config.hpp"
+#include "proxy/connection_table.hpp"
 #include "proxy/divergence.hpp"
 #include "proxy/domain_account.hpp"
 #include "proxy/domain_runner.hpp"
 #include "proxy/frozen_detector.hpp"
+#include "proxy/ingress.hpp"
 #include "proxy/listeners.hpp"
 #include "proxy/loop_lag.hpp"
 #include "proxy/native_backend.hpp"
 #include "proxy/output_log.hpp"
-#include "proxy/relay.hpp"
 #include "proxy/sequencer.hpp"
-#include "proxy/sessions.hpp"
 #include "proxy/stall_detector.hpp"
 #include "proxy/timekeeper.hpp"
 
@@ -88,9 +91,8 @@ class Replica {
     void feed();
     void propose();
     void propose_batch(uint64_t calls);
-    void reset_orphans();
-    void route(ClientConnection* client);
-    void route_waiting();
+    void on_link(uint32_t peer, bool up);
+    bool own_domain_is_behind() const;
     void send_queries();
     void on_membership(const paxos::MembershipAt& decided);
     void housekeep();
@@ -119,8 +121,10 @@ class Replica {
     Bubbles bubbles_;
     DomainAccount account_;
     ClientPool pool_;
-    Sessions sessions_;
-    Relay relay_;
+    ConnectionTable connections_;
+    AttachedClients clients_;
+    Carrier carrier_;
+    Ingress ingress_;
     Listeners listeners_;
     Sequencer sequencer_;
     std::unique_ptr<NativeBackend> native_;
@@ -132,7 +136,6 @@ class Replica {
     std::deque<Pending> pending_;  ///< decided, no room in the ring yet
     bool delivery_paused_ = true;
     std::set<uint32_t> peers_up_;
-    std::deque<ClientConnection*> waiting_;  ///< no primary to serve them yet
     AdmissionHistory history_;
     DivergenceCheck divergence_;
     StallDetector stall_;
@@ -146,9 +149,6 @@ class Replica {
     event* flush_timer_ = nullptr;
     bool flush_armed_ = false;
     bool more_output_ = false;
-    bool orphans_due_ = false;    ///< connections of earlier primaries are still to be closed
-    uint64_t orphans_after_ = 0;  ///< once the domain has admitted this index
-    uint64_t orphans_since_ns_ = 0;
     uint64_t last_batch_index_ = 0;
     bool stopping_ = false;
     bool server_ended_ = false;

@@ -64,7 +64,7 @@ void fuzz_identity(std::string_view bytes);
 // proxy_targets.cpp
 void fuzz_batch(std::string_view bytes);
 void fuzz_admissions(std::string_view bytes);
-void fuzz_relay(std::string_view bytes);
+void fuzz_carrier(std::string_view bytes);
 void fuzz_rings(std::string_view bytes);
 
 }  // namespace crane::fuzz

@@ -3,9 +3,9 @@
 #include <fstream>
 
 #include "proxy/batcher.hpp"
+#include "proxy/carriage.hpp"
 #include "proxy/config.hpp"
 #include "proxy/divergence.hpp"
-#include "proxy/sessions.hpp"
 #include "timebubble/bubble_sizer.hpp"
 
 using namespace crane::proxy;
@@ -102,10 +102,10 @@ TEST_CASE("batcher: the genesis goes first and alone", "[proxy]") {
     CHECK(batcher.empty());
 }
 
-TEST_CASE("connection ids of different primaries never meet", "[proxy]") {
-    CHECK(connection_prefix(7, 1) != connection_prefix(7, 2));
-    CHECK(connection_prefix(7, 1) != connection_prefix(8, 1));
-    CHECK((connection_prefix(0xfffff, kMaxReplicaId) & 0xfffffffff) == 0);
+TEST_CASE("connection ids of different replicas never meet", "[proxy]") {
+    CHECK(connection_id(1, 7) != connection_id(2, 7));
+    CHECK(attached_replica(connection_id(kMaxReplicaId, 1)) == kMaxReplicaId);
+    CHECK(connection_number(connection_id(kMaxReplicaId, 12345)) == 12345);
 }
 
 TEST_CASE("bubble sizer: fixed means fixed", "[timebubble]") {
