@@ -251,10 +251,11 @@ void BdbEnvironment::sync_inherited() {
 
 // What recovery has left is on disk now, every page of it.
 void BdbEnvironment::check_pages() {
-    std::string bytes;
-    const int error = files_.read(directory_ + "/log.db", bytes);
+    PageScan scan;
+    const auto see = [&](std::string_view bytes) { return scan.add(bytes); };
+    const int error = files_.read_through(directory_ + "/log.db", see);
     if (error != 0) fail("read log.db", error);
-    const std::optional<uint64_t> page = find_misplaced_page(bytes);
+    const std::optional<uint64_t> page = scan.misplaced();
     if (!page) return;
     failed_ = true;
     throw DamagedStore("database " + directory_ + " is damaged: page " + std::to_string(*page) +

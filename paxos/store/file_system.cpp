@@ -82,6 +82,21 @@ class HostFiles : public FileSystem {
         ::close(fd);
         return error;
     }
+
+    int read_through(const std::string& path, const std::function<bool(std::string_view)>& see) override {
+        const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return errno;
+        std::string piece(size_t{1} << 20, '\0');
+        int error = 0;
+        for (bool more = true; more && error == 0;) {
+            const ssize_t got = ::read(fd, piece.data(), piece.size());
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) error = errno;
+            more = got > 0 && see(std::string_view(piece).substr(0, static_cast<size_t>(got)));
+        }
+        ::close(fd);
+        return error;
+    }
 };
 
 }  // namespace

@@ -233,6 +233,26 @@ TEST_CASE("account: a new primary begins with what its predecessor has left in t
     CHECK(account.input_bytes() == left / 100 * 97);
 }
 
+TEST_CASE("account: what a new primary proposes for an old connection counts on top of what is decided",
+          "[memory]") {
+    const std::string block(100'000, 'b');
+    ConnectPayload connect{};
+    DomainAccount account(kAllInput);
+    account.decided({CallKind::kConnect, 1, bytes_of(connect)});
+    account.decided({CallKind::kSend, 1, block});
+    account.proposed_input(1, block.size());
+    CHECK(account.input_bytes() == common_chunks(0, 2 * block.size()) * kInputChunkBytes);
+    account.decided({CallKind::kSend, 1, block});
+    CHECK(account.input_bytes() == common_chunks(0, 2 * block.size()) * kInputChunkBytes);
+    account.promised_input(1, 8192);
+    account.forget_proposals();
+    account.promised_input(1, 8192);
+    account.returned_input(1, ~uint64_t{0});
+    CHECK(account.input_bytes() == common_chunks(0, 2 * block.size()) * kInputChunkBytes);
+    account.proposed_input(1, 5000);
+    CHECK(account.input_bytes() == common_chunks(0, 2 * block.size() + 5000) * kInputChunkBytes);
+}
+
 TEST_CASE("account: credit that comes back serves others", "[memory]") {
     DomainAccount account(kAllInput);
     account.proposed_connect(1, 80);
