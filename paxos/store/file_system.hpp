@@ -26,6 +26,9 @@ class FileSystem {
     virtual uint64_t free_bytes(const std::string& path) = 0;  // UINT64_MAX: not known
     virtual int list(const std::string& directory, std::vector<std::string>& names) = 0;  // what is in it
     virtual int read(const std::string& path, std::string& bytes) = 0;                    // a whole file
+    // Writes what is still to be written of this file, and forgets what memory holds of it: what is read from
+    // now on is what the disk has. EBUSY: memory keeps some of it.
+    virtual int reread(const std::string& path) = 0;
 };
 
 // The operating system's.
