@@ -67,7 +67,7 @@ class BdbStore : public Storage {
 
     // Closes with everything written back; errors are swallowed (the log is safe without it). Implied by
     // destruction.
-    void close(uint64_t commit);
+    void close(uint64_t commit) override;
 
   private:
     class Impl;
