@@ -4,7 +4,7 @@
 #include <random>
 #include <string>
 
-#include "paxos/page_scan.hpp"
+#include "paxos/store/page_scan.hpp"
 
 using namespace crane::paxos;
 
