@@ -61,11 +61,11 @@ Replica::Replica(event_base* base, const Config& config, Events events)
       log_(config.state_dir, config),
       bubbles_(base, config),
       pool_(base),
-      sessions_(batcher_),
       relay_(
           [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); },
           [this](Endpoint* client, const timebubble::ConnectPayload& from) { sessions_.open(client, from); },
           [this](ClientConnection* client) { waiting_.push_back(client); }),
+      sessions_(batcher_),
       listeners_(base, config.self().client_address, config.self().port_map,
                  [this](int fd, uint16_t port) { on_accepted(fd, port); }),
       sequencer_(base, config,

@@ -101,8 +101,8 @@ class Replica {
     Batcher batcher_;
     Bubbles bubbles_;
     ClientPool pool_;
+    Relay relay_;  // outlives the sessions: their ends are reset through it
     Sessions sessions_;
-    Relay relay_;
     Listeners listeners_;
     Sequencer sequencer_;
     std::unique_ptr<NativeBackend> native_;
