@@ -170,7 +170,7 @@ $(BUILD)/bin/nemesis-checker: $(shell find $(CHECKER) -name '*.go') $(CHECKER)/g
 	@mkdir -p $(@D)
 	cd $(CHECKER) && GOFLAGS= CGO_ENABLED=0 $(GO) build -mod=vendor -buildvcs=false -o $(abspath $@) .
 $(BUILD)/programs/static_server: TEST_CC += -static
-$(BUILD)/programs/%: tests/programs/%.c tests/programs/serve.h
+$(BUILD)/programs/%: tests/programs/%.c $(wildcard tests/programs/*.h)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -lm
 $(BUILD)/load/%: eval/load/%.c

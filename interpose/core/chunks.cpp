@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "interpose/core/user_memory.hpp"
+
 namespace crane::interpose {
 
 namespace {
@@ -60,12 +62,13 @@ bool chunks_append(VirtualSocket& s, const uint8_t* bytes, size_t count) {
     return true;
 }
 
-size_t chunks_read(VirtualSocket& s, const iovec* vector, int count, bool peek) {
+long chunks_read(VirtualSocket& s, const iovec* vector, int count, bool peek, bool discard) {
     DomainState& d = domain();
     uint32_t chunk = s.chunk_head, at = s.chunk_at;
     uint64_t left = s.unread;
     size_t total = 0;
-    for (int i = 0; i < count && left > 0; ++i) {
+    bool bad = false;
+    for (int i = 0; i < count && left > 0 && !bad; ++i) {
         auto* out = static_cast<uint8_t*>(vector[i].iov_base);
         size_t want = vector[i].iov_len;
         while (want > 0 && left > 0) {
@@ -79,7 +82,8 @@ size_t chunks_read(VirtualSocket& s, const iovec* vector, int count, bool peek) 
             }
             const size_t here = end - at;
             const size_t n = want < here ? want : here;
-            std::memcpy(out, d.chunks[chunk].bytes + at, n);
+            bad = !discard && crane_copy(out, d.chunks[chunk].bytes + at, n) != 0;
+            if (bad) break;
             out += n;
             at += static_cast<uint32_t>(n);
             want -= n;
@@ -87,12 +91,13 @@ size_t chunks_read(VirtualSocket& s, const iovec* vector, int count, bool peek) 
             total += n;
         }
     }
-    if (peek) return total;
+    const long result = bad && total == 0 ? -EFAULT : static_cast<long>(total);
+    if (peek) return result;
     s.chunk_head = chunk;
     s.chunk_at = at;
     s.unread = left;
     if (left == 0) chunks_drop(s);
-    return total;
+    return result;
 }
 
 void chunks_drop(VirtualSocket& s) {

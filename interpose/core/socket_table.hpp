@@ -19,8 +19,12 @@ void notify(uint32_t index, uint32_t events);
 void free_socket(uint32_t index);
 void send_close(uint32_t index, bool reset);
 
-/// The listener for a port; among several that suit equally (SO_REUSEPORT) they take turns. kNone: none.
-uint32_t find_listener(uint16_t family, uint16_t port);
+/// An IPv4 address in IPv6's clothes (::ffff:…) as what it is, and how a socket of a family shows an address.
+Address plain(const Address& address);
+Address as_family(const Address& address, uint16_t family);
+/// The listener for a connection to that address, `outside`: by a client; among several that suit equally
+/// (SO_REUSEPORT) they take turns. kNone: none.
+uint32_t find_listener(const Address& to, bool outside);
 /// A new connection waits to be accepted.
 void enqueue(uint32_t listener, uint32_t index);
 /// With its connections that nobody has accepted.

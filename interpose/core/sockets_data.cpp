@@ -3,6 +3,7 @@
 
 #include "interpose/core/chunks.hpp"
 #include "interpose/core/socket_table.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -29,6 +30,9 @@ long send_to_pair(VirtualSocket& s, const iovec* vector, int count) {
     VirtualSocket& other = socket_at(s.other);
     size_t total = 0;
     for (int i = 0; i < count; ++i) {
+        if (!readable(vector[i].iov_base, vector[i].iov_len)) return -EFAULT;
+    }
+    for (int i = 0; i < count; ++i) {
         if (!chunks_append(other, static_cast<const uint8_t*>(vector[i].iov_base), vector[i].iov_len)) {
             if (total == 0) return -ENOBUFS;
             break;
@@ -41,7 +45,7 @@ long send_to_pair(VirtualSocket& s, const iovec* vector, int count) {
 
 }  // namespace
 
-long socket_receive(uint32_t index, const iovec* vector, int count, bool peek) {
+long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, bool discard) {
     VirtualSocket& s = socket_at(index);
     if (s.state != SocketState::kConnected) return -ENOTCONN;
     if (s.unread == 0) {
@@ -55,12 +59,12 @@ long socket_receive(uint32_t index, const iovec* vector, int count, bool peek) {
         for (int i = 0; i < count; ++i) room += vector[i].iov_len;
         return room == 0 ? 0 : -EAGAIN;
     }
-    const size_t taken = chunks_read(s, vector, count, peek);
-    if (peek) return static_cast<long>(taken);
-    s.consumed += taken;
+    const long taken = chunks_read(s, vector, count, peek, discard);
+    if (peek || taken < 0) return taken;
+    s.consumed += static_cast<uint64_t>(taken);
     if (s.connection == 0) {
         if (s.other != kNone) notify(s.other, EPOLLOUT);
-        return static_cast<long>(taken);
+        return taken;
     }
     // The proxy bounds what is under way by this; small steps are not worth a record.
     constexpr uint64_t kReportStep = 64 * 1024;
@@ -68,26 +72,28 @@ long socket_receive(uint32_t index, const iovec* vector, int count, bool peek) {
         s.consumed_reported = s.consumed;
         emit(OutputKind::kConsumed, s.connection, 0, &s.consumed, sizeof(s.consumed));
     }
-    return static_cast<long>(taken);
+    return taken;
 }
 
 long socket_send(uint32_t index, const iovec* vector, int count) {
-    if (const long error = check_writable(index)) return error;
-    VirtualSocket& s = socket_at(index);
-    if (s.connection == 0) return send_to_pair(s, vector, count);
     size_t left = 0;
     for (int i = 0; i < count; ++i) left += vector[i].iov_len;
+    if (const long error = check_writable(index)) return error == -EAGAIN && left == 0 ? 0 : error;
+    VirtualSocket& s = socket_at(index);
+    if (s.connection == 0) return send_to_pair(s, vector, count);
     const size_t total = left;
     int at = 0;
     size_t offset = 0;
-    while (left > 0) {
+    bool bad = false;
+    while (left > 0 && !bad) {
         const size_t piece = left < timebubble::kMaxOutputPayload ? left : timebubble::kMaxOutputPayload;
         uint8_t* place = reserve_output(piece);
         size_t filled = 0;
-        while (filled < piece) {
+        while (filled < piece && !bad) {
             const size_t here = vector[at].iov_len - offset;
             const size_t n = here < piece - filled ? here : piece - filled;
-            if (n) std::memcpy(place + filled, static_cast<const char*>(vector[at].iov_base) + offset, n);
+            bad = n &&
+                  crane_copy(place + filled, static_cast<const char*>(vector[at].iov_base) + offset, n) != 0;
             filled += n;
             offset += n;
             if (offset == vector[at].iov_len) {
@@ -95,11 +101,12 @@ long socket_send(uint32_t index, const iovec* vector, int count) {
                 offset = 0;
             }
         }
+        if (bad) break;  // a piece goes out whole or not at all, as the kernel has it
         emit_reserved(OutputKind::kSend, s.connection, 0, piece);
         left -= piece;
     }
-    s.sent += total;
-    return static_cast<long>(total);
+    s.sent += total - left;
+    return bad && left == total ? -EFAULT : static_cast<long>(total - left);
 }
 
 long socket_send_file(uint32_t index, int file, off_t* offset, size_t bytes) {
