@@ -1,7 +1,7 @@
 # Crane: build, test, demo. `make help` lists the targets.
 #
-# Layout rule: every folder with C++ in it becomes a static library of its *.cpp (except *_main.cpp,
-# which become programs); interpose/ becomes libcrane.so, compiled -fPIC together with the two folders
+# Layout rule: every folder with C++ in it becomes a static library of its and its subfolders' *.cpp (except
+# *_main.cpp, which become programs); interpose/ becomes libcrane.so, compiled -fPIC together with the two folders
 # it stands on. Dependencies between folders point one way: see docs/design.md.
 
 CXX      ?= g++
@@ -10,82 +10,111 @@ WARN     := -Wall -Wextra -Werror
 OPT      ?= -O2 -g
 SAN      ?=
 VERSION  := $(shell cat VERSION)
-CPPFLAGS += -I. -DCRANE_VERSION='"$(VERSION)"' -D_GNU_SOURCE -MMD -MP
+# spdlog and fmt as the libraries that they are linked with: their headers alone take 13 s of each file to compile.
+CPPFLAGS += -I. -DCRANE_VERSION='"$(VERSION)"' -D_GNU_SOURCE -DSPDLOG_SHARED_LIB -DSPDLOG_COMPILED_LIB \
+            -DSPDLOG_FMT_EXTERNAL -MMD -MP
 CXXFLAGS += -std=c++20 $(OPT) $(WARN) $(SAN)
 LDFLAGS  += $(SAN)
 
+# What a recipe failed to finish is not there.
+.DELETE_ON_ERROR:
+# $(call made_with,NAME,TEXT): a file that changes when the text does. What depends on it is made again when other
+# flags are given, or when a source goes. Where there was none it is old: it knows nothing of what was made before.
+MADE_WITH = $(BUILD)/made-with
+differ    = $(subst x$(1),,x$(2))$(subst x$(2),,x$(1))
+begin     = $(if $(wildcard $(MADE_WITH)/$(1)),,$(shell mkdir -p $(MADE_WITH))$(file >$(MADE_WITH)/$(1),$(2))$(shell \
+            touch -d @1 $(MADE_WITH)/$(1)))
+renew     = $(if $(call differ,$(file <$(MADE_WITH)/$(1)),$(2)),$(file >$(MADE_WITH)/$(1),$(2)))
+made_with = $(call begin,$(1),$(strip $(2)))$(call renew,$(1),$(strip $(2)))$(MADE_WITH)/$(1)
+COMPILED_WITH := $(call made_with,compile,$(filter-out ccache,$(CXX)) $(CPPFLAGS) $(CXXFLAGS))
+
 # --- libraries of the daemon side -------------------------------------------------------------
-PARTS    := timebubble paxos checkpoint proxy dmt_scheduler
+PARTS    := timebubble paxos checkpoint proxy proxy/tool dmt_scheduler
+# A part's subfolders are its own, but for those that are parts themselves.
+own_folders = $(filter-out $(addsuffix /,$(PARTS)),$(wildcard $(1)/*/))
 # part_SRCS, given on the command line, makes of a part's library a part of it.
-srcs      = $(if $(filter undefined,$(origin $(1)_SRCS)),$(filter-out %_main.cpp,$(wildcard $(1)/*.cpp)),$($(1)_SRCS))
+srcs      = $(if $(filter undefined,$(origin $(1)_SRCS)),$(filter-out %_main.cpp,$(wildcard $(1)/*.cpp $(addsuffix *.cpp,$(call own_folders,$(1))))),$($(1)_SRCS))
 objs      = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(call srcs,$(1)))
-LIBS     := $(foreach p,$(PARTS),$(BUILD)/lib/lib$(p).a)
-# Link order follows the dependency direction: proxy -> checkpoint, paxos -> timebubble.
-LINKLIBS := $(BUILD)/lib/libproxy.a $(BUILD)/lib/libcheckpoint.a $(BUILD)/lib/libpaxos.a \
-            $(BUILD)/lib/libtimebubble.a
+# A part in a subfolder: proxy/tool is libproxy-tool.a.
+lib       = $(BUILD)/lib/lib$(subst /,-,$(1)).a
+LIBS     := $(foreach p,$(PARTS),$(call lib,$(p)))
+# Link order follows the dependency direction: proxy/tool -> proxy -> checkpoint, paxos -> timebubble.
+LINKLIBS := $(foreach p,proxy/tool proxy checkpoint paxos timebubble,$(call lib,$(p)))
 SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhash -lspdlog -lfmt \
-            -lunwind-ptrace -lunwind-generic -lunwind -pthread
+            -lunwind-ptrace -lunwind-generic -lunwind -lseccomp -pthread
 
 # --- the shim -----------------------------------------------------------------------------------
 # A guest in someone else's process: hidden by default, initial-exec TLS, bound at load, first to start.
-SHIM_SRCS  := $(wildcard interpose/*.cpp interpose/core/*.cpp) $(call srcs,dmt_scheduler) $(filter-out timebubble/daemon_%,$(call srcs,timebubble))
+SHIM_SRCS  := $(wildcard interpose/*.cpp interpose/core/*.cpp) $(call srcs,dmt_scheduler) $(call srcs,timebubble)
 SHIM_OBJS  := $(patsubst %.cpp,$(BUILD)/shim/%.o,$(SHIM_SRCS))
 SHIM_FLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-plt -U_FORTIFY_SOURCE -fno-stack-protector
+SHIM_MADE_WITH := $(call made_with,shim,$(SHIM_FLAGS))
 SHIM_LD    := -shared -Wl,-z,initfirst -Wl,-z,now -Wl,-z,defs -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc
 
-PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp))
+PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp proxy/*/*_main.cpp))
 BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
 
 UNIT_SRCS := $(wildcard tests/unit/*.cpp) $(filter-out %_main.cpp,$(wildcard tests/fuzz/*.cpp))
-UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS) interpose/core/chacha20.cpp)
+UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS) interpose/core/chacha20.cpp interpose/core/chunks.cpp)
 
 .PHONY: all shim help clean format unit unit-py deps demo install uninstall
 all: $(BINS) shim
 shim: $(BUILD)/lib/libcrane.so
 
-$(BUILD)/obj/%.o: %.cpp
+$(BUILD)/obj/%.o: %.cpp $(COMPILED_WITH)
 	@mkdir -p $(@D)
 	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
 # What the checks of a test expand to takes longer to optimize than it could ever save.
 $(BUILD)/obj/tests/unit/%.o: CXXFLAGS += -O0
+# Catch2's header costs more than most tests that include it: read once under ASan, which builds all of them.
+ifneq ($(findstring address,$(SAN)),)
+CATCH := $(BUILD)/pch/catch.hpp
+$(BUILD)/obj/tests/unit/test_%.o: CXXFLAGS += -include $(CATCH)
+$(filter $(BUILD)/obj/tests/unit/test_%,$(UNIT_OBJS)): $(CATCH).gch
+$(CATCH).gch: $(COMPILED_WITH)
+	@mkdir -p $(@D)
+	echo '#include <catch2/catch.hpp>' >$(CATCH)
+	$(CXX) $(CPPFLAGS) $(filter-out -include $(CATCH),$(CXXFLAGS)) -O0 -x c++-header -o $@ $(CATCH)
+endif
 
-$(BUILD)/shim/%.o: %.cpp
+$(BUILD)/shim/%.o: %.cpp $(COMPILED_WITH) $(SHIM_MADE_WITH)
 	@mkdir -p $(@D)
 	$(CXX) $(CPPFLAGS) -DCRANE_SHIM $(CXXFLAGS) $(SHIM_FLAGS) -c -o $@ $<
 
 define part_rule
-$(BUILD)/lib/lib$(1).a: $(call objs,$(1))
+$(call lib,$(1)): $(call objs,$(1)) $(call made_with,lib$(subst /,-,$(1)),$(call objs,$(1)))
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	ar rcs $$@ $$^
+	ar rcs $$@ $$(filter %.o,$$^)
 endef
 $(foreach p,$(PARTS),$(eval $(call part_rule,$(p))))
 
-$(BUILD)/lib/libcrane.so: $(SHIM_OBJS) interpose/exports.map
+$(BUILD)/lib/libcrane.so: $(SHIM_OBJS) interpose/exports.map $(call made_with,libcrane,$(LDFLAGS) $(SHIM_LD) $(SHIM_OBJS))
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) $(SHIM_LD) -Wl,--version-script=interpose/exports.map -o $@ $(SHIM_OBJS) -ldl -pthread
 
+LINKED_WITH := $(call made_with,link,$(LDFLAGS) $(LINKLIBS) $(SYSLIBS))
 define program_rule
-$(BUILD)/bin/$(subst _,-,$(notdir $(1))): $(BUILD)/obj/$(1)_main.o $(LIBS)
+$(BUILD)/bin/$(subst _,-,$(notdir $(1))): $(BUILD)/obj/$(1)_main.o $(LIBS) $(LINKED_WITH)
 	@mkdir -p $$(@D)
 	$(CXX) $$(LDFLAGS) -o $$@ $$< $$(LINKLIBS) $$(SYSLIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 # pid 1 of every container depends on nothing that the container may hold.
 $(BUILD)/bin/crane-init: LINKLIBS := $(BUILD)/lib/libcheckpoint.a
-$(BUILD)/bin/crane-init: SYSLIBS  :=
+$(BUILD)/bin/crane-init: SYSLIBS  := -lseccomp
 $(BUILD)/bin/crane-init: LDFLAGS  += $(if $(SAN),,-static)
 
-$(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS)
+$(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS) $(LINKED_WITH) $(call made_with,unit,$(UNIT_OBJS))
 	@mkdir -p $(@D)
 	$(CXX) $(LDFLAGS) -o $@ $(UNIT_OBJS) $(LINKLIBS) $(BUILD)/lib/libdmt_scheduler.a $(SYSLIBS)
 
 # The simulator of the consensus part: its own program, not installed.
 SIM_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(wildcard tests/sim/*.cpp))
 SIM      := $(BUILD)/bin/sim --known tests/sim/seeds.txt
-$(BUILD)/bin/sim: $(SIM_OBJS) $(BUILD)/lib/libpaxos.a
+$(BUILD)/bin/sim: $(SIM_OBJS) $(BUILD)/lib/libpaxos.a $(LINKED_WITH) $(call made_with,sim,$(SIM_OBJS))
 	@mkdir -p $(@D)
-	$(CXX) $(LDFLAGS) -o $@ $^ -ldb -lxxhash -levent -lspdlog -lfmt -pthread
+	$(CXX) $(LDFLAGS) -o $@ $(SIM_OBJS) $(BUILD)/lib/libpaxos.a -ldb -lxxhash -levent -lspdlog -lfmt -pthread
 
 # make sim: the amount of continuous integration; SEED=7 tells one life in full, SEEDS=100 leads fewer.
 .PHONY: sim sim-canaries
@@ -162,7 +191,11 @@ TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
 RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
 
 .PHONY: programs test e2e spec nemesis soak bench failover bench-paxos lint
-programs: $(TEST_PROGRAMS) $(LOADS) $(BUILD)/bin/nemesis-checker
+programs: $(TEST_PROGRAMS) $(LOADS) $(BUILD)/bin/nemesis-checker $(BUILD)/lib/host-clock.so
+# Preloaded into craned, it sets a host's clock wrong.
+$(BUILD)/lib/host-clock.so: tests/nemesis/host_clock.c
+	@mkdir -p $(@D)
+	$(TEST_CC) -shared -fPIC -o $@ $<
 # What it stands on is in vendor/: nothing is fetched.
 GO ?= go
 CHECKER := tests/nemesis/checker
@@ -170,10 +203,11 @@ $(BUILD)/bin/nemesis-checker: $(shell find $(CHECKER) -name '*.go') $(CHECKER)/g
 	@mkdir -p $(@D)
 	cd $(CHECKER) && GOFLAGS= CGO_ENABLED=0 $(GO) build -mod=vendor -buildvcs=false -o $(abspath $@) .
 $(BUILD)/programs/static_server: TEST_CC += -static
-$(BUILD)/programs/%: tests/programs/%.c $(wildcard tests/programs/*.h)
+C_MADE_WITH := $(call made_with,programs,$(TEST_CC))
+$(BUILD)/programs/%: tests/programs/%.c $(wildcard tests/programs/*.h) $(C_MADE_WITH)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -lm
-$(BUILD)/load/%: eval/load/%.c
+$(BUILD)/load/%: eval/load/%.c $(C_MADE_WITH)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -lm
 
@@ -200,12 +234,15 @@ nemesis: all programs
 soak-sim: $(BUILD)/bin/sim
 	$(BUILD)/bin/sim --soak --first $$(date +%s)000
 
-# The model's larger bounds and elections on a busy machine, then what depends on chance, again and again with new
-# seeds, until it fails or is stopped: make soak ROUNDS=1 MINUTES=30
+# The model's larger bounds, elections on a busy machine, the unit tests with all their rounds and the decoders for a
+# minute each; then what depends on chance, again and again with new seeds, until it fails or is stopped:
+# make soak ROUNDS=1 MINUTES=30
 ROUNDS  ?= 0
 MINUTES ?= 30
-soak: all programs $(BUILD)/bin/sim
+soak: all programs $(BUILD)/bin/sim $(BUILD)/bin/unit
 	$(MAKE) spec SPEC=--long
+	CRANE_SOAK=1 $(BUILD)/bin/unit
+	$(MAKE) fuzz
 	BUILD=$(BUILD) /usr/bin/python3 -B eval/failover.py --saturate
 	round=0; while [ $$round -eq 0 ] || [ $$round -ne $(ROUNDS) ]; do \
 	    round=$$((round + 1)); seed=$$(date +%s); echo "soak: round $$round, seed $$seed"; \
@@ -233,21 +270,23 @@ $(BUILD)/load/etcdload: $(wildcard eval/etcdload/*.go) eval/etcdload/go.mod
 # The parts without a foreign process in them, under the sanitizers, each in a build of its own. The shim
 # itself cannot be: a preloaded library comes before the sanitizer's own runtime. TSan knows no fibers, so it
 # gets the tests that use kernel threads. g++ takes the standard library's regex for uninitialized under both.
-.PHONY: sanitize asan tsan tidy
+.PHONY: sanitize asan tsan asan-build tsan-build tidy
 sanitize: asan tsan
-asan: $(BUILD)/bin/crane-init $(BUILD)/bin/fake-domain
+asan-build: $(BUILD)/bin/crane-init $(BUILD)/bin/fake-domain
 	$(MAKE) BUILD=$(BUILD)/asan OPT="-O1 -g" \
 	    SAN="-fsanitize=address,undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
 	    $(BUILD)/asan/bin/unit $(BUILD)/asan/bin/craned
 	cp $^ $(BUILD)/asan/bin/  # what runs in the domain has a preloaded library, and so no sanitizer
+asan: asan-build
 	ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan/bin/unit
 # What threads share, and only that: the rest would be built to run nothing.
 TSAN_TESTS := $(patsubst %,tests/unit/%.cpp,catch_runner test_dmt_threads test_paxos_lookup test_paxos_name_server \
               test_proxy_rings test_timebubble_rings)
-tsan:
+tsan-build:
 	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g" \
-	    UNIT_SRCS="$(TSAN_TESTS)" checkpoint_SRCS= proxy_SRCS=proxy/domain_link.cpp \
-	    paxos_SRCS="paxos/lookup.cpp paxos/peer_address.cpp" $(BUILD)/tsan/bin/unit
+	    UNIT_SRCS="$(TSAN_TESTS)" checkpoint_SRCS= proxy/tool_SRCS= proxy_SRCS=proxy/domain_link.cpp \
+	    paxos_SRCS="paxos/link/lookup.cpp paxos/link/peer_address.cpp" $(BUILD)/tsan/bin/unit
+tsan: tsan-build
 	$(BUILD)/tsan/bin/unit "scheduler: kernel threads*,scheduler: under serial*,rings:*,domain link:*,paxos lookup:*"
 
 # The decoders of what peers say, under libFuzzer: every target for FUZZ_SECONDS, from the kept corpus. What is
@@ -255,16 +294,21 @@ tsan:
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
-FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,client_connection \
-                divergence relay) $(patsubst %,paxos/%.cpp,address_book certificate connection frame log_scan \
-                membership message page_scan peer_address record segment types)
+FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
+                batcher carrier connection_table divergence domain_account domain_link ingress output_windows) \
+                $(patsubst %,paxos/%.cpp,core/membership core/message core/types \
+                link/address_book link/certificate link/connection link/frame link/peer_address \
+                store/log_scan store/page_scan store/record store/segment)
 FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
 FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ_RUN      = CRANE_FUZZ_TARGET=$$target $(BUILD)/fuzz/fuzz -max_len=4096 -rss_limit_mb=1024 -timeout=10 -verbosity=0
-.PHONY: fuzz fuzz-keep
-$(BUILD)/fuzz/obj/%.o: %.cpp
+.PHONY: fuzz fuzz-build fuzz-keep
+fuzz-build: $(BUILD)/fuzz/fuzz
+FUZZ_FLAGS   := -std=c++20 -O1 -g $(WARN) $(FUZZ_SAN) -fsanitize=fuzzer-no-link
+FUZZ_MADE_WITH := $(call made_with,fuzz,$(filter-out ccache,$(FUZZ_CXX)) $(CPPFLAGS) $(FUZZ_FLAGS) $(FUZZ_OBJS))
+$(BUILD)/fuzz/obj/%.o: %.cpp $(FUZZ_MADE_WITH)
 	@mkdir -p $(@D)
-	$(FUZZ_CXX) $(CPPFLAGS) -std=c++20 -O1 -g $(WARN) $(FUZZ_SAN) -fsanitize=fuzzer-no-link -c -o $@ $<
+	$(FUZZ_CXX) $(CPPFLAGS) $(FUZZ_FLAGS) -c -o $@ $<
 $(BUILD)/fuzz/fuzz: $(FUZZ_OBJS)
 	$(FUZZ_CXX) $(FUZZ_SAN) -fsanitize=fuzzer -o $@ $^ $(SYSLIBS)
 fuzz: $(BUILD)/fuzz/fuzz
@@ -288,9 +332,11 @@ fuzz-keep: $(BUILD)/fuzz/fuzz
 	done
 
 # One file's findings stop nothing: all are listed.
-TIDY_SRCS := $(shell git ls-files '*.cpp' 2>/dev/null | grep -v '^tests/')
+TIDY_SRCS ?= $(shell git ls-files '*.cpp' 2>/dev/null | grep -v '^tests/')
+TIDY_JOBS ?= $(shell nproc)
 tidy:
-	printf '%s\n' $(TIDY_SRCS) | xargs -P $$(nproc) -n 1 sh -c \
+	@mkdir -p $(BUILD)
+	printf '%s\n' $(TIDY_SRCS) | xargs -P $(TIDY_JOBS) -n 1 sh -c \
 	    'clang-tidy --quiet "$$1" -- -I. -std=c++20 -D_GNU_SOURCE -DCRANE_SHIM -DCRANE_VERSION=\"tidy\" 2>&1 | \
 	     grep -vE "^[0-9]+ warnings? (generated|treated)|^Suppressed|^Use -" >$(BUILD)/tidy.$$$$; \
 	     cat $(BUILD)/tidy.$$$$; ! [ -s $(BUILD)/tidy.$$$$ ] && rm $(BUILD)/tidy.$$$$' tidy

@@ -2,13 +2,16 @@
 //
 // Usage (by craned only): crane-init DOMAIN_FILE NOTIFY_FD [NAME]
 // It prepares itself (see init_sandbox.hpp), starts the server as pid 2, reaps until no process is left, and
-// leaves how the server ended in the exit-status file. NOTIFY_FD is a socket to craned: "started" or
-// "error: ..." go out on it, and its closing means that craned is dead, so that the domain must end too.
-// Statically linked: it must run whatever the container's file system holds.
+// leaves how the server ended in the exit-status file. What the server inherits follows NOTIFY_FD in the
+// order of the domain file. NOTIFY_FD is a socket to craned: "started" or "error: ..." go out on it, and its
+// closing means that craned is dead, so that the domain must end too. Statically linked: it must run whatever
+// the container's file system holds.
 #include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -26,6 +29,7 @@
 
 #include "checkpoint/domain_file.hpp"
 #include "checkpoint/init_sandbox.hpp"
+#include "checkpoint/system_calls.hpp"
 
 namespace crane::checkpoint {
 namespace {
@@ -63,11 +67,22 @@ void equalize_boot_id() {
 void prepare(const DomainFile& domain) {
     if (!domain.contained) ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     if (domain.contained) equalize_boot_id();
-    for (const std::string& error : {set_personality(), set_limits(), refuse_kernel_aio(),
-                                     domain.loopback_up ? bring_loopback_up() : std::string()})
+    for (const std::string& error :
+         {set_personality(), set_limits(), domain.loopback_up ? bring_loopback_up() : std::string()})
         if (!error.empty()) fail("cannot prepare the domain: " + error);
     if (domain.cpu) pin_to_cpu(*domain.cpu);
     ::umask(022);
+}
+
+// Last before the server: from here on this process, too, has only what the server has.
+void confine(const DomainFile& domain) {
+    const auto tell = [](const std::vector<std::string>& missing) {
+        for (const std::string& one : missing) notify("weaker: " + one);
+    };
+    if (domain.contained) tell(seal_file_systems());
+    const std::string error = load_system_call_filter(domain.contained, domain.confinement.system_calls);
+    if (!error.empty()) fail("cannot prepare the domain: " + error);
+    if (domain.contained) tell(drop_privileges(domain.confinement));
 }
 
 // One open file as descriptor `as`; reports on the error pipe.
@@ -80,6 +95,24 @@ bool open_as(int as, const char* path, int flags) {
     return moved;
 }
 
+bool become(const Identity& identity) {
+    const uid_t uid = identity.uid;
+    const gid_t gid = identity.gid;
+    if (uid == ::geteuid() && uid != 0) return true;  // already, and without the right to change
+    return ::setgroups(identity.groups.size(), identity.groups.data()) == 0 &&
+           ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, uid) == 0;
+}
+
+// From 4 on, but for `kept`, which is in ascending order.
+void close_all_but(const std::vector<int>& kept) {
+    unsigned first = 4;
+    for (const int number : kept) {
+        ::close_range(first, static_cast<unsigned>(number) - 1, 0);
+        first = static_cast<unsigned>(number) + 1;
+    }
+    ::close_range(first, ~0U, 0);
+}
+
 // In the child. What stopped it goes to error_fd as text; nothing is written when exec succeeds.
 [[noreturn]] void run_server(const DomainFile& domain, int error_fd) {
     auto give_up = [&](const std::string& what) {
@@ -88,14 +121,20 @@ bool open_as(int as, const char* path, int flags) {
         ::_exit(127);
     };
     ::setsid();
-    if (!domain.contained) ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     constexpr int kLog = O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY;
     if (!open_as(0, "/dev/null", O_RDONLY)) give_up("/dev/null");
     if (!open_as(1, domain.stdout_path.c_str(), kLog)) give_up(domain.stdout_path);
     if (!open_as(2, domain.stderr_path.c_str(), kLog)) give_up(domain.stderr_path);
+    int given = kNotifyFd + 1;
+    for (const int number : domain.inherited)
+        if (::dup2(given++, number) != number)
+            give_up("descriptor " + std::to_string(number) + " (is the limit of open files below 1024?)");
     if (error_fd != 3 && ::dup3(error_fd, 3, O_CLOEXEC) == 3) error_fd = 3;
-    ::close_range(4, ~0U, 0);
+    close_all_but(domain.inherited);
     if (::chdir(domain.cwd.c_str()) != 0) give_up("working directory " + domain.cwd);
+    if (domain.identity && !become(*domain.identity))
+        give_up("becoming user " + std::to_string(domain.identity->uid));
+    if (!domain.contained) ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);  // forgotten when the user changes
     std::vector<char*> argv, environment;
     for (const std::string& word : domain.argv) argv.push_back(const_cast<char*>(word.c_str()));
     for (const std::string& entry : domain.environment)
@@ -115,6 +154,7 @@ pid_t start_server(const DomainFile& domain) {
     const pid_t server = ::fork();
     if (server < 0) fail("fork: " + std::string(std::strerror(errno)));
     if (server == 0) run_server(domain, error_pipe[1]);
+    if (domain.contained) ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // no business of the server's
     ::close(error_pipe[1]);
     char text[1024];
     const ssize_t got = ::read(error_pipe[0], text, sizeof text);
@@ -144,16 +184,23 @@ std::string describe(const Ending& ending) {
     return text;
 }
 
-void write_exit_status(const DomainFile& domain, pid_t server, const Ending& ending) {
+// The file that only this process can write: a server in a container does not even see it.
+int exit_status_fd = -1;
+
+void open_exit_status(const DomainFile& domain) {
+    const char* path = domain.exit_status_path.c_str();
+    exit_status_fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (domain.contained) ::umount2(path, MNT_DETACH);
+}
+
+void write_exit_status(pid_t server, const Ending& ending) {
     const bool signaled = WIFSIGNALED(ending.status);
     const std::string json = "{\"pid\":" + std::to_string(server) +
                              ",\"signaled\":" + (signaled ? "true" : "false") +
                              ",\"code\":" + std::to_string(signaled ? 0 : WEXITSTATUS(ending.status)) +
                              ",\"signal\":" + std::to_string(signaled ? WTERMSIG(ending.status) : 0) +
                              ",\"text\":\"" + describe(ending) + "\"}\n";
-    const int fd = ::open(domain.exit_status_path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    if (fd >= 0) (void)!::write(fd, json.data(), json.size());
-    if (fd >= 0) ::close(fd);
+    if (exit_status_fd >= 0) (void)!::pwrite(exit_status_fd, json.data(), json.size(), 0);
 }
 
 // Takes every child that has ended. False when there is none left at all.
@@ -231,7 +278,7 @@ int serve(const DomainFile& domain, pid_t server, int signal_fd) {
     while (reap(server, &ending)) {
         // What a killed server leaves behind would wait for it for ever.
         if (ending.known && WIFSIGNALED(ending.status)) {
-            write_exit_status(domain, server, ending);
+            write_exit_status(server, ending);
             end_domain(domain);
         }
         pollfd waits[2] = {{signal_fd, POLLIN, 0}, {kNotifyFd, POLLIN, 0}};
@@ -242,7 +289,7 @@ int serve(const DomainFile& domain, pid_t server, int signal_fd) {
             info.ssi_signo != SIGCHLD)
             forward(domain, static_cast<int>(info.ssi_signo), server, !ending.known);
     }
-    write_exit_status(domain, server, ending);
+    write_exit_status(server, ending);
     return WIFSIGNALED(ending.status) ? 128 + WTERMSIG(ending.status) : WEXITSTATUS(ending.status);
 }
 
@@ -254,9 +301,12 @@ int run(int argc, char** argv) {
     const int given_fd = std::atoi(argv[2]);
     if (given_fd != kNotifyFd && ::dup2(given_fd, kNotifyFd) != kNotifyFd) return kExitFailure;
     ::fcntl(kNotifyFd, F_SETFD, FD_CLOEXEC);
-    ::close_range(kNotifyFd + 1, ~0U, 0);
     const std::optional<DomainFile> domain = decode_domain_file(read_file(argv[1]));
     if (!domain) fail(std::string(argv[1]) + " is not a domain file");
+    // These stay open here: after a checkpoint the server is given them again.
+    const auto inherited = static_cast<unsigned>(domain->inherited.size());
+    ::close_range(kNotifyFd + 1 + inherited, ~0U, 0);
+    ::close_range(kNotifyFd + 1, kNotifyFd + inherited, CLOSE_RANGE_CLOEXEC);
     ::signal(SIGPIPE, SIG_IGN);
     prepare(*domain);
     sigset_t handled;
@@ -266,6 +316,8 @@ int run(int argc, char** argv) {
     ::sigprocmask(SIG_SETMASK, &handled, nullptr);
     const int signal_fd = ::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signal_fd < 0) fail("signalfd: " + std::string(std::strerror(errno)));
+    open_exit_status(*domain);
+    confine(*domain);
     const pid_t server = start_server(*domain);
     notify("started " + std::to_string(server));
     return serve(*domain, server, signal_fd);

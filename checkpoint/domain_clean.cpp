@@ -75,16 +75,24 @@ void remove_cgroups(const std::string& name) {
     for (const std::string& folder : found) remove_cgroup(folder);
 }
 
+// The state directory itself, or what is kept in it, may be on disks of their own: those are the operator's.
+void unmount_container(const DomainSpec& spec) {
+    const DomainPaths paths(spec.state_dir);
+    for (const Mount& mount : read_mounts())
+        if (is_below(mount.point, paths.container)) ::umount2(mount.point.c_str(), MNT_DETACH);
+}
+
 }  // namespace
 
 void remove_container_traces(const DomainSpec& spec) {
     remove_cgroups(spec.name);
     remove_lxc_lock(DomainPaths(spec.state_dir).lxc_dir);
+    if (spec.disk_quota_bytes != 0) unmount_container(spec);
 }
 
 void remove_leftovers(const DomainSpec& spec) {
     const DomainPaths paths(spec.state_dir);
-    const std::string marker = "CRANE_TRANSPORT=" + paths.shared + "/transport";
+    const std::string marker = "CRANE_TRANSPORT=" + paths.shared + std::string(1, '\0');
     const auto is_monitor = [&](const std::vector<std::string>& words) {
         return words.size() > 5 && words[0].ends_with("lxc-start") && words[3] == spec.name &&
                words[5] == paths.lxc_dir;
@@ -105,10 +113,7 @@ void remove_leftovers(const DomainSpec& spec) {
     all.insert(all.end(), pids.begin(), pids.end());
     kill_processes(all, kKillTimeoutMs);
     remove_container_traces(spec);
-    // The state directory itself, or what is kept in it, may be on disks of their own: those are the
-    // operator's.
-    for (const Mount& mount : read_mounts())
-        if (is_below(mount.point, paths.container)) ::umount2(mount.point.c_str(), MNT_DETACH);
+    unmount_container(spec);
 }
 
 }  // namespace crane::checkpoint

@@ -17,12 +17,15 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "checkpoint/disk_quota.hpp"
 #include "checkpoint/domain_launch.hpp"
 #include "checkpoint/processes.hpp"
 
 namespace crane::checkpoint {
 namespace {
 
+constexpr int kNotifyFd = 3;          // in crane-init
+constexpr uint64_t kOutputShare = 8;  // of the quota, for each of standard output and error
 constexpr int kStartTimeoutMs = 15000;
 constexpr int kKillTimeoutMs = 3000;
 constexpr size_t kMaxMessage = 4096;
@@ -55,7 +58,9 @@ std::optional<Message> receive(int fd) {
 }
 
 // Between fork and exec: only async-signal-safe calls, for craned has threads.
-[[noreturn]] void become_monitor(char* const* argv, pid_t craned, int log_fd, int notify_fd, bool contained) {
+// `inherited` and its end: descriptors for the server, which follow the notify descriptor in their order.
+[[noreturn]] void become_monitor(char* const* argv, pid_t craned, int log_fd, int notify_fd, bool contained,
+                                 const int* inherited, const int* inherited_end) {
     ::setsid();  // a Ctrl-C at the operator's terminal is for crane-run
     // Without a container crane-init must outlive craned by a moment, to end what is below it.
     if (contained) ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -68,8 +73,10 @@ std::optional<Message> receive(int fd) {
     ::dup2(log_fd, 1);
     ::dup2(log_fd, 2);
     // Nothing of craned's (its sockets, its database) may live on in the domain.
-    ::dup2(notify_fd, 3);
-    ::close_range(4, ~0U, 0);
+    ::dup2(notify_fd, kNotifyFd);
+    unsigned next = kNotifyFd + 1;
+    for (; inherited != inherited_end; ++inherited) ::dup2(*inherited, static_cast<int>(next++));
+    ::close_range(next, ~0U, 0);
     ::execv(argv[0], argv);
     ::_exit(127);
 }
@@ -86,16 +93,17 @@ std::string last_lines(const std::string& path, size_t count) {
 
 ExitReport read_exit_report(const std::string& path) {
     ExitReport report;
-    const auto json = nlohmann::json::parse(read_text_file(path), nullptr, false);
-    if (!json.is_object()) {
+    const auto json = nlohmann::json::parse(read_text_file(path, kMaxMessage), nullptr, false);
+    try {
+        report.signaled = json.at("signaled").get<bool>();
+        report.code = json.at("code").get<int>();
+        report.signal = json.at("signal").get<int>();
+        report.text = json.at("text").get<std::string>();
+        report.known = true;
+    } catch (const nlohmann::json::exception&) {  // of a server without a container, which may write there
+        report = ExitReport{};
         report.text = "killed from outside; the server left no exit status";
-        return report;
     }
-    report.known = true;
-    report.signaled = json.value("signaled", false);
-    report.code = json.value("code", 0);
-    report.signal = json.value("signal", 0);
-    report.text = json.value("text", std::string());
     return report;
 }
 
@@ -120,12 +128,12 @@ struct DomainHost::Running {
     bool signal_init(int number) const {
         return init_pidfd >= 0 && ::syscall(SYS_pidfd_send_signal, init_pidfd, number, nullptr, 0) == 0;
     }
-    void spawn(const std::vector<std::string>& command, const std::string& log_path, bool contained);
-    std::string wait_for_start();
+    void spawn(const std::vector<std::string>& command, const std::string& log_path, const DomainSpec& spec);
+    std::string wait_for_start(std::vector<std::string>* weaknesses);
 };
 
 void DomainHost::Running::spawn(const std::vector<std::string>& command, const std::string& log_path,
-                                bool contained) {
+                                const DomainSpec& spec) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         throw std::runtime_error(std::string("socketpair: ") + std::strerror(errno));
@@ -139,13 +147,18 @@ void DomainHost::Running::spawn(const std::vector<std::string>& command, const s
     char notify_number[] = "3";
     argv.push_back(notify_number);
     argv.push_back(nullptr);
+    std::vector<int> inherited;
+    for (const DomainSpec::Inherited& one : spec.inherited) inherited.push_back(one.fd);
     const pid_t craned = ::getpid();
     monitor = ::fork();
     const int error = errno;
-    // The duplicate keeps log and socket clear of the numbers that become_monitor fills.
-    if (monitor == 0)
+    // Duplicates keep clear of the numbers that become_monitor fills.
+    if (monitor == 0) {
+        for (int& fd : inherited) fd = ::fcntl(fd, F_DUPFD, 10);
         become_monitor(argv.data(), craned, ::fcntl(log_fd, F_DUPFD, 10), ::fcntl(pair[1], F_DUPFD, 10),
-                       contained);
+                       spec.isolation == Isolation::lxc, inherited.data(),
+                       inherited.data() + inherited.size());
+    }
     ::close(pair[1]);
     if (log_fd >= 0) ::close(log_fd);
     if (monitor < 0) throw std::runtime_error(std::string("fork: ") + std::strerror(error));
@@ -153,7 +166,7 @@ void DomainHost::Running::spawn(const std::vector<std::string>& command, const s
 }
 
 // "" when the server has been executed, else what went wrong.
-std::string DomainHost::Running::wait_for_start() {
+std::string DomainHost::Running::wait_for_start(std::vector<std::string>* weaknesses) {
     using Clock = std::chrono::steady_clock;
     const auto deadline = Clock::now() + std::chrono::milliseconds(kStartTimeoutMs);
     for (;;) {
@@ -166,6 +179,7 @@ std::string DomainHost::Running::wait_for_start() {
         const std::optional<Message> message = receive(notify_fd);
         if (!message) return "the container could not be started";
         if (message->text.compare(0, 7, "error: ") == 0) return message->text.substr(7);
+        if (message->text.compare(0, 8, "weaker: ") == 0) weaknesses->push_back(message->text.substr(8));
         if (message->text.compare(0, 7, "started") != 0) continue;
         init = message->sender;
         init_pidfd = open_pidfd(init);
@@ -192,6 +206,7 @@ void DomainHost::start() {
         kill_all();
     }
     last_exit_.reset();
+    weaknesses_ = lost_confinement(spec_);
     check_spec(spec_);
     remove_leftovers(spec_);  // of a craned that was killed: two domains would share one file system
     const DomainPaths paths(spec_.state_dir);
@@ -199,8 +214,8 @@ void DomainHost::start() {
     running_ = new Running;
     std::string error;
     try {
-        running_->spawn(command, paths.lxc_log, spec_.isolation == Isolation::lxc);
-        error = running_->wait_for_start();
+        running_->spawn(command, paths.lxc_log, spec_);
+        error = running_->wait_for_start(&weaknesses_);
     } catch (const std::exception& problem) {
         error = problem.what();
     }
@@ -251,6 +266,13 @@ bool DomainHost::kill_all() {
 std::optional<ExitReport> DomainHost::poll_exit() {
     if (running_ != nullptr && wait_for_end(running_->monitor_pidfd, 0)) kill_all();
     return running_ == nullptr ? last_exit_ : std::nullopt;
+}
+
+void DomainHost::trim_output() const {
+    if (spec_.disk_quota_bytes == 0) return;
+    const DomainPaths paths(spec_.state_dir);
+    for (const std::string& path : {paths.stdout_file, paths.stderr_file})
+        trim_front(path, spec_.disk_quota_bytes / kOutputShare);
 }
 
 std::string DomainHost::shared_dir_inside() const {

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/confinement.hpp"
+
 namespace crane::checkpoint {
 
 enum class Isolation { lxc, none };
@@ -24,7 +26,7 @@ enum class Isolation { lxc, none };
 struct DomainSpec {
     using Isolation = crane::checkpoint::Isolation;
 
-    std::string name;       // unique container name: crane-<cluster id prefix>-<replica>
+    std::string name;       // unique container name: crane-<cluster id>-<replica>
     std::string state_dir;  // STATE/rN, absolute; STATE/rN/shared appears as /run/crane in the domain
     std::vector<std::string> argv;
     std::string cwd;
@@ -33,8 +35,18 @@ struct DomainSpec {
     std::string init_path;                 // host path of crane-init; copied into shared/
     Isolation isolation = Isolation::lxc;
     std::string hostname = "crane";
-    bool schedule = true;               // false: the server runs natively, without the shim and its checks
-    bool host_network = false;          // false: a network of its own with loopback alone
+    bool schedule = true;       // false: the server runs natively, without the shim and its checks
+    bool host_network = false;  // false: a network of its own with loopback alone
+    struct Inherited {
+        int fd;  // this process'
+        int as;  // its number in the server
+    };
+    std::vector<Inherited> inherited;   // descriptors that the server finds open, besides 0, 1 and 2
+    std::string user, group;            // whom the server runs as; "": as craned
+    Confinement confinement;            // its exceptions; a server without a container is not confined
+    std::vector<std::string> hidden;    // host paths that it does not see, besides the usual ones
+    std::vector<std::string> shown;     // host paths that it sees although they are usually hidden
+    uint64_t disk_quota_bytes = 0;      // all that it writes to disk; 0: what the state directory's disk has
     std::optional<uint32_t> first_cpu;  // when set, the domain is started on this CPU alone
 };
 
@@ -73,8 +85,14 @@ class DomainHost {
     // A pidfd that becomes readable when the domain is gone (then call poll_exit()); -1 when not running.
     int exit_fd() const;
 
+    // What this host could not do to confine the server that runs, for the operator.
+    const std::vector<std::string>& weaknesses() const { return weaknesses_; }
+
     // SIGTERM to the server, through crane-init: a polite stop. False when the domain does not run.
     bool terminate();
+
+    // With a quota: forgets the beginnings of standard output and error. To be called now and then.
+    void trim_output() const;
 
     const DomainSpec& spec() const { return spec_; }
 
@@ -86,6 +104,7 @@ class DomainHost {
     DomainSpec spec_;
     Running* running_ = nullptr;  // owned; null when no domain runs
     std::optional<ExitReport> last_exit_;
+    std::vector<std::string> weaknesses_;
 };
 
 }  // namespace crane::checkpoint

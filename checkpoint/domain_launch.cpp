@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +17,8 @@
 #include "checkpoint/container_config.hpp"
 #include "checkpoint/domain_file.hpp"
 #include "checkpoint/fresh_root.hpp"
+#include "checkpoint/hidden_paths.hpp"
+#include "checkpoint/identity.hpp"
 #include "checkpoint/mounts.hpp"
 #include "checkpoint/processes.hpp"
 #include "checkpoint/program_check.hpp"
@@ -101,12 +105,6 @@ void check_container_host(const DomainSpec& spec) {
             "on ext4, xfs, btrfs or tmpfs with --state-dir");
 }
 
-// The cluster's folder when crane-run made it, since a replica has no business in another's files.
-std::vector<std::string> hidden_folders(const std::string& state_dir) {
-    const std::string cluster = fs::path(state_dir).parent_path().string();
-    return {fs::exists(cluster + "/run.json") ? cluster : state_dir};
-}
-
 std::vector<std::string> environment_for(const DomainSpec& spec, const std::string& shared) {
     std::vector<std::string> environment;
     std::string preload = shared + "/libcrane.so";
@@ -117,8 +115,8 @@ std::vector<std::string> environment_for(const DomainSpec& spec, const std::stri
             environment.push_back(entry);
     }
     if (spec.schedule) environment.push_back("LD_PRELOAD=" + preload);
-    environment.push_back("CRANE_TRANSPORT=" + shared + "/transport");
-    environment.push_back("CRANE_DOORBELL=" + shared + "/doorbell");
+    environment.push_back("CRANE_TRANSPORT=" + shared);
+    add_user_variables(spec, &environment);
     return environment;
 }
 
@@ -132,7 +130,10 @@ DomainFile domain_file_for(const DomainSpec& spec, const DomainPaths& paths) {
     domain.stdout_path = contained ? init_dir + "/stdout" : paths.stdout_file;
     domain.stderr_path = contained ? init_dir + "/stderr" : paths.stderr_file;
     domain.exit_status_path = contained ? init_dir + "/exit-status" : paths.exit_status;
+    for (const DomainSpec::Inherited& one : spec.inherited) domain.inherited.push_back(one.as);
     domain.contained = contained;
+    domain.identity = identity_of(spec);
+    domain.confinement = spec.confinement;
     domain.loopback_up = contained && !spec.host_network;
     if (spec.first_cpu) domain.cpu = *spec.first_cpu;
     return domain;
@@ -143,16 +144,39 @@ bool apparmor_enabled() {
     return !text.empty() && text[0] == 'Y';
 }
 
+// "" where no controller of devices is mounted.
+std::string devices_controller() {
+    bool unified = false;
+    for (const Mount& mount : read_mounts()) {
+        if (mount.type == "cgroup" && mount.point.ends_with("/devices")) return "cgroup";
+        unified = unified || (mount.type == "cgroup2" && mount.point == "/sys/fs/cgroup");
+    }
+    return unified ? "cgroup2" : "";
+}
+
+ContainerPlan::Device device_at(const std::string& path) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0 || !(S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode)))
+        throw std::runtime_error(path + ", which the server is to have, is not a device of this host");
+    return {path, S_ISCHR(info.st_mode) ? 'c' : 'b', major(info.st_rdev), minor(info.st_rdev)};
+}
+
 std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainPaths& paths) {
     ContainerPlan plan;
     plan.hostname = spec.hostname;
-    plan.layers = make_fresh_layers(paths.container, hidden_folders(spec.state_dir),
-                                    needs_own_layer(spec.cwd) ? spec.cwd : std::string());
+    plan.layers =
+        make_fresh_layers(paths.container, hidden_paths(spec),
+                          needs_own_layer(spec.cwd) ? spec.cwd : std::string(), spec.disk_quota_bytes);
     if (!spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
     plan.host_network = spec.host_network;
     plan.apparmor = apparmor_enabled();
     const std::string init_dir = kInitInside;
-    plan.binds = {{paths.shared, kSharedInside},
+    plan.devices_controller = devices_controller();
+    for (const std::string& path : spec.confinement.devices) plan.devices.push_back(device_at(path));
+    // A trace of the schedule is written beside the shim; else nothing is, since this is the host's memory.
+    const bool traced = std::ranges::any_of(
+        spec.environment, [](const std::string& entry) { return entry.starts_with("CRANE_TRACE="); });
+    plan.binds = {{paths.shared, kSharedInside, traced},
                   {paths.stdout_file, init_dir + "/stdout"},
                   {paths.stderr_file, init_dir + "/stderr"},
                   {paths.exit_status, init_dir + "/exit-status"}};
@@ -197,10 +221,24 @@ void check_spec(const DomainSpec& spec) {
         throw std::runtime_error("the working directory " + spec.cwd + " does not exist");
     const ProgramCheck check = check_program(spec.argv[0], spec.cwd, spec.environment);
     if (!check.ok && (spec.schedule || check.path.empty())) throw std::runtime_error(check.message);
+    check_identity(spec);
     if (spec.isolation == Isolation::lxc) {
         check_visible(spec, check.path);
         check_container_host(spec);
     }
+}
+
+std::vector<std::string> lost_confinement(const DomainSpec& spec) {
+    std::vector<std::string> lost;
+    if (spec.isolation == Isolation::none) {
+        lost.emplace_back(
+            "without a container the server is not confined: it can do on this host what its user can");
+        return lost;
+    }
+    if (devices_controller().empty())
+        lost.emplace_back("this host has no devices cgroup: devices are kept away by mount options alone");
+    if (spec.host_network) lost.emplace_back("the server shares the host's network");
+    return lost;
 }
 
 std::vector<std::string> prepare_launch(const DomainSpec& spec) {
@@ -209,6 +247,7 @@ std::vector<std::string> prepare_launch(const DomainSpec& spec) {
     ensure_file(paths.stdout_file);
     ensure_file(paths.stderr_file);
     make_empty_file(paths.exit_status);
+    give_to_server(spec, {paths.stdout_file, paths.stderr_file});
     if (spec.schedule) copy_program(spec.shim_path, paths.shared + "/libcrane.so");
     if (spec.isolation == Isolation::lxc) return prepare_container(spec, paths);
     spdlog::warn(

@@ -21,6 +21,9 @@ constexpr char kInitInside[] = "/run/crane-init";  // crane-init's own files
 // Refuses what cannot work, with advice: throws std::runtime_error.
 void check_spec(const DomainSpec& spec);
 
+// What this host has not for the confinement of such a server, in words; nothing when all is there.
+std::vector<std::string> lost_confinement(const DomainSpec& spec);
+
 // Lays out STATE/rN and a fresh file system; returns the command that starts crane-init, to which the number
 // of the notify descriptor is still to be added.
 std::vector<std::string> prepare_launch(const DomainSpec& spec);

@@ -8,6 +8,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "checkpoint/disk_quota.hpp"
 #include "checkpoint/mounts.hpp"
 #include "checkpoint/processes.hpp"
 
@@ -57,14 +59,45 @@ void copy_up_parents(const Layer& layer, const std::string& path) {
     }
 }
 
+void make_empty_file(const std::string& path, const struct stat& like) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) fail("making " + path);
+    const bool done = ::fchown(fd, like.st_uid, like.st_gid) == 0 && ::fchmod(fd, like.st_mode & 07777) == 0;
+    ::close(fd);
+    if (!done) fail("making " + path);
+}
+
 void hide(const std::vector<Layer>& layers, const std::string& folder) {
     const Layer* holder = &layers.front();
     for (const Layer& layer : layers)
         if (is_below(folder, layer.point) && layer.point.size() > holder->point.size()) holder = &layer;
-    if (folder == holder->point) return;  // a mount point of its own cannot be covered by its own layer
-    copy_up_parents(*holder, folder);
-    const std::string inside = fs::path(folder).lexically_relative(holder->point).string();
-    make_opaque(holder->upper + "/" + inside);
+    struct stat info {};
+    if (::stat(folder.c_str(), &info) != 0) return;
+    const std::string inside =
+        holder->upper + "/" + fs::path(folder).lexically_relative(holder->point).string();
+    if (S_ISDIR(info.st_mode)) {
+        copy_up_parents(*holder, folder);
+        make_opaque(inside);
+        return;
+    }
+    copy_up_parents(*holder, fs::path(folder).parent_path().string());
+    make_empty_file(inside, info);
+}
+
+// Without links on the way, as the layers are looked through; nothing when it is not there.
+std::vector<std::string> real_paths(const std::vector<std::string>& paths) {
+    std::vector<std::string> real;
+    for (const std::string& path : paths) {
+        std::error_code error;
+        const fs::path one = fs::canonical(path, error);
+        if (!error && one != "/") real.push_back(one.string());
+    }
+    // What is above first: a folder that is hidden is not walked into again.
+    std::ranges::sort(real);
+    std::vector<std::string> outermost;
+    for (const std::string& path : real)
+        if (outermost.empty() || !is_below(path, outermost.back())) outermost.push_back(path);
+    return outermost;
 }
 
 // Folders and links of the host's /run: pid files, sockets and locks belong to the host's own daemons.
@@ -150,18 +183,25 @@ Layer make_layer(const std::string& folder, const std::string& point) {
 
 }  // namespace
 
-std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std::vector<std::string>& hidden,
-                                     const std::string& shown) {
+std::vector<Layer> make_fresh_layers(const std::string& container_dir,
+                                     const std::vector<std::string>& hidden_as_named,
+                                     const std::string& shown, uint64_t quota_bytes) {
+    const std::vector<std::string> hidden = real_paths(hidden_as_named);
     std::error_code error;
     fs::remove_all(container_dir, error);
     if (error) throw std::runtime_error("removing the old " + container_dir + ": " + error.message());
     fs::create_directories(container_dir, error);
     if (error) throw std::runtime_error("making " + container_dir + ": " + error.message());
+    if (quota_bytes != 0) mount_limited(container_dir + ".image", container_dir, quota_bytes);
     ::chmod(container_dir.c_str(), 0700);
     std::vector<Layer> layers{make_layer(container_dir, "/")};
     int number = 0;
-    for (const Mount& mount : disk_mounts_below_root(read_mounts()))
+    for (const Mount& mount : disk_mounts_below_root(read_mounts())) {
+        // A disk that is mounted where something is hidden is not mounted in the domain.
+        if (std::ranges::any_of(hidden, [&](const std::string& path) { return is_below(mount.point, path); }))
+            continue;
         layers.push_back(make_layer(container_dir + "/mounts/" + std::to_string(number++), mount.point));
+    }
     fill_root(layers.front());
     if (!shown.empty()) {
         copy_up_parents(layers.front(), shown);

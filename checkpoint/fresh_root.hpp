@@ -5,6 +5,7 @@
 // one snapshot of the upper layer is all of the domain's files.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,11 @@ struct Layer {
 };
 
 // Wipes `container_dir` and makes the layers for / and every other disk-backed mount.
-// `hidden` are host folders that appear empty in the domain; `shown`, when not "", is one in /tmp or /run
-// that appears in spite of them. Throws std::runtime_error.
+// `hidden` are host folders and files that appear empty in the domain, whatever is mounted there; `shown`,
+// when not "", is one in /tmp or /run that appears in spite of them. `quota_bytes`, when not 0, is all that
+// the layers together can hold. Throws std::runtime_error.
 std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std::vector<std::string>& hidden,
-                                     const std::string& shown);
+                                     const std::string& shown, uint64_t quota_bytes = 0);
 
 // Makes the domain's own host name resolve, as it does on a host: /etc/hosts with one line more.
 void name_own_host(const Layer& root, const std::string& hostname);

@@ -1,25 +1,17 @@
 #include "checkpoint/init_sandbox.hpp"
 
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/personality.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
-#include <iterator>
-#include <vector>
 
 namespace crane::checkpoint {
 namespace {
@@ -66,20 +58,6 @@ std::string set_limit(const Limit& wanted) {
     return ::setrlimit(wanted.resource, &limit) == 0 ? std::string() : failed(wanted.name);
 }
 
-// io_uring and kernel AIO complete in the kernel's own order; userfaultfd and secret memory cannot be
-// checkpointed. Programs that try them have a fallback for kernels without.
-constexpr unsigned kRefused[] = {SYS_io_setup,
-                                 SYS_io_destroy,
-                                 SYS_io_getevents,
-                                 SYS_io_submit,
-                                 SYS_io_cancel,
-                                 SYS_io_pgetevents,
-                                 SYS_io_uring_setup,
-                                 SYS_io_uring_enter,
-                                 SYS_io_uring_register,
-                                 SYS_userfaultfd,
-                                 447 /* memfd_secret */};
-
 }  // namespace
 
 std::string set_personality() {
@@ -95,28 +73,6 @@ std::string set_limits() {
         if (!error.empty()) return error;
     }
     return {};
-}
-
-std::string refuse_kernel_aio() {
-    const auto count = static_cast<unsigned char>(std::size(kRefused));
-    std::vector<sock_filter> program = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-    };
-    for (unsigned char i = 0; i < count; ++i)
-        program.push_back(
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kRefused[i], static_cast<unsigned char>(count - i), 0));
-    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS));
-    sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) return {};
-    // Without privilege the kernel wants the promise that no exec gains any.
-    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-        ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0)
-        return {};
-    return failed("seccomp filter");
 }
 
 std::string bring_loopback_up() {

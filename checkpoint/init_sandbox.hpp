@@ -10,7 +10,6 @@ namespace crane::checkpoint {
 // Each returns "" or what went wrong.
 std::string set_personality();    // no address-space randomization
 std::string set_limits();         // the same limits on every replica
-std::string refuse_kernel_aio();  // io_uring and io_submit are ENOSYS: programs fall back to ordered I/O
 std::string bring_loopback_up();  // a new network namespace has it down
 void pin_to_cpu(unsigned cpu);    // best effort: a wish, not a condition
 void reset_signals();             // default dispositions, nothing blocked

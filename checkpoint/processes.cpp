@@ -15,12 +15,12 @@
 
 namespace crane::checkpoint {
 
-std::string read_text_file(const std::string& path) {
+std::string read_text_file(const std::string& path, size_t most) {
     std::string text;
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return text;
     char buffer[8192];
-    for (ssize_t got = 0; (got = ::read(fd, buffer, sizeof buffer)) > 0;)
+    for (ssize_t got = 0; text.size() < most && (got = ::read(fd, buffer, sizeof buffer)) > 0;)
         text.append(buffer, static_cast<size_t>(got));
     ::close(fd);
     return text;

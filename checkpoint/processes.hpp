@@ -3,14 +3,15 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace crane::checkpoint {
 
-// "" when the file cannot be read.
-std::string read_text_file(const std::string& path);
+// "" when the file cannot be read; its beginning when it has more than `most` bytes.
+std::string read_text_file(const std::string& path, size_t most = SIZE_MAX);
 
 int open_pidfd(pid_t pid);  // -1 when there is no such process
 

@@ -112,7 +112,7 @@ void* timer_thread(void*) {
     for (;;) {
         uint32_t count = 0;
         {
-            Turn turn(Op::kTimer);
+            Operation turn(Op::kTimer, wake_key());
             domain().threads[self.slot].mask = ~uint64_t{0};
             count = fire_due(calls);
             if (count == 0) turn.wait(wake_key(), earliest_ns());
@@ -167,7 +167,7 @@ bool valid_timeval(const timeval& time) {
 /// Sets the interval timer to go off `ns` from now (0: never) and returns what was left.
 uint64_t set_interval_timer(uint64_t ns, uint64_t interval_ns) {
     if (ns != 0) ensure_thread();
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, wake_key());
     SignalTimer& timer = timers().timers[kIntervalTimer];
     const uint64_t before = left_ns(timer);
     arm(timer, ns ? deadline_from_relative_ns(ns) : 0, interval_ns);
@@ -175,7 +175,7 @@ uint64_t set_interval_timer(uint64_t ns, uint64_t interval_ns) {
 }
 
 void say_refusal_once(const char* what) {
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, wake_key());
     // PHP sets such a timer in each request.
     if (timers().refusal_said) return;
     timers().refusal_said = true;
@@ -209,7 +209,7 @@ CRANE_EXPORT int getitimer(__itimer_which_t which, itimerval* value) noexcept {
     if (which != ITIMER_REAL && which != ITIMER_VIRTUAL && which != ITIMER_PROF) return fail(EINVAL);
     *value = {};
     if (which != ITIMER_REAL) return 0;
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, wake_key());
     const SignalTimer& timer = timers().timers[kIntervalTimer];
     *value = {to_timeval(timer.interval_ns), to_timeval(left_ns(timer))};
     return 0;
@@ -252,7 +252,7 @@ CRANE_EXPORT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noe
         if (by_signal && (made.signal < 1 || made.signal >= kSignals)) return fail(EINVAL);
     }
     if (!ensure_thread()) return fail(EAGAIN);
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, wake_key());
     for (uint32_t i = kIntervalTimer + 1; i < kTimers; ++i) {
         SignalTimer& timer = timers().timers[i];
         if (timer.used) continue;
@@ -265,7 +265,7 @@ CRANE_EXPORT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noe
 
 CRANE_EXPORT int timer_gettime(timer_t id, itimerspec* value) noexcept {
     if (!active()) return resolve_real(), real.timer_gettime(id, value);
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, wake_key());
     const SignalTimer* timer = find_timer(id);
     if (!timer) return fail(EINVAL);
     *value = {to_timespec(timer->interval_ns), to_timespec(left_ns(*timer))};
@@ -275,7 +275,7 @@ CRANE_EXPORT int timer_gettime(timer_t id, itimerspec* value) noexcept {
 CRANE_EXPORT int timer_settime(timer_t id, int flags, const itimerspec* value, itimerspec* old) noexcept {
     if (!active()) return resolve_real(), real.timer_settime(id, flags, value, old);
     if (!valid_timespec(&value->it_value) || !valid_timespec(&value->it_interval)) return fail(EINVAL);
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, wake_key());
     SignalTimer* timer = find_timer(id);
     if (!timer) return fail(EINVAL);
     if (old) *old = {to_timespec(timer->interval_ns), to_timespec(left_ns(*timer))};
@@ -292,14 +292,14 @@ CRANE_EXPORT int timer_settime(timer_t id, int flags, const itimerspec* value, i
 
 CRANE_EXPORT int timer_getoverrun(timer_t id) noexcept {
     if (!active()) return resolve_real(), real.timer_getoverrun(id);
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, wake_key());
     const SignalTimer* timer = find_timer(id);
     return timer ? static_cast<int>(timer->overruns) : fail(EINVAL);
 }
 
 CRANE_EXPORT int timer_delete(timer_t id) noexcept {
     if (!active()) return resolve_real(), real.timer_delete(id);
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, wake_key());
     SignalTimer* timer = find_timer(id);
     if (!timer) return fail(EINVAL);
     *timer = {};

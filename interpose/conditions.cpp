@@ -12,23 +12,26 @@ namespace {
 bool is_shared(const pthread_cond_t* c) {
     return c->__data.__wrefs & 1;
 }
+uint64_t condition_key(const pthread_cond_t* c) {
+    return object_key(c, is_shared(c));
+}
 clockid_t clock_of(const pthread_cond_t* c) {
     return c->__data.__wrefs & 2 ? CLOCK_MONOTONIC : CLOCK_REALTIME;
 }
 
 int condition_wait(pthread_cond_t* c, pthread_mutex_t* m, uint64_t deadline) {
-    Turn turn(Op::kCondWait);
+    Operation turn(Op::kCondWait, condition_key(c), mutex_key(m));
     const int rc = unlock_mutex_in_turn(m);
     if (rc != 0) return rc;
     // A signal handler may end the wait early: POSIX allows a condition to wake for no reason.
-    const dmt::WaitResult result = turn.wait(object_key(c, is_shared(c)), deadline, true);
+    const dmt::WaitResult result = turn.wait(condition_key(c), deadline, true);
     const int locked = lock_mutex_in_turn(turn, m);
     if (locked != 0) return locked;
     return result == dmt::WaitResult::kTimedOut ? ETIMEDOUT : 0;
 }
 
 int condition_wake(pthread_cond_t* c, uint32_t most) {
-    Turn turn(Op::kCondSignal);
+    Operation turn(Op::kCondSignal, condition_key(c));
     wake_waiters(c, is_shared(c), most);
     return 0;
 }
@@ -103,7 +106,7 @@ CRANE_EXPORT int pthread_barrier_init(pthread_barrier_t* b, const pthread_barrie
 CRANE_EXPORT int pthread_barrier_wait(pthread_barrier_t* b) noexcept {
     VirtualBarrier* v = as_virtual(b);
     if (!active() || !v) return resolve_real(), real.pthread_barrier_wait(b);
-    Turn turn(Op::kBarrier);
+    Operation turn(Op::kBarrier, object_key(b, v->shared));
     if (++v->arrived == v->count) {
         v->arrived = 0;
         ++v->round;
@@ -133,13 +136,16 @@ bool is_shared(const sem_t* s) {
     std::memcpy(&flag, reinterpret_cast<const char*>(s) + 8, sizeof(flag));
     return flag != 0;
 }
+uint64_t semaphore_key(const sem_t* s) {
+    return object_key(s, is_shared(s));
+}
 
 int semaphore_wait(sem_t* s, uint64_t deadline) {
-    Turn turn(Op::kSemWait);
+    Operation turn(Op::kSemWait, semaphore_key(s));
     for (;;) {
         if (real.sem_trywait(s) == 0) return 0;
         if (errno != EAGAIN) return -1;
-        switch (turn.wait(object_key(s, is_shared(s)), deadline, true)) {
+        switch (turn.wait(semaphore_key(s), deadline, true)) {
             case crane::dmt::WaitResult::kSignaled:
                 break;
             case crane::dmt::WaitResult::kTimedOut:
@@ -169,7 +175,7 @@ CRANE_EXPORT int sem_wait(sem_t* s) {
 
 CRANE_EXPORT int sem_trywait(sem_t* s) noexcept {
     if (!active()) return resolve_real(), real.sem_trywait(s);
-    Turn turn(Op::kSemWait);
+    Operation turn(Op::kSemWait, semaphore_key(s));
     const int rc = real.sem_trywait(s);
     if (rc != 0) turn.yield();
     return rc;
@@ -187,7 +193,7 @@ CRANE_EXPORT int sem_clockwait(sem_t* s, clockid_t clock, const timespec* until)
 
 CRANE_EXPORT int sem_post(sem_t* s) noexcept {
     if (!active()) return resolve_real(), real.sem_post(s);
-    Turn turn(Op::kSemPost);
+    Operation turn(Op::kSemPost, semaphore_key(s));
     const int rc = real.sem_post(s);
     if (rc == 0) wake_waiters(s, is_shared(s), 1);
     return rc;
@@ -195,7 +201,7 @@ CRANE_EXPORT int sem_post(sem_t* s) noexcept {
 
 CRANE_EXPORT int sem_getvalue(sem_t* s, int* value) noexcept {
     if (!active()) return resolve_real(), real.sem_getvalue(s, value);
-    Turn turn(Op::kSemWait);
+    Operation turn(Op::kSemWait, semaphore_key(s));
     return real.sem_getvalue(s, value);
 }
 
@@ -216,7 +222,7 @@ struct OnceGuard {
     bool finished = false;
     ~OnceGuard() noexcept(false) {
         // An exception or cancellation in the routine leaves it undone, for the next caller.
-        Turn turn(Op::kOnce);
+        Operation turn(Op::kOnce, address_key(control));
         __atomic_store_n(control, finished ? kOnceDone : 0, __ATOMIC_RELEASE);
         wake_waiters(control, false, ~uint32_t{0});
     }
@@ -229,7 +235,7 @@ CRANE_EXPORT int pthread_once(pthread_once_t* control, void (*routine)(void)) {
     // In serial nobody else runs while this looks; in parallel the look itself has to be in the schedule.
     if (serial() && __atomic_load_n(control, __ATOMIC_ACQUIRE) == kOnceDone) return 0;
     {
-        Turn turn(Op::kOnce);
+        Operation turn(Op::kOnce, address_key(control));
         for (;;) {
             const int state = __atomic_load_n(control, __ATOMIC_ACQUIRE);
             if (state == kOnceDone) return 0;

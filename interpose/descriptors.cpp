@@ -16,7 +16,7 @@ namespace {
 
 long close_fd(int fd) {
     if (fd < 0 || is_reserved_fd(fd)) return -EBADF;
-    Turn turn(Op::kClose);
+    Operation turn(Op::kClose, descriptor_key(fd), object_of(fd));
     settle_file_times(fd);
     const long rc = raw(SYS_close, fd);
     if (rc != -EBADF) drop_entry(fd);
@@ -27,7 +27,7 @@ long close_fd(int fd) {
 
 long dup_to(int fd, int copy, int flags, bool same_is_fine) {
     if (is_reserved_fd(copy) || is_reserved_fd(fd)) return -EBADF;
-    Turn turn(Op::kDup);
+    Operation turn(Op::kDup, descriptor_key(fd), descriptor_key(copy));
     if (fd == copy) {
         if (!same_is_fine) return -EINVAL;
         const long rc = raw(SYS_fcntl, fd, F_GETFD);
@@ -45,7 +45,7 @@ long dup_to(int fd, int copy, int flags, bool same_is_fine) {
 
 long duplicate(int fd, int command, int from) {
     if (is_reserved_fd(fd)) return -EBADF;
-    Turn turn(Op::kDup);
+    Operation turn(Op::kDup, descriptor_key(fd), object_of(fd));
     const long rc = raw(SYS_fcntl, fd, command, from);
     if (rc >= 0) copy_entry(fd, static_cast<int>(rc));
     return rc;
@@ -60,7 +60,7 @@ bool virtual_fcntl(const FdEntry& entry, int command, long argument, long& rc) {
             return true;
         }
         if (command == F_SETFL) {
-            Turn turn(Op::kSocketOption);
+            Operation turn(Op::kSocketOption, entry_key(entry));
             s.nonblocking = (argument & O_NONBLOCK) != 0;
             rc = 0;
             return true;
@@ -99,13 +99,13 @@ long do_ioctl(int fd, unsigned long request, void* argument) {
     VirtualSocket& s = domain().sockets[entry->object];
     const bool number = request == FIONBIO || request == FIONREAD || request == TIOCOUTQ;
     if (number && !writable(argument, sizeof(int))) return -EFAULT;
-    Turn turn(Op::kSocketOption);
+    Operation turn(Op::kSocketOption, entry_key(*entry));
     switch (request) {
         case FIONBIO:
             s.nonblocking = *static_cast<int*>(argument) != 0;
             return 0;
         case FIONREAD:
-            *static_cast<int*>(argument) = static_cast<int>(s.unread);
+            *static_cast<int*>(argument) = static_cast<int>(s.input.unread());
             return 0;
         case TIOCOUTQ:
             *static_cast<int*>(argument) = 0;
@@ -168,7 +168,7 @@ CRANE_EXPORT int dup3(int fd, int copy, int flags) noexcept {
 
 CRANE_EXPORT int pipe2(int fds[2], int flags) noexcept {
     if (!active()) return resolve_real(), real.pipe2(fds, flags);
-    Turn turn(Op::kPipe);
+    Operation turn(Op::kPipe, process_key(runtime.process->pid));
     const long rc = raw(SYS_pipe2, fds, flags);
     if (rc == 0) set_stream(fds[0], fds[1]);
     return static_cast<int>(as_libc(rc));
@@ -181,7 +181,7 @@ CRANE_EXPORT int pipe(int fds[2]) noexcept {
 
 CRANE_EXPORT int eventfd(unsigned value, int flags) noexcept {
     if (!active()) return resolve_real(), real.eventfd(value, flags);
-    Turn turn(Op::kPipe);
+    Operation turn(Op::kPipe, process_key(runtime.process->pid));
     const long fd = raw(SYS_eventfd2, value, flags);
     if (fd >= 0) set_stream(static_cast<int>(fd), -1);
     return static_cast<int>(as_libc(fd));

@@ -12,7 +12,7 @@
 
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_identity.hpp"
-#include "interpose/core/shared_turn.hpp"
+#include "interpose/core/shared_operation.hpp"
 
 using namespace crane::interpose;
 
@@ -128,7 +128,7 @@ DIR* open_loaded(int fd, int& error) {
 }
 
 DIR* open_directory(int at_fd, const char* path) {
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     const long fd = raw(SYS_openat, at_fd, path, O_RDONLY | O_NONBLOCK | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0) {
         errno = static_cast<int>(-fd);
@@ -170,7 +170,7 @@ CRANE_EXPORT DIR* opendir(const char* path) {
 
 CRANE_EXPORT DIR* fdopendir(int fd) {
     if (!active()) return resolve_real(), real.fdopendir(fd);
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, descriptor_key(fd));
     int error = 0;
     DIR* directory = open_loaded(fd, error);
     if (!directory) {

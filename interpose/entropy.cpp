@@ -2,14 +2,14 @@
 #include <sys/random.h>
 
 #include "interpose/core/entropy.hpp"
-#include "interpose/core/shared_turn.hpp"
+#include "interpose/core/shared_operation.hpp"
 
 using namespace crane::interpose;
 
 namespace {
 
 void random_bytes(void* place, size_t bytes) {
-    SharedTurn turn(Op::kEntropy);
+    SharedOperation turn(Op::kEntropy, entropy_key());
     fill_random(place, bytes);
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 long create(int flags) {
     if (flags & ~EPOLL_CLOEXEC) return -EINVAL;
-    Turn turn(Op::kEpollCreate);
+    Operation turn(Op::kEpollCreate, process_key(runtime.process->pid));
     const uint32_t epoll = new_epoll();
     if (epoll == kNone) return -ENFILE;
     const long fd = raw(SYS_epoll_create1, flags);
@@ -28,7 +28,7 @@ long control(int epoll_fd, int operation, int fd, epoll_event* event) {
     if (operation != EPOLL_CTL_DEL && !readable(event, sizeof(*event))) return -EFAULT;
     const FdEntry* target = fd_entry(fd);
     if (!target || fd == epoll_fd) return fd == epoll_fd ? -EINVAL : -EBADF;
-    Turn turn(Op::kEpollControl);
+    Operation turn(Op::kEpollControl, epoll_key(epoll->object), entry_key(*target));
     switch (target->kind) {
         case FdKind::kSocket:
             return epoll_control(epoll->object, operation, fd, Watched::kSocket, target->object, event);
@@ -53,7 +53,7 @@ long wait_for_events(int fd, epoll_event* events, int most, int64_t timeout_ns) 
     if (most <= 0) return -EINVAL;
     const FdEntry then = *entry;
     const uint32_t epoll = entry->object;
-    Turn turn(Op::kEpollWait);
+    Operation turn(Op::kEpollWait, epoll_key(epoll));
     const uint64_t deadline =
         timeout_ns > 0 ? deadline_from_relative_ns(static_cast<uint64_t>(timeout_ns)) : dmt::kNoDeadline;
     for (;;) {

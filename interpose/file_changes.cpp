@@ -7,7 +7,7 @@
 
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_times.hpp"
-#include "interpose/core/shared_turn.hpp"
+#include "interpose/core/shared_operation.hpp"
 
 using namespace crane::interpose;
 
@@ -22,7 +22,7 @@ int answer(long rc) {
 template <typename... Args>
 int change(int fd, const char* path, bool follow, long call, Args... args) {
     if (!active()) return answer(raw(call, args...));
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     settle_path(fd, path, follow);
     return answer(raw(call, args...));
 }
@@ -92,7 +92,7 @@ namespace {
 /// `times` as utimensat has them; nullptr is both now.
 int set_times(int fd, const char* path, const timespec* times, int flags) {
     if (!active()) return answer(raw(SYS_utimensat, fd, path, times, flags));
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     timespec settled[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
     if (times) settled[0] = times[0], settled[1] = times[1];
     // The mtime is left: what was written before stays to be stamped.

@@ -12,7 +12,7 @@ namespace {
 template <typename Try>
 long take_lock(int fd, bool waits, Try attempt) {
     fd_entry(fd);  // known from here on, so that the process's end closes it in the schedule
-    Turn turn(Op::kFile);
+    Operation turn(Op::kFile, descriptor_key(fd));
     for (;;) {
         const long rc = attempt();
         if (rc == 0) file_lock_event();
@@ -21,8 +21,7 @@ long take_lock(int fd, bool waits, Try attempt) {
             return rc;
         }
         ++domain().file_lock_waiters;
-        const dmt::WaitResult result =
-            turn.wait(make_key(KeyKind::kSleep, self.slot), dmt::kNoDeadline, true, ~uint64_t{0});
+        const dmt::WaitResult result = turn.wait(own_key(), dmt::kNoDeadline, true, ~uint64_t{0});
         --domain().file_lock_waiters;
         if (result == dmt::WaitResult::kInterrupted && !restart_after_signals()) return -EINTR;
     }

@@ -9,7 +9,7 @@
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/machine.hpp"
-#include "interpose/core/shared_turn.hpp"
+#include "interpose/core/shared_operation.hpp"
 
 using namespace crane::interpose;
 
@@ -40,7 +40,7 @@ long open_in_turn(int directory, const char* path, int flags, mode_t mode) {
 
 int open_file(int directory, const char* path, int flags, mode_t mode) {
     if (!active()) return resolve_real(), real.openat(directory, path, flags, mode);
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     return answer(open_in_turn(directory, path, flags, mode));
 }
 
@@ -129,7 +129,7 @@ void note_stream(FILE* stream, const char* mode) {
 
 FILE* open_stream(const char* path, const char* mode) {
     if (!active() || !path || !mode) return real.fopen(path, mode);
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     if (is_random_device(path)) return open_random_stream();
     const long machine = open_machine_file(path, strchr(mode, 'e') != nullptr);
     if (machine >= 0) {
@@ -143,7 +143,7 @@ FILE* open_stream(const char* path, const char* mode) {
 
 FILE* reopen_stream(const char* path, const char* mode, FILE* stream) {
     if (!active()) return resolve_real(), real.freopen(path, mode, stream);
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     const int before = fileno(stream);
     if (before >= 0) {
         real.fflush(stream);
@@ -210,7 +210,7 @@ CRANE_EXPORT int fclose(FILE* stream) {
     const FdEntry* entry = fd < 0 ? nullptr : fd_entry(fd);
     // A cookie's close is the wrapper, with a turn of its own.
     if (!entry || entry->flags & kFdCookie) return real.fclose(stream);
-    Turn turn(Op::kClose);
+    Operation turn(Op::kClose, descriptor_key(fd), entry_key(*entry));
     // What could not be written is lost for good with the stream: its error is the call's.
     int lost = 0;
     if (entry->flags & kFdWritten) {

@@ -19,6 +19,13 @@ long fail(int error) {
     return -1;
 }
 
+bool is_shared(int operation) {
+    return !(operation & FUTEX_PRIVATE_FLAG);
+}
+uint64_t futex_key(const uint32_t* word, int operation) {
+    return object_key(word, is_shared(operation));
+}
+
 uint64_t futex_deadline(int operation, const timespec* timeout) {
     if (!timeout) return dmt::kNoDeadline;
     if ((operation & FUTEX_CMD_MASK) == FUTEX_WAIT) return deadline_from_relative_ns(to_ns(*timeout));
@@ -28,13 +35,13 @@ uint64_t futex_deadline(int operation, const timespec* timeout) {
 
 long futex_wait(uint32_t* word, int operation, uint32_t expected, const timespec* timeout) {
     if (timeout && !valid_timespec(timeout)) return fail(EINVAL);
-    Turn turn(Op::kFutexWait);
+    const uint64_t key = futex_key(word, operation);
+    Operation turn(Op::kFutexWait, key);
     if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != expected) {
         turn.yield();
         return fail(EAGAIN);
     }
-    const bool shared = !(operation & FUTEX_PRIVATE_FLAG);
-    switch (turn.wait(object_key(word, shared), futex_deadline(operation, timeout), true)) {
+    switch (turn.wait(key, futex_deadline(operation, timeout), true)) {
         case dmt::WaitResult::kTimedOut:
             return fail(ETIMEDOUT);
         case dmt::WaitResult::kInterrupted:
@@ -46,28 +53,28 @@ long futex_wait(uint32_t* word, int operation, uint32_t expected, const timespec
 }
 
 long futex_wake(uint32_t* word, int operation, uint32_t most) {
-    Turn turn(Op::kFutexWake);
-    const bool shared = !(operation & FUTEX_PRIVATE_FLAG);
+    const uint64_t key = futex_key(word, operation);
+    Operation turn(Op::kFutexWake, key);
     // Waiters that a shared wake meets by chance see a futex that returned for no reason, which they must
     // expect.
-    return scheduler().signal(object_key(word, shared), shared ? ~uint32_t{0} : most);
+    return scheduler().signal(key, is_shared(operation) ? ~uint32_t{0} : most);
 }
 
 long futex_requeue(uint32_t* word, int operation, uint32_t wake, uint32_t move, uint32_t* target,
                    uint32_t expected) {
-    Turn turn(Op::kFutexWake);
+    Operation turn(Op::kFutexWake, futex_key(word, operation), futex_key(target, operation));
     const int command = operation & FUTEX_CMD_MASK;
     if (command == FUTEX_CMP_REQUEUE && __atomic_load_n(word, __ATOMIC_SEQ_CST) != expected)
         return fail(EAGAIN);
-    const bool shared = !(operation & FUTEX_PRIVATE_FLAG);
-    if (shared) return scheduler().signal(shared_key(word), ~uint32_t{0});
+    if (is_shared(operation)) return scheduler().signal(shared_key(word), ~uint32_t{0});
     return scheduler().requeue(address_key(word), address_key(target), wake, move);
 }
 
 long futex_wake_op(uint32_t* word, int operation, uint32_t wake, uint32_t wake2, uint32_t* second,
                    uint32_t code) {
-    Turn turn(Op::kFutexWake);
-    const bool shared = !(operation & FUTEX_PRIVATE_FLAG);
+    const bool shared = is_shared(operation);
+    const uint64_t key = object_key(word, shared), second_key = object_key(second, shared);
+    Operation turn(Op::kFutexWake, key, second_key);
     const uint32_t op = code >> 28 & 7, compare = code >> 24 & 15;
     int32_t argument = static_cast<int32_t>(code << 8) >> 20;
     const int32_t against = static_cast<int32_t>(code << 20) >> 20;
@@ -78,9 +85,8 @@ long futex_wake_op(uint32_t* word, int operation, uint32_t wake, uint32_t wake2,
     __atomic_store_n(second, static_cast<uint32_t>(values[op]), __ATOMIC_SEQ_CST);
     const bool holds[] = {old == against, old != against, old<against, old <= against, old> against,
                           old >= against};
-    long woken = scheduler().signal(object_key(word, shared), shared ? ~uint32_t{0} : wake);
-    if (holds[compare])
-        woken += scheduler().signal(object_key(second, shared), shared ? ~uint32_t{0} : wake2);
+    long woken = scheduler().signal(key, shared ? ~uint32_t{0} : wake);
+    if (holds[compare]) woken += scheduler().signal(second_key, shared ? ~uint32_t{0} : wake2);
     return woken;
 }
 
@@ -127,7 +133,7 @@ CRANE_EXPORT long syscall(long number, ...) noexcept {
         case SYS_futex:
             return do_futex(a[0], a[1], a[2], a[3], a[4], a[5]);
         case SYS_getrandom: {
-            Turn turn(Op::kEntropy);
+            Operation turn(Op::kEntropy, entropy_key());
             fill_random(reinterpret_cast<void*>(a[0]), static_cast<size_t>(a[1]));
             return a[1];
         }

@@ -6,12 +6,8 @@
 namespace crane::interpose {
 namespace {
 
-constexpr int kSharedBit = 128;  // PTHREAD_MUTEX_PSHARED_BIT of glibc's __kind
 constexpr int kTypeMask = 3;
 
-bool is_shared(const pthread_mutex_t* m) {
-    return m->__data.__kind & kSharedBit;
-}
 bool is_shared(const pthread_rwlock_t* l) {
     return l->__data.__shared != 0;
 }
@@ -21,11 +17,18 @@ bool checks_owner(const pthread_mutex_t* m) {
            m->__data.__owner == static_cast<int>(scheduler().slot(self.slot).tid);
 }
 
+uint64_t rwlock_key(const pthread_rwlock_t* l) {
+    return object_key(l, is_shared(l));
+}
+/// Whether it is shared between processes is not recorded in it: its place in the page serves for both.
+uint64_t spin_key(const pthread_spinlock_t* l) {
+    return shared_key(const_cast<const int*>(l));
+}
+
 /// Repeats a try-call until it stops saying EBUSY, or the deadline passes.
 template <typename Try>
-int lock_with(Op op, const void* object, bool shared, uint64_t deadline_ns, Try try_it) {
-    Turn turn(op);
-    const uint64_t key = object_key(object, shared);
+int lock_with(Op op, uint64_t key, uint64_t deadline_ns, Try try_it) {
+    Operation turn(op, key);
     for (;;) {
         const int rc = try_it();
         if (rc != EBUSY) return rc;
@@ -38,15 +41,15 @@ int lock_with(Op op, const void* object, bool shared, uint64_t deadline_ns, Try 
 
 int mutex_lock(pthread_mutex_t* m, uint64_t deadline_ns) {
     if (checks_owner(m)) {
-        Turn turn(Op::kMutexLock);
+        Operation turn(Op::kMutexLock, mutex_key(m));
         return EDEADLK;
     }
-    return lock_with(Op::kMutexLock, m, is_shared(m), deadline_ns,
+    return lock_with(Op::kMutexLock, mutex_key(m), deadline_ns,
                      [m] { return real.pthread_mutex_trylock(m); });
 }
 
 int mutex_try(pthread_mutex_t* m) {
-    Turn turn(Op::kMutexLock);
+    Operation turn(Op::kMutexLock, mutex_key(m));
     const int rc = real.pthread_mutex_trylock(m);
     if (rc == EBUSY) turn.yield();
     return rc;
@@ -61,8 +64,8 @@ int unlock_mutex_in_turn(pthread_mutex_t* m) {
     return rc;
 }
 
-int lock_mutex_in_turn(Turn& turn, pthread_mutex_t* m) {
-    const uint64_t key = object_key(m, is_shared(m));
+int lock_mutex_in_turn(Operation& turn, pthread_mutex_t* m) {
+    const uint64_t key = mutex_key(m);
     for (;;) {
         const int rc = real.pthread_mutex_trylock(m);
         if (rc != EBUSY) return rc;
@@ -106,7 +109,7 @@ CRANE_EXPORT int pthread_mutex_clocklock(pthread_mutex_t* m, clockid_t clock,
 
 CRANE_EXPORT int pthread_mutex_unlock(pthread_mutex_t* m) noexcept {
     if (!active()) return resolve_real(), real.pthread_mutex_unlock(m);
-    Turn turn(Op::kMutexUnlock);
+    Operation turn(Op::kMutexUnlock, mutex_key(m));
     return unlock_mutex_in_turn(m);
 }
 
@@ -116,18 +119,16 @@ CRANE_EXPORT int pthread_mutex_unlock(pthread_mutex_t* m) noexcept {
 namespace {
 
 int read_lock(pthread_rwlock_t* l, uint64_t deadline) {
-    return lock_with(Op::kRwLock, l, is_shared(l), deadline,
-                     [l] { return real.pthread_rwlock_tryrdlock(l); });
+    return lock_with(Op::kRwLock, rwlock_key(l), deadline, [l] { return real.pthread_rwlock_tryrdlock(l); });
 }
 
 int write_lock(pthread_rwlock_t* l, uint64_t deadline) {
     if (l->__data.__cur_writer == static_cast<int>(scheduler().slot(self.slot).tid) &&
         l->__data.__cur_writer != 0) {
-        Turn turn(Op::kRwLock);
+        Operation turn(Op::kRwLock, rwlock_key(l));
         return EDEADLK;
     }
-    return lock_with(Op::kRwLock, l, is_shared(l), deadline,
-                     [l] { return real.pthread_rwlock_trywrlock(l); });
+    return lock_with(Op::kRwLock, rwlock_key(l), deadline, [l] { return real.pthread_rwlock_trywrlock(l); });
 }
 
 uint64_t checked_deadline(clockid_t clock, const timespec* until, int& error) {
@@ -149,7 +150,7 @@ CRANE_EXPORT int pthread_rwlock_wrlock(pthread_rwlock_t* l) noexcept {
 
 CRANE_EXPORT int pthread_rwlock_tryrdlock(pthread_rwlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_rwlock_tryrdlock(l);
-    Turn turn(Op::kRwLock);
+    Operation turn(Op::kRwLock, rwlock_key(l));
     const int rc = real.pthread_rwlock_tryrdlock(l);
     if (rc == EBUSY) turn.yield();
     return rc;
@@ -157,7 +158,7 @@ CRANE_EXPORT int pthread_rwlock_tryrdlock(pthread_rwlock_t* l) noexcept {
 
 CRANE_EXPORT int pthread_rwlock_trywrlock(pthread_rwlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_rwlock_trywrlock(l);
-    Turn turn(Op::kRwLock);
+    Operation turn(Op::kRwLock, rwlock_key(l));
     const int rc = real.pthread_rwlock_trywrlock(l);
     if (rc == EBUSY) turn.yield();
     return rc;
@@ -195,7 +196,7 @@ CRANE_EXPORT int pthread_rwlock_clockwrlock(pthread_rwlock_t* l, clockid_t clock
 
 CRANE_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_rwlock_unlock(l);
-    Turn turn(Op::kRwUnlock);
+    Operation turn(Op::kRwUnlock, rwlock_key(l));
     const int rc = real.pthread_rwlock_unlock(l);
     if (rc == 0) wake_waiters(l, is_shared(l), ~uint32_t{0});
     return rc;
@@ -206,14 +207,13 @@ CRANE_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t* l) noexcept {
 
 CRANE_EXPORT int pthread_spin_lock(pthread_spinlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_spin_lock(l);
-    // Whether it is shared between processes is not recorded in it: its place in the page serves for both.
-    return lock_with(Op::kSpin, const_cast<const int*>(l), true, crane::dmt::kNoDeadline,
+    return lock_with(Op::kSpin, spin_key(l), crane::dmt::kNoDeadline,
                      [l] { return real.pthread_spin_trylock(l); });
 }
 
 CRANE_EXPORT int pthread_spin_trylock(pthread_spinlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_spin_trylock(l);
-    Turn turn(Op::kSpin);
+    Operation turn(Op::kSpin, spin_key(l));
     const int rc = real.pthread_spin_trylock(l);
     if (rc == EBUSY) turn.yield();
     return rc;
@@ -221,7 +221,7 @@ CRANE_EXPORT int pthread_spin_trylock(pthread_spinlock_t* l) noexcept {
 
 CRANE_EXPORT int pthread_spin_unlock(pthread_spinlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_spin_unlock(l);
-    Turn turn(Op::kSpin);
+    Operation turn(Op::kSpin, spin_key(l));
     const int rc = real.pthread_spin_unlock(l);
     wake_waiters(const_cast<const int*>(l), true, 1);
     return rc;

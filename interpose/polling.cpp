@@ -85,11 +85,11 @@ WaitSet wait_set(const pollfd* fds, nfds_t count, uint64_t deadline) {
     for (nfds_t i = 0; i < count; ++i) {
         const FdEntry* entry = fds[i].fd < 0 ? nullptr : fd_entry(fds[i].fd);
         if (!entry) continue;
-        if (entry->kind == FdKind::kSocket) set.mask |= set_bit(KeyKind::kSocket, entry->object);
+        if (entry->kind == FdKind::kSocket) set.mask |= set_bit(ObjectKind::kSocket, entry->object);
         if (entry->kind == FdKind::kTimer) earlier(timer_deadline(entry->object));
         if (entry->kind == FdKind::kSignals) set.mask |= signal_fd_bit();
         if (entry->kind == FdKind::kEpoll) {
-            set.mask |= set_bit(KeyKind::kEpoll, entry->object);
+            set.mask |= set_bit(ObjectKind::kEpoll, entry->object);
             earlier(epoll_deadline(entry->object));
         }
         if (entry->kind == FdKind::kStream) {
@@ -104,7 +104,7 @@ WaitSet wait_set(const pollfd* fds, nfds_t count, uint64_t deadline) {
 long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadline) {
     if (count > kMaxPollFds) return -EINVAL;
     if (!writable(fds, count * sizeof(*fds))) return -EFAULT;
-    Turn turn(Op::kPoll);
+    Operation turn(Op::kPoll, count == 1 ? descriptor_key(fds->fd) : address_key(fds));
     for (;;) {
         const int ready = look(fds, count);
         if (ready > 0) return ready;
@@ -119,7 +119,7 @@ long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadli
             raw(SYS_poll, fds, count, 10);
             if (look(fds, count) > 0) continue;
         }
-        const uint64_t key = make_key(KeyKind::kSleep, self.slot);
+        const uint64_t key = own_key();
         switch (turn.wait(key, set.deadline, true, set.mask)) {
             case dmt::WaitResult::kTimedOut:
                 if (set.deadline == deadline) return look(fds, count);

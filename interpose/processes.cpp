@@ -45,7 +45,7 @@ long do_fork() {
     }
     long pid;
     {
-        Turn turn(Op::kFork);
+        Operation turn(Op::kFork, process_key(runtime.process->pid));
         reap_children_nobody_waits_for();
         const uint32_t child = make_child();
         if (child == kNone) return -EAGAIN;
@@ -101,7 +101,7 @@ void become_opaque(const char* path) {
     drop_virtual_descriptors();
     // A parent that waits already looks again, and runs it there.
     const uint32_t parent = runtime.process->parent;
-    if (parent != kNone) scheduler().signal(make_key(KeyKind::kChild, parent), ~uint32_t{0});
+    if (parent != kNone) scheduler().signal(make_key(ObjectKind::kChild, parent), ~uint32_t{0});
     const dmt::SlotId slot = self.slot;
     self.active = false;
     scheduler().finish(slot);
@@ -205,7 +205,7 @@ long collect(Process& p, int* status, bool keep) {
 }
 
 long wait_child(int pid, int* status, int options) {
-    Turn turn(Op::kWaitChild);
+    Operation turn(Op::kWaitChild, make_key(ObjectKind::kChild, runtime.process_index));
     for (;;) {
         bool any = false;
         Process* opaque = nullptr;
@@ -224,7 +224,7 @@ long wait_child(int pid, int* status, int options) {
             turn.yield();
             return 0;
         }
-        if (turn.wait(make_key(KeyKind::kChild, runtime.process_index), dmt::kNoDeadline, true) ==
+        if (turn.wait(make_key(ObjectKind::kChild, runtime.process_index), dmt::kNoDeadline, true) ==
                 dmt::WaitResult::kInterrupted &&
             !restart_after_signals()) {
             return -EINTR;

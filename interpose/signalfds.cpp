@@ -11,7 +11,7 @@ namespace {
 
 long make_signal_fd(int fd, uint64_t mask, int flags) {
     if (flags & ~(SFD_NONBLOCK | SFD_CLOEXEC)) return -EINVAL;
-    Turn turn(Op::kSigwait);
+    Operation turn(Op::kSigwait, descriptor_key(fd));
     if (fd != -1) {
         const FdEntry* entry = entry_of_kind(fd, FdKind::kSignals);
         if (!entry) return raw(SYS_fcntl, fd, F_GETFD) < 0 ? -EBADF : -EINVAL;

@@ -30,7 +30,7 @@ ThreadExtra& own() {
 long change_action(int signal, const struct sigaction* action, struct sigaction* old) {
     if (signal < 1 || signal >= kSignals) return -EINVAL;
     if (action && (signal == SIGKILL || signal == SIGSTOP)) return -EINVAL;
-    Turn turn(Op::kSignal);
+    Operation turn(Op::kSignal, process_key(runtime.process->pid));
     SignalAction& mine = runtime.process->actions[signal];
     if (old) {
         *old = {};
@@ -65,7 +65,7 @@ long change_mask(int how, const sigset_t* set, sigset_t* old) {
     }
     if (old) mask_to(before, old);
     // What was waiting behind the mask comes through now.
-    if (set && handler_due()) Turn turn(Op::kSignal);
+    if (set && handler_due()) Operation turn(Op::kSignal, own_key());
     return 0;
 }
 
@@ -76,7 +76,7 @@ uint32_t process_of(int pid) {
 /// kill() to one process, to a group (0, -group) or to all (-1) of the domain.
 long send_signal(int pid, int signal) {
     if (signal < 0 || signal >= kSignals) return -EINVAL;
-    Turn turn(Op::kSignal);
+    Operation turn(Op::kSignal, process_key(pid));
     if (pid > 0) {
         const uint32_t process = process_of(pid);
         if (process == kNone) return raw(SYS_kill, pid, signal);
@@ -106,13 +106,13 @@ long send_signal(int pid, int signal) {
 /// Waits for one of `set` and takes it. Negative: -EAGAIN at the deadline, -EINTR for another signal's
 /// handler.
 long await_signal(uint64_t set, uint64_t deadline, bool just_look) {
-    Turn turn(Op::kSigwait);
+    Operation turn(Op::kSigwait, make_key(ObjectKind::kSignal, self.slot));
     for (;;) {
         const int signal = take_pending(set);
         if (signal) return signal;
         if (just_look) return -EAGAIN;
         own().waiting_signals = set;
-        const dmt::WaitResult result = turn.wait(make_key(KeyKind::kSignal, self.slot), deadline, true);
+        const dmt::WaitResult result = turn.wait(make_key(ObjectKind::kSignal, self.slot), deadline, true);
         own().waiting_signals = 0;
         if (result == dmt::WaitResult::kTimedOut) return -EAGAIN;
         if (handler_due() && !((own().pending | runtime.process->pending) & set)) return -EINTR;
@@ -131,8 +131,9 @@ long suspend(uint64_t mask) {
     const uint64_t before = own().mask;
     own().mask = mask;
     {
-        Turn turn(Op::kSigwait);
-        while (!handler_due() && !own().cancelled) turn.wait(make_key(KeyKind::kSignal, self.slot), 0, true);
+        Operation turn(Op::kSigwait, make_key(ObjectKind::kSignal, self.slot));
+        while (!handler_due() && !own().cancelled)
+            turn.wait(make_key(ObjectKind::kSignal, self.slot), 0, true);
     }
     own().mask = before;
     test_cancel();
@@ -215,7 +216,7 @@ CRANE_EXPORT int raise(int signal) noexcept {
     if (is_synchronous(signal) && handler > reinterpret_cast<uint64_t>(SIG_IGN)) {
         return static_cast<int>(as_libc(raw(SYS_tgkill, raw(SYS_getpid), raw(SYS_gettid), signal)));
     }
-    Turn turn(Op::kSignal);
+    Operation turn(Op::kSignal, own_key());
     return static_cast<int>(as_libc(-post_signal(runtime.process_index, signal, self.slot)));
 }
 
@@ -234,7 +235,7 @@ CRANE_EXPORT void abort() noexcept {
 CRANE_EXPORT int pthread_kill(pthread_t thread, int signal) noexcept {
     if (!active()) return resolve_real(), real.pthread_kill(thread, signal);
     if (signal < 0 || signal >= kSignals) return EINVAL;
-    Turn turn(Op::kSignal);
+    Operation turn(Op::kSignal, thread_key(thread));
     const crane::dmt::SlotId slot = slot_of_thread(thread);
     if (slot == crane::dmt::kNoSlot) return ESRCH;
     return post_signal(runtime.process_index, signal, slot);

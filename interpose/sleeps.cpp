@@ -8,11 +8,11 @@ namespace {
 
 /// Sleeps in a turn of its own. Returns 0 or EINTR, and what was left at the interruption.
 int sleep_in_turn(bool absolute, clockid_t clock, const timespec& when, uint64_t& left_ns) {
-    Turn turn(Op::kSleep);
+    Operation turn(Op::kSleep, own_key());
     const uint64_t deadline =
         absolute ? deadline_from_absolute(clock, when) : deadline_from_relative_ns(to_ns(when));
-    const bool interrupted = handler_due() || turn.wait(make_key(KeyKind::kSleep, self.slot), deadline,
-                                                        true) == crane::dmt::WaitResult::kInterrupted;
+    const bool interrupted =
+        handler_due() || turn.wait(own_key(), deadline, true) == crane::dmt::WaitResult::kInterrupted;
     if (!interrupted) return 0;
     const uint64_t now = now_realtime_ns();
     if (deadline == crane::dmt::kNoDeadline) {

@@ -39,14 +39,14 @@ long install(uint32_t socket, bool close_on_exec) {
 }
 
 long make_tcp(int family, int type) {
-    Turn turn(Op::kSocket);
+    Operation turn(Op::kSocket, process_key(runtime.process->pid));
     const uint32_t socket = new_socket(family, type & SOCK_NONBLOCK);
     return socket == kNone ? -ENFILE : install(socket, type & SOCK_CLOEXEC);
 }
 
 long accept_virtual(const FdEntry& entry, sockaddr* address, socklen_t* length, int flags) {
     if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) return -EINVAL;
-    Turn turn(Op::kAccept);
+    Operation turn(Op::kAccept, socket_key(entry.object));
     const uint32_t listener = entry.object;
     const VirtualSocket& l = domain().sockets[listener];
     SocketHold hold;
@@ -86,7 +86,7 @@ long accept_virtual(const FdEntry& entry, sockaddr* address, socklen_t* length, 
 template <typename Call>
 long on_kernel_socket(Op op, int fd, short events, Call call) {
     const FdEntry* entry = fd_entry(fd);
-    Turn turn(op);
+    Operation turn(op, descriptor_key(fd), object_of(fd));
     if (entry && entry->kind == FdKind::kStream && events) {
         if (const long error = wait_for_stream(turn, fd, *entry, events, dmt::kNoDeadline)) return error;
     }
@@ -213,7 +213,7 @@ using namespace crane::interpose;
 CRANE_EXPORT int socket(int family, int type, int protocol) noexcept {
     if (!active()) return resolve_real(), real.socket(family, type, protocol);
     if (is_tcp(family, type, protocol)) return static_cast<int>(as_libc(make_tcp(family, type)));
-    Turn turn(Op::kSocket);
+    Operation turn(Op::kSocket, process_key(runtime.process->pid));
     const long fd = raw(SYS_socket, family, type, protocol);
     if (fd >= 0) set_entry(static_cast<int>(fd), FdKind::kStream, 0);
     return static_cast<int>(as_libc(fd));
@@ -221,7 +221,7 @@ CRANE_EXPORT int socket(int family, int type, int protocol) noexcept {
 
 CRANE_EXPORT int socketpair(int family, int type, int protocol, int fds[2]) noexcept {
     if (!active()) return resolve_real(), real.socketpair(family, type, protocol, fds);
-    Turn turn(Op::kPipe);
+    Operation turn(Op::kPipe, process_key(runtime.process->pid));
     const long rc = raw(SYS_socketpair, family, type, protocol, fds);
     if (rc == 0) set_stream(fds[0], fds[1]);
     return static_cast<int>(as_libc(rc));
@@ -230,16 +230,16 @@ CRANE_EXPORT int socketpair(int family, int type, int protocol, int fds[2]) noex
 CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
     if (!active()) return resolve_real(), bind_native(fd, address, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
-        Turn turn(Op::kBind);
+        Operation turn(Op::kBind, socket_key(entry->object));
         return static_cast<int>(as_libc(with_address(socket_bind, entry->object, address, length)));
     }
-    Turn turn(Op::kBind);
+    Operation turn(Op::kBind, descriptor_key(fd));
     return static_cast<int>(as_libc(raw(SYS_bind, fd, address, length)));
 }
 
 CRANE_EXPORT int listen(int fd, int backlog) noexcept {
     if (!active()) return resolve_real(), listen_native(fd, backlog);
-    Turn turn(Op::kListen);
+    Operation turn(Op::kListen, descriptor_key(fd), object_of(fd));
     if (const FdEntry* entry = virtual_socket(fd)) {
         return static_cast<int>(as_libc(socket_listen(entry->object, backlog)));
     }
@@ -271,7 +271,7 @@ CRANE_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
 CRANE_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
     if (!active()) return resolve_real(), real.connect(fd, address, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
-        Turn turn(Op::kConnect);
+        Operation turn(Op::kConnect, socket_key(entry->object));
         return static_cast<int>(as_libc(with_address(socket_connect, entry->object, address, length)));
     }
     return static_cast<int>(as_libc(
@@ -281,7 +281,7 @@ CRANE_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
 CRANE_EXPORT int shutdown(int fd, int how) noexcept {
     if (!active()) return resolve_real(), real.shutdown(fd, how);
     if (how < SHUT_RD || how > SHUT_RDWR) return static_cast<int>(as_libc(-EINVAL));
-    Turn turn(Op::kShutdown);
+    Operation turn(Op::kShutdown, descriptor_key(fd), object_of(fd));
     if (const FdEntry* entry = virtual_socket(fd))
         return static_cast<int>(as_libc(socket_shutdown(entry->object, how)));
     const long rc = raw(SYS_shutdown, fd, how);
@@ -310,7 +310,7 @@ CRANE_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) noexc
 CRANE_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) noexcept {
     if (!active()) return resolve_real(), real.setsockopt(fd, level, name, value, length);
     if (FdEntry* entry = virtual_socket(fd)) {
-        Turn turn(Op::kSocketOption);
+        Operation turn(Op::kSocketOption, socket_key(entry->object));
         return static_cast<int>(as_libc(set_option(*entry, fd, level, name, value, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_setsockopt, fd, level, name, value, length)));
@@ -319,7 +319,7 @@ CRANE_EXPORT int setsockopt(int fd, int level, int name, const void* value, sock
 CRANE_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* length) noexcept {
     if (!active()) return resolve_real(), real.getsockopt(fd, level, name, value, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
-        Turn turn(Op::kSocketOption);
+        Operation turn(Op::kSocketOption, socket_key(entry->object));
         return static_cast<int>(as_libc(get_option(at(*entry), fd, level, name, value, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_getsockopt, fd, level, name, value, length)));

@@ -25,7 +25,7 @@ bool ready(int fd, short events) {
 }
 
 /// Waits for the pipe unless the call is not to block; 0 when it is ready.
-long wait_for_pipe(Turn& turn, int fd, short events, bool dont_wait) {
+long wait_for_pipe(Operation& turn, int fd, short events, bool dont_wait) {
     if (!dont_wait) {
         if (const long error = wait_for_stream(turn, fd, *fd_entry(fd), events, dmt::kNoDeadline))
             return error;
@@ -33,7 +33,7 @@ long wait_for_pipe(Turn& turn, int fd, short events, bool dont_wait) {
     return ready(fd, events) ? 0 : -EAGAIN;
 }
 
-long from_socket(Turn& turn, uint32_t socket, int pipe, size_t bytes, bool dont_wait) {
+long from_socket(Operation& turn, uint32_t socket, int pipe, size_t bytes, bool dont_wait) {
     SocketHold hold;
     const VirtualSocket& s = domain().sockets[socket];
     char piece[kPieceBytes];
@@ -62,7 +62,7 @@ long from_socket(Turn& turn, uint32_t socket, int pipe, size_t bytes, bool dont_
     return done;
 }
 
-long to_socket(Turn& turn, int pipe, uint32_t socket, size_t bytes, bool dont_wait) {
+long to_socket(Operation& turn, int pipe, uint32_t socket, size_t bytes, bool dont_wait) {
     SocketHold hold;
     const VirtualSocket& s = domain().sockets[socket];
     for (;;) {
@@ -72,13 +72,15 @@ long to_socket(Turn& turn, int pipe, uint32_t socket, size_t bytes, bool dont_wa
             if (error == -EPIPE) raise_sigpipe();
             return error;
         }
-        if (socket_events(socket) & EPOLLOUT) break;
+        if (socket_room(socket) > 0) break;
         if (dont_wait || s.nonblocking) return -EAGAIN;
         if (const long error = wait_on_socket(turn, hold, socket, socket_write_key(socket), dmt::kNoDeadline))
             return error;
     }
     char piece[kPieceBytes];
-    const size_t most = bytes < sizeof(piece) ? bytes : sizeof(piece);
+    const uint64_t room = socket_room(socket);
+    size_t most = bytes < sizeof(piece) ? bytes : sizeof(piece);
+    if (most > room) most = room;
     const long got = uninterrupted([&] { return raw(SYS_read, pipe, piece, most); });
     if (got <= 0) return got;
     stream_event(*fd_entry(pipe));
@@ -90,7 +92,7 @@ long to_socket(Turn& turn, int pipe, uint32_t socket, size_t bytes, bool dont_wa
 /// not wait.
 template <typename Call>
 long between_pipes(int in, int out, bool dont_wait, Call call) {
-    Turn turn(Op::kWrite);
+    Operation turn(Op::kWrite, descriptor_key(in), descriptor_key(out));
     for (;;) {
         for (const auto& [fd, events] : {std::pair{in, short{POLLIN}}, std::pair{out, short{POLLOUT}}}) {
             if (dont_wait || fd < 0 || !is_pipe(fd)) continue;
@@ -122,7 +124,7 @@ long do_splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t bytes, u
     if (bytes == 0) return 0;
     const uint32_t source = is_virtual(from) ? from->object : kNone,
                    sink = is_virtual(to) ? to->object : kNone;
-    Turn turn(Op::kWrite);
+    Operation turn(Op::kWrite, descriptor_key(in), descriptor_key(out));
     const long rc = source != kNone
                         ? from_socket(turn, source, out, bytes < kMostBytes ? bytes : kMostBytes, dont_wait)
                         : to_socket(turn, in, sink, bytes, dont_wait);

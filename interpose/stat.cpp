@@ -8,7 +8,7 @@
 
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/file_times.hpp"
-#include "interpose/core/shared_turn.hpp"
+#include "interpose/core/shared_operation.hpp"
 
 using namespace crane::interpose;
 
@@ -40,7 +40,7 @@ void make_stable(struct statx& info, int fd, const char* path, int at_flags) {
 }
 
 long stable_statx(int fd, const char* path, int at_flags, unsigned mask, struct statx* info) {
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     const long rc = raw(SYS_statx, fd, path, at_flags, mask | STATX_BASIC_STATS | STATX_BTIME, info);
     if (rc == 0) make_stable(*info, fd, path, at_flags);
     return rc;

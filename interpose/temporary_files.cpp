@@ -9,7 +9,7 @@
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_times.hpp"
-#include "interpose/core/shared_turn.hpp"
+#include "interpose/core/shared_operation.hpp"
 
 using namespace crane::interpose;
 
@@ -47,7 +47,7 @@ int answer(long rc) {
 
 int make_file(char* pattern, int suffix, int flags) {
     if (!active()) return resolve_real(), real.mkostemps(pattern, suffix, flags);
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     const long fd = with_random_name(pattern, suffix, [&] {
         return raw(SYS_openat, AT_FDCWD, pattern, (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL, 0600);
     });
@@ -95,7 +95,7 @@ CRANE_EXPORT int mkostemps64(char* pattern, int suffix, int flags) {
 
 CRANE_EXPORT char* mkdtemp(char* pattern) noexcept {
     if (!active()) return resolve_real(), real.mkdtemp(pattern);
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     const long rc = with_random_name(pattern, 0, [&] { return raw(SYS_mkdirat, AT_FDCWD, pattern, 0700); });
     return answer(rc) < 0 ? nullptr : pattern;
 }
@@ -103,7 +103,7 @@ CRANE_EXPORT char* mkdtemp(char* pattern) noexcept {
 CRANE_EXPORT char* mktemp(char* pattern) noexcept {
     // Said to be dangerous by the linker at each use of libc's; ours needs none of it.
     if (active()) {
-        SharedTurn turn(Op::kFile);
+        SharedOperation turn(Op::kFile, files_key());
         if (answer(choose_free_name(pattern)) == 0) return pattern;
     } else {
         errno = EINVAL;
@@ -117,7 +117,7 @@ CRANE_EXPORT char* tmpnam(char* place) noexcept {
     char name[L_tmpnam] = "/tmp/fileXXXXXX";
     static_assert(sizeof("/tmp/fileXXXXXX") <= L_tmpnam);
     if (active()) {
-        SharedTurn turn(Op::kFile);
+        SharedOperation turn(Op::kFile, files_key());
         if (choose_free_name(name) != 0) return nullptr;
     } else {
         // Nobody's name but this process's.
@@ -144,7 +144,7 @@ CRANE_EXPORT char* tempnam(const char* directory, const char* prefix) noexcept {
     strncat(name, prefix ? prefix : "file", 5);
     strcat(name, "XXXXXX");
     if (active()) {
-        SharedTurn turn(Op::kFile);
+        SharedOperation turn(Op::kFile, files_key());
         if (choose_free_name(name) == 0) return name;
         free(name);
         return nullptr;
@@ -159,7 +159,7 @@ CRANE_EXPORT char* tempnam(const char* directory, const char* prefix) noexcept {
 
 CRANE_EXPORT FILE* tmpfile() {
     if (!active()) return resolve_real(), real.tmpfile();
-    SharedTurn turn(Op::kFile);
+    SharedOperation turn(Op::kFile, files_key());
     // Without a name, as libc's own first attempt.
     long fd = raw(SYS_openat, AT_FDCWD, P_tmpdir, O_RDWR | O_EXCL | O_TMPFILE, 0600);
     if (fd < 0) {

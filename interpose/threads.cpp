@@ -49,8 +49,8 @@ Record* new_record() {
 }
 
 uint64_t join_key(const Record* record) {
-    return make_key(KeyKind::kThread, static_cast<uint64_t>(runtime.process_index) << 16 |
-                                          static_cast<uint64_t>(record - records));
+    return make_key(ObjectKind::kThread, static_cast<uint64_t>(runtime.process_index) << 16 |
+                                             static_cast<uint64_t>(record - records));
 }
 
 void release(Record* record) {
@@ -109,7 +109,7 @@ void* run_thread(void* argument) {
 
 int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                   void* argument) {
-    Turn turn(Op::kThreadCreate);
+    Operation turn(Op::kThreadCreate, process_key(runtime.process->pid));
     reap_detached();
     Record* record = new_record();
     const dmt::SlotId slot = record ? scheduler().create(runtime.process_index, false) : dmt::kNoSlot;
@@ -141,7 +141,7 @@ int join_thread(pthread_t thread, void** result, uint64_t deadline, bool try_onl
     Record* record = find_record(thread);
     if (!record) return real.pthread_join(thread, result);
     {
-        Turn turn(Op::kThreadJoin);
+        Operation turn(Op::kThreadJoin, thread_key(thread));
         if (record == own_record) return EDEADLK;
         if (record->detached) return EINVAL;
         while (record->state == RecordState::kRunning) {
@@ -252,7 +252,7 @@ CRANE_EXPORT int pthread_clockjoin_np(pthread_t thread, void** result, clockid_t
 
 CRANE_EXPORT int pthread_detach(pthread_t thread) noexcept {
     if (!active()) return resolve_real(), real.pthread_detach(thread);
-    Turn turn(Op::kThreadJoin);
+    Operation turn(Op::kThreadJoin, thread_key(thread));
     Record* record = find_record(thread);
     if (!record) return ESRCH;
     if (record->detached) return EINVAL;
@@ -262,7 +262,7 @@ CRANE_EXPORT int pthread_detach(pthread_t thread) noexcept {
 
 CRANE_EXPORT int pthread_cancel(pthread_t thread) {
     if (!active()) return resolve_real(), real.pthread_cancel(thread);
-    Turn turn(Op::kSignal);
+    Operation turn(Op::kSignal, thread_key(thread));
     const crane::dmt::SlotId slot = slot_of_thread(thread);
     if (slot == crane::dmt::kNoSlot) return 0;
     const int rc = real.pthread_cancel(thread);
@@ -278,7 +278,7 @@ CRANE_EXPORT int pthread_yield_wrapper() {
 
 CRANE_EXPORT int sched_yield() noexcept {
     if (!active()) return resolve_real(), real.sched_yield();
-    Turn turn(Op::kYield);
+    Operation turn(Op::kYield, own_key());
     turn.yield();
     return 0;
 }

@@ -21,7 +21,7 @@ CRANE_EXPORT int timerfd_create(clockid_t clock, int flags) noexcept {
     if (!realtime && clock != CLOCK_MONOTONIC && clock != CLOCK_BOOTTIME && clock != CLOCK_BOOTTIME_ALARM) {
         return fail(EINVAL);
     }
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, process_key(runtime.process->pid));
     const uint32_t timer = new_timer(realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, flags & TFD_NONBLOCK);
     if (timer == kNone) return fail(ENFILE);
     const int fd = new_placeholder(flags & TFD_CLOEXEC);
@@ -35,7 +35,7 @@ CRANE_EXPORT int timerfd_create(clockid_t clock, int flags) noexcept {
 
 CRANE_EXPORT int timerfd_settime(int fd, int flags, const itimerspec* value, itimerspec* old) noexcept {
     if (!active()) return resolve_real(), real.timerfd_settime(fd, flags, value, old);
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, descriptor_key(fd));
     const FdEntry* entry = entry_of_kind(fd, FdKind::kTimer);
     // Not a timer: the kernel knows which error that is.
     if (!entry) return real.timerfd_settime(fd, flags, value, old);
@@ -46,7 +46,7 @@ CRANE_EXPORT int timerfd_settime(int fd, int flags, const itimerspec* value, iti
 
 CRANE_EXPORT int timerfd_gettime(int fd, itimerspec* value) noexcept {
     if (!active()) return resolve_real(), real.timerfd_gettime(fd, value);
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, descriptor_key(fd));
     const FdEntry* entry = entry_of_kind(fd, FdKind::kTimer);
     if (!entry) return real.timerfd_gettime(fd, value);
     timer_get(entry->object, value);

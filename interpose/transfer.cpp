@@ -29,7 +29,7 @@ uint64_t timeout_deadline(uint64_t timeout_ns) {
 long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags) {
     if (flags & MSG_OOB) return -EINVAL;
     if (flags & MSG_ERRQUEUE) return -EAGAIN;
-    Turn turn(Op::kReceive);
+    Operation turn(Op::kReceive, socket_key(socket));
     SocketHold hold;
     VirtualSocket& s = domain().sockets[socket];
     const bool peek = flags & MSG_PEEK;
@@ -48,7 +48,8 @@ long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags)
             into = &rest;
             pieces = 1;
         }
-        const bool whole = peek && (flags & MSG_WAITALL) && s.unread < wanted && !s.fin_received && !s.reset;
+        const bool whole =
+            peek && (flags & MSG_WAITALL) && s.input.unread() < wanted && !s.fin_received && !s.reset;
         const long n = whole ? -EAGAIN : socket_receive(socket, into, pieces, peek, flags & MSG_TRUNC);
         if (n > 0 && !peek) done += n;
         const bool more =
@@ -64,35 +65,51 @@ long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags)
     }
 }
 
-/// Runs `send_it` (core result) until it does not say -EAGAIN, or the socket is not to block.
+/// Runs `send_it` (core result) until `wanted` bytes are sent, or the socket is not to block, or it fails:
+/// then what was sent before counts, and the error only if that is nothing.
 template <typename Send>
-long send_virtual(uint32_t socket, int flags, Send send_it) {
-    Turn turn(Op::kSend);
+long send_virtual(uint32_t socket, int flags, size_t wanted, Send send_it) {
+    Operation turn(Op::kSend, socket_key(socket));
     SocketHold hold;
     const VirtualSocket& s = domain().sockets[socket];
     const uint64_t deadline = timeout_deadline(s.send_timeout_ns);
+    size_t done = 0;
     for (;;) {
         const long n = send_it();
-        if (n == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
-        if (n != -EAGAIN) return n;
-        if (s.nonblocking || (flags & MSG_DONTWAIT)) {
+        if (n > 0) done += static_cast<size_t>(n);
+        const bool nonblocking = s.nonblocking || (flags & MSG_DONTWAIT);
+        if (n >= 0 && (done >= wanted || n == 0 || nonblocking)) return static_cast<long>(done);
+        if (n < 0 && n != -EAGAIN) {
+            if (done > 0) return static_cast<long>(done);
+            if (n == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
+            return n;
+        }
+        if (n > 0) continue;
+        if (nonblocking) {
             turn.yield();
             return n;
         }
         if (const long error = wait_on_socket(turn, hold, socket, socket_write_key(socket), deadline))
-            return error;
+            return done > 0 ? static_cast<long>(done) : error;
     }
 }
 
+/// A blocking send returns when all is sent; each piece of it goes out when the window has room.
 long send_vector(uint32_t socket, const iovec* vector, int count, int flags) {
-    return send_virtual(socket, flags, [&] { return socket_send(socket, vector, count); });
+    const size_t wanted = total_bytes(vector, count);
+    size_t done = 0;
+    return send_virtual(socket, flags, wanted, [&] {
+        const long n = socket_send(socket, vector, count, done);
+        if (n > 0) done += static_cast<size_t>(n);
+        return n;
+    });
 }
 
 /// A call on a kernel stream that may block: waits in the schedule first, then makes it, then tells the other
 /// end.
 template <typename Call>
 long on_stream(Op op, int fd, const FdEntry& entry, short events, bool dont_wait, Call call) {
-    Turn turn(op);
+    Operation turn(op, descriptor_key(fd), entry_key(entry));
     if (!dont_wait) {
         if (const long error = wait_for_stream(turn, fd, entry, events, dmt::kNoDeadline)) return error;
     }
@@ -125,7 +142,7 @@ long write_stream(int fd, const FdEntry& entry, size_t bytes, Write write_piece)
 long read_timer(int fd, uint32_t index, void* out, size_t bytes) {
     if (bytes < sizeof(uint64_t)) return -EINVAL;
     if (!writable(out, sizeof(uint64_t))) return -EFAULT;
-    Turn turn(Op::kTimer);
+    Operation turn(Op::kTimer, make_key(ObjectKind::kTimer, index));
     const FdEntry then = *fd_entry(fd);
     for (;;) {
         if (!same_descriptor(fd, then)) return -EBADF;
@@ -138,7 +155,7 @@ long read_timer(int fd, uint32_t index, void* out, size_t bytes) {
             turn.yield();
             return -EAGAIN;
         }
-        if (turn.wait(make_key(KeyKind::kSleep, self.slot), timer_deadline(index), true, ~uint64_t{0}) ==
+        if (turn.wait(own_key(), timer_deadline(index), true, ~uint64_t{0}) ==
             dmt::WaitResult::kInterrupted) {
             if (!restart_after_signals()) return -EINTR;
         }
@@ -147,9 +164,9 @@ long read_timer(int fd, uint32_t index, void* out, size_t bytes) {
 
 /// Regular files need no turn of their own in `serial`; in `parallel` their order is part of the schedule.
 template <typename Call>
-long on_file(Call call) {
+long on_file(int fd, Call call) {
     if (serial()) return uninterrupted(call);
-    Turn turn(Op::kFile);
+    Operation turn(Op::kFile, descriptor_key(fd));
     return uninterrupted(call);
 }
 
@@ -164,7 +181,7 @@ long do_read(int fd, void* buffer, size_t bytes) {
                              [&] { return raw(SYS_read, fd, buffer, bytes); });
         case FdKind::kEntropy: {
             if (!writable(buffer, bytes)) return -EFAULT;
-            Turn turn(Op::kEntropy);
+            Operation turn(Op::kEntropy, entropy_key());
             fill_random(buffer, bytes);
             return static_cast<long>(bytes);
         }
@@ -173,7 +190,7 @@ long do_read(int fd, void* buffer, size_t bytes) {
         case FdKind::kSignals:
             return read_signals(entry->object, buffer, bytes);
         default:
-            return on_file([&] { return raw(SYS_read, fd, buffer, bytes); });
+            return on_file(fd, [&] { return raw(SYS_read, fd, buffer, bytes); });
     }
 }
 
@@ -192,7 +209,7 @@ long do_readv(int fd, const iovec* vector, int count) {
         case FdKind::kSignals:
             return count ? do_read(fd, vector[0].iov_base, vector[0].iov_len) : 0;
         default:
-            return on_file([&] { return raw(SYS_readv, fd, vector, count); });
+            return on_file(fd, [&] { return raw(SYS_readv, fd, vector, count); });
     }
 }
 
@@ -210,7 +227,7 @@ long do_write(int fd, const void* buffer, size_t bytes) {
             note_file_write(fd);
             [[fallthrough]];
         default:
-            return on_file([&] { return raw(SYS_write, fd, buffer, bytes); });
+            return on_file(fd, [&] { return raw(SYS_write, fd, buffer, bytes); });
     }
 }
 
@@ -228,7 +245,7 @@ long do_writev(int fd, const iovec* vector, int count) {
             note_file_write(fd);
             [[fallthrough]];
         default:
-            return on_file([&] { return raw(SYS_writev, fd, vector, count); });
+            return on_file(fd, [&] { return raw(SYS_writev, fd, vector, count); });
     }
 }
 
@@ -293,8 +310,12 @@ long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
     const FdEntry* entry = fd_entry(out);
     if (entry && entry->kind == FdKind::kSocket) {
         if (offset && !writable(offset, sizeof(*offset))) return -EFAULT;
-        return send_virtual(entry->object, 0,
-                            [&] { return socket_send_file(entry->object, in, offset, bytes); });
+        size_t done = 0;
+        return send_virtual(entry->object, 0, bytes, [&] {
+            const long n = socket_send_file(entry->object, in, offset, bytes - done);
+            if (n > 0) done += static_cast<size_t>(n);
+            return n;
+        });
     }
     const auto call = [&] { return raw(SYS_sendfile, out, in, offset, bytes); };
     if (!entry || entry->kind != FdKind::kStream) return call();
@@ -338,7 +359,7 @@ CRANE_EXPORT ssize_t pwrite(int fd, const void* buffer, size_t bytes, off_t at) 
     if (!active()) return resolve_real(), real.pwrite(fd, buffer, bytes, at);
     if (!fd_entry(fd)) return as_libc(-EBADF);
     if (fd_entry(fd)->kind == FdKind::kPlain) note_file_write(fd);
-    return as_libc(on_file([&] { return raw(SYS_pwrite64, fd, buffer, bytes, at); }));
+    return as_libc(on_file(fd, [&] { return raw(SYS_pwrite64, fd, buffer, bytes, at); }));
 }
 CRANE_EXPORT ssize_t pwrite64(int fd, const void* buffer, size_t bytes, off64_t at) {
     return pwrite(fd, buffer, bytes, at);
@@ -346,7 +367,7 @@ CRANE_EXPORT ssize_t pwrite64(int fd, const void* buffer, size_t bytes, off64_t 
 CRANE_EXPORT ssize_t pwritev(int fd, const iovec* vector, int count, off_t at) {
     if (!active()) return resolve_real(), real.pwritev(fd, vector, count, at);
     if (fd_entry(fd) && fd_entry(fd)->kind == FdKind::kPlain) note_file_write(fd);
-    return as_libc(on_file([&] { return raw(SYS_pwritev, fd, vector, count, at, 0); }));
+    return as_libc(on_file(fd, [&] { return raw(SYS_pwritev, fd, vector, count, at, 0); }));
 }
 CRANE_EXPORT ssize_t pwritev64(int fd, const iovec* vector, int count, off64_t at) {
     return pwritev(fd, vector, count, at);

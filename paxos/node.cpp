@@ -9,12 +9,12 @@
 #include <set>
 #include <stdexcept>
 
-#include "paxos/address_book.hpp"
-#include "paxos/check.hpp"
-#include "paxos/core.hpp"
-#include "paxos/store.hpp"
-#include "paxos/store_maintenance.hpp"
-#include "paxos/transport.hpp"
+#include "paxos/core/check.hpp"
+#include "paxos/core/core.hpp"
+#include "paxos/link/address_book.hpp"
+#include "paxos/link/transport.hpp"
+#include "paxos/store/store.hpp"
+#include "paxos/store/store_maintenance.hpp"
 
 namespace crane::paxos {
 namespace {

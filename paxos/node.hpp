@@ -23,10 +23,10 @@
 #include <string>
 #include <vector>
 
-#include "paxos/membership.hpp"
-#include "paxos/peer_address.hpp"
-#include "paxos/tls_files.hpp"
-#include "paxos/types.hpp"
+#include "paxos/core/membership.hpp"
+#include "paxos/core/types.hpp"
+#include "paxos/link/peer_address.hpp"
+#include "paxos/link/tls_files.hpp"
 
 struct event_base;
 
@@ -108,9 +108,6 @@ struct PeerStatus {
     uint64_t matched = 0;
     uint64_t heard_ms_ago = 0;
 };
-
-constexpr size_t max_app_message_bytes = 16u << 20;  // see types.hpp for max_value_bytes, max_report_bytes
-constexpr size_t max_app_queue_bytes = 32u << 20;    // per peer
 
 class Node {
   public:

@@ -1,6 +1,5 @@
 #include "proxy/backtrace.hpp"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <libunwind-ptrace.h>
@@ -9,9 +8,10 @@
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include <fstream>
 #include <memory>
 
 #include "proxy/process_tree.hpp"
@@ -20,25 +20,13 @@ namespace crane::proxy {
 
 namespace {
 
-std::string first_line(const std::string& path) {
-    std::ifstream in(path);
-    std::string line;
-    std::getline(in, line);
-    return line;
-}
+/// CPU time in user space, and none in the kernel, after which a thread is held to compute there alone.
+/// (Ticks are 10 ms.) A thread that gets little of the CPU is watched for longer.
+constexpr uint64_t kWatchTicks = 5;
+constexpr int kWatchMs = 2000;
+constexpr int kStopPatienceMs = 1000;
 
-/// The letter after the name in /proc/…/stat.
-char state_of(const std::string& task) {
-    const std::string line = first_line(task + "/stat");
-    const size_t after = line.rfind(')');
-    return after == std::string::npos || after + 2 >= line.size() ? '?' : line[after + 2];
-}
-
-/// The system call that a sleeping thread is in; -1 if it is in none, or it cannot be told.
-long blocked_in(const std::string& task) {
-    const std::string line = first_line(task + "/syscall");
-    return line.empty() || !isdigit(static_cast<unsigned char>(line[0])) ? -1 : atol(line.c_str());
-}
+constexpr char kMoves[] = "it makes system calls, and is not stopped there: that could cut one short";
 
 /// Holds a thread still while it lives.
 class Stopped {
@@ -46,11 +34,20 @@ class Stopped {
     explicit Stopped(pid_t thread) : thread_(thread) {
         if (ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) return;
         seized_ = true;
+        if (ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0) return;
         int status = 0;
-        ok_ = ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) == 0 &&
-              waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status);
-        // A signal that came first is given back when the thread goes on.
-        if (ok_ && status >> 16 != PTRACE_EVENT_STOP) signal_ = WSTOPSIG(status);
+        for (int waited_ms = 0; waited_ms < kStopPatienceMs; ++waited_ms) {
+            const pid_t stopped = waitpid(thread, &status, __WALL | WNOHANG);
+            if (stopped == thread) {
+                ok_ = WIFSTOPPED(status);
+                // A signal that came first is given back when the thread goes on.
+                if (ok_ && status >> 16 != PTRACE_EVENT_STOP) signal_ = WSTOPSIG(status);
+                return;
+            }
+            if (stopped < 0) return;
+            usleep(1000);
+        }
+        errno = ETIMEDOUT;  // the kernel lets go of it at the end of the thread that looks
     }
     ~Stopped() {
         // NOLINTNEXTLINE(performance-no-int-to-ptr): ptrace takes the number in the place of an address
@@ -66,6 +63,28 @@ class Stopped {
     bool ok_ = false;
     long signal_ = 0;
 };
+
+/// A sleeping thread for libunwind, which hands the callbacks below an argument that has to be its own.
+struct Sleeper {
+    pid_t thread;
+    ThreadState state;
+};
+thread_local const Sleeper* sleeper = nullptr;
+
+int read_word(unw_addr_space_t, unw_word_t address, unw_word_t* value, int write, void*) {
+    if (write) return -UNW_EINVAL;
+    const iovec here{value, sizeof(*value)};
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in another process
+    const iovec there{reinterpret_cast<void*>(address), sizeof(*value)};
+    return process_vm_readv(sleeper->thread, &here, 1, &there, 1, 0) == sizeof(*value) ? 0 : -UNW_EINVAL;
+}
+
+/// The kernel tells two registers. Frames that need another one end the backtrace.
+int read_register(unw_addr_space_t, unw_regnum_t number, unw_word_t* value, int write, void*) {
+    if (write || (number != UNW_REG_IP && number != UNW_REG_SP)) return -UNW_EBADREG;
+    *value = number == UNW_REG_IP ? sleeper->state.instruction : sleeper->state.stack;
+    return 0;
+}
 
 std::string describe(unw_cursor_t& cursor) {
     char name[256] = "?";
@@ -93,9 +112,10 @@ std::vector<BusyThread> busy_threads(pid_t root) {
             const pid_t thread = atoi(entry->d_name);
             if (thread <= 0) continue;
             const std::string task = process + "/task/" + entry->d_name;
+            const ThreadState state = read_thread_state(task);
             const BusyThread one{pid, thread, first_line(process + "/comm"), first_line(task + "/comm"),
-                                 blocked_in(task)};
-            if (state_of(task) == 'R') {
+                                 state.system_call};
+            if (state.letter == 'R') {
                 running.push_back(one);
                 running.back().system_call = -1;
             } else if (one.system_call >= 0 && one.system_call != SYS_futex && one.system_call != SYS_pause) {
@@ -107,12 +127,12 @@ std::vector<BusyThread> busy_threads(pid_t root) {
     return running.empty() ? blocked : running;
 }
 
-std::vector<std::string> backtrace_of(pid_t thread, size_t most) {
-    const Stopped stopped(thread);
-    if (!stopped.ok()) return {std::string("it cannot be traced: ") + strerror(errno)};
+namespace {
+
+std::vector<std::string> unwind(pid_t thread, unw_accessors_t& accessors, size_t most) {
     const std::unique_ptr<void, void (*)(void*)> info(_UPT_create(thread), _UPT_destroy);
     const std::unique_ptr<std::remove_pointer_t<unw_addr_space_t>, void (*)(unw_addr_space_t)> space(
-        unw_create_addr_space(&_UPT_accessors, 0), unw_destroy_addr_space);
+        unw_create_addr_space(&accessors, 0), unw_destroy_addr_space);
     unw_cursor_t cursor;
     std::vector<std::string> frames;
     if (!info || !space || unw_init_remote(&cursor, space.get(), info.get()) != 0) {
@@ -122,6 +142,40 @@ std::vector<std::string> backtrace_of(pid_t thread, size_t most) {
         frames.push_back(describe(cursor));
     } while (frames.size() < most && unw_step(&cursor) > 0);
     return frames;
+}
+
+std::vector<std::string> backtrace_asleep(pid_t thread, const ThreadState& state, size_t most) {
+    const Sleeper one{thread, state};
+    sleeper = &one;
+    unw_accessors_t accessors = _UPT_accessors;
+    accessors.access_mem = read_word;
+    accessors.access_reg = read_register;
+    const auto frames = unwind(thread, accessors, most);
+    sleeper = nullptr;
+    return frames;
+}
+
+}  // namespace
+
+std::vector<std::string> backtrace_of(pid_t thread, size_t most) {
+    // One thread's entry is to be found under its own number, too, though no listing shows it.
+    const std::string task = "/proc/" + std::to_string(thread) + "/task/" + std::to_string(thread);
+    const ThreadState before = read_thread_state(task);
+    if (before.letter == '?') return {"it has ended"};
+    if (before.sleeps()) {
+        const auto frames = backtrace_asleep(thread, before, most);
+        return before.same_sleep(read_thread_state(task)) ? frames : std::vector<std::string>{kMoves};
+    }
+    for (int waited_ms = 0;; waited_ms += 20) {
+        const ThreadState now = read_thread_state(task);
+        if (now.sleeps() || now.system_ticks != before.system_ticks) return {kMoves};
+        if (now.user_ticks >= before.user_ticks + kWatchTicks) break;
+        if (waited_ms >= kWatchMs) return {"it is ready to run, and gets little CPU"};
+        usleep(20'000);
+    }
+    const Stopped stopped(thread);
+    if (!stopped.ok()) return {std::string("it cannot be traced: ") + strerror(errno)};
+    return unwind(thread, _UPT_accessors, most);
 }
 
 StallReport describe_stall(pid_t root, uint64_t stood_s) {

@@ -1,11 +1,18 @@
-// Looks into the domain from outside: which threads are busy, and where. Stops a thread for a moment with
-// ptrace; the thread cannot tell, and no schedule changes.
+// Looks into the domain from outside: which threads are busy, and where. No schedule changes, and no call of
+// the program is interrupted:
+//   - a thread that sleeps in the kernel is not touched: /proc tells where it entered, and its stack is read
+//     in its place;
+//   - only one that was seen to compute in user space alone is stopped, for a moment, with ptrace: stopping
+//     one that is at work in a call could cut that call short (a long write returns with a part).
+// May wait for long (a thread in uninterruptible sleep): call it from a thread that nobody waits for.
 #pragma once
 
 #include <sys/types.h>
 
 #include <string>
 #include <vector>
+
+#include "proxy/thread_state.hpp"
 
 namespace crane::proxy {
 

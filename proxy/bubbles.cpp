@@ -3,6 +3,7 @@
 #include <event2/event.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "proxy/clock.hpp"
 
@@ -14,8 +15,9 @@ constexpr uint64_t kLongestNapNs = 3600ULL * 1'000'000'000;
 
 }  // namespace
 
-Bubbles::Bubbles(event_base* base, const Config& config)
-    : enabled_(config.bubbles),
+Bubbles::Bubbles(event_base* base, const Config& config, std::function<uint64_t()> cluster_ns)
+    : cluster_ns_(std::move(cluster_ns)),
+      enabled_(config.bubbles),
       w_timeout_ns_(config.w_timeout_us * 1000),
       sizer_(config.n_clock),
       timer_(evtimer_new(
@@ -51,7 +53,7 @@ bool Bubbles::due(const timebubble::DomainStatus& status, bool under_way) {
     if (!status.quiescent.load(std::memory_order_seq_cst)) return false;
     const uint64_t deadline = status.deadline_ns.load(std::memory_order_seq_cst);
     if (deadline == 0) return false;
-    const uint64_t now = realtime_ns();
+    const uint64_t now = cluster_ns_();
     if (now >= deadline) return true;
     wake_after_ns(deadline - now);
     return false;

@@ -17,7 +17,8 @@ namespace crane::proxy {
 
 class Bubbles {
   public:
-    Bubbles(event_base* base, const Config& config);
+    /// `cluster_ns` tells the cluster's time, in which the domain's deadlines are.
+    Bubbles(event_base* base, const Config& config, std::function<uint64_t()> cluster_ns);
     ~Bubbles();
     Bubbles(const Bubbles&) = delete;
     Bubbles& operator=(const Bubbles&) = delete;
@@ -34,6 +35,7 @@ class Bubbles {
     void wake_after_ns(uint64_t delay_ns);
     void note_ask(const timebubble::DomainStatus& status);
 
+    std::function<uint64_t()> cluster_ns_;
     bool enabled_;
     uint64_t w_timeout_ns_;
     timebubble::BubbleSizer sizer_;

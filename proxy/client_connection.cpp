@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "proxy/clock.hpp"
 
 namespace crane::proxy {
@@ -18,6 +20,19 @@ namespace {
 constexpr uint64_t kLingerNs = 10ULL * 1'000'000'000;
 constexpr int kReadRounds = 2;
 constexpr size_t kReadBytes = 64 * 1024;
+
+void set_option(int fd, int level, int name, int value) {
+    setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+/// A client whose host or network is gone says nothing more, and would be kept for ever.
+void probe_silence(int fd, const KeepAlive& keepalive) {
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, keepalive.idle_s != 0);
+    if (keepalive.idle_s == 0) return;
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(keepalive.idle_s));
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(keepalive.interval_s));
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(keepalive.probes));
+}
 
 }  // namespace
 
@@ -32,7 +47,7 @@ ClientConnection::ClientConnection(ClientPool& pool, uint64_t key, int fd,
       output_(evbuffer_new()) {}
 
 ClientConnection::~ClientConnection() {
-    if (linger_since_ns_ != 0) --pool_.lingering_;
+    stop_lingering();
     event_free(read_event_);
     event_free(write_event_);
     evbuffer_free(output_);
@@ -47,7 +62,12 @@ void ClientConnection::on_writable(int, short, void* self) {
 }
 
 void ClientConnection::allow_input(bool allowed) {
-    const bool want = allowed && !input_ended_ && !doomed_;
+    if (allowed) place_.reset();
+    want_input(allowed);
+}
+
+void ClientConnection::want_input(bool wanted) {
+    const bool want = wanted && !input_ended_ && !doomed_;
     if (want == reading_) return;
     reading_ = want;
     if (want) {
@@ -59,11 +79,16 @@ void ClientConnection::allow_input(bool allowed) {
 
 void ClientConnection::read_some() {
     for (int round = 0; round < kReadRounds && reading_ && !doomed_; ++round) {
-        const ssize_t got = ::recv(fd_, pool_.scratch_, kReadBytes, 0);
+        const size_t most = user_ ? std::min<uint64_t>(kReadBytes, user_->input_room()) : kReadBytes;
+        if (most == 0) {
+            want_input(false);  // until its user has room again, and says so
+            return;
+        }
+        const ssize_t got = ::recv(fd_, pool_.scratch_, most, 0);
         if (got > 0) {
             pool_.bytes_in_ += static_cast<uint64_t>(got);
             if (user_) user_->on_input({pool_.scratch_, static_cast<size_t>(got)});
-            if (static_cast<size_t>(got) < kReadBytes) return;
+            if (static_cast<size_t>(got) < most) return;
         } else if (got == 0) {
             input_ended_ = true;
             event_del(read_event_);
@@ -129,7 +154,7 @@ void ClientConnection::flush() {
     }
     if (taken != 0) {
         pool_.bytes_out_ += taken;
-        linger_since_ns_ = linger_since_ns_ ? monotonic_ns() : 0;
+        if (linger_since_ns_ != 0) count_lingering();
         if (user_) user_->on_taken(taken);
     }
     if (doomed_) return;
@@ -157,11 +182,26 @@ void ClientConnection::start_lingering() {
         doom();
         return;
     }
-    if (linger_since_ns_ == 0) {
-        linger_since_ns_ = monotonic_ns();
-        ++pool_.lingering_;
-    }
-    allow_input(true);
+    place_.reset();
+    if (linger_since_ns_ == 0) count_lingering();
+    if (!doomed_) want_input(true);
+}
+
+/// Begins to linger, or goes on: its client has just taken something.
+void ClientConnection::count_lingering() {
+    stop_lingering();
+    linger_since_ns_ = monotonic_ns();
+    linger_bytes_ = evbuffer_get_length(output_);
+    pool_.lingering_bytes_ += linger_bytes_;
+    linger_place_ = pool_.lingering_.insert(pool_.lingering_.end(), this);
+    while (pool_.lingering_bytes_ > pool_.lingering_limit_bytes_) pool_.lingering_.front()->reset();
+}
+
+void ClientConnection::stop_lingering() {
+    if (linger_since_ns_ == 0) return;
+    linger_since_ns_ = 0;
+    pool_.lingering_bytes_ -= linger_bytes_;
+    pool_.lingering_.erase(linger_place_);
 }
 
 void ClientConnection::fail() {
@@ -175,15 +215,17 @@ void ClientConnection::doom() {
     if (doomed_) return;
     doomed_ = true;
     reading_ = false;
+    place_.reset();
+    stop_lingering();
+    evbuffer_drain(output_, evbuffer_get_length(output_));
     event_del(read_event_);
     event_del(write_event_);
     pool_.doomed_.push_back(key_);
 }
 
 ClientConnection* ClientPool::adopt(int fd, const timebubble::ConnectPayload& addresses) {
-    const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    probe_silence(fd, keepalive_);
     const uint64_t key = next_key_++;
     auto connection = std::make_unique<ClientConnection>(*this, key, fd, addresses);
     ClientConnection* raw = connection.get();
@@ -204,11 +246,8 @@ void ClientPool::end_turn() {
 }
 
 void ClientPool::reap(uint64_t now_ns) {
-    if (lingering_ == 0) return;
-    for (auto& [key, connection] : all_) {
-        const uint64_t since = connection->linger_since_ns_;
-        if (since != 0 && now_ns - since > kLingerNs) connection->reset();
-    }
+    while (!lingering_.empty() && lingering_.front()->linger_since_ns_ + kLingerNs < now_ns)
+        lingering_.front()->reset();
 }
 
 namespace {

@@ -1,16 +1,21 @@
 // Clients' TCP connections, as endpoints. The pool owns them all; what was sent in one turn of the loop
 // leaves in one write at its end, and what has ended is freed there, so that no callback deletes the object
 // it runs in.
+//
+// A connection that its user has let go lingers until its client has taken all, while it goes on taking; what
+// lingering ones hold is bounded: beyond it the one that has taken nothing for longest is reset.
 #pragma once
 
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "proxy/config.hpp"
 #include "proxy/endpoint.hpp"
 #include "timebubble/batch.hpp"
 
@@ -31,12 +36,11 @@ class ClientConnection final : public Endpoint {
 
     const timebubble::ConnectPayload& addresses() const { return addresses_; }
     uint64_t key() const { return key_; }
-    /// While no primary is known: when to give up. Set by who makes it wait.
-    uint64_t waits_until_ns = 0;
+    /// Held until the client is first read, or gone: what it keeps others from (Listeners::Place).
+    void hold(std::shared_ptr<void> place) { place_ = std::move(place); }
 
     void set_user(EndpointUser* user) override { user_ = user; }
     void allow_input(bool allowed) override;
-    void consumed(size_t) override {}
     void send(std::string_view bytes) override;
     void finish() override;
     void close() override;
@@ -51,6 +55,9 @@ class ClientConnection final : public Endpoint {
     void after_flush();
     void fail();
     void start_lingering();
+    void count_lingering();
+    void stop_lingering();
+    void want_input(bool wanted);
     void mark_dirty();
     void doom();
 
@@ -69,12 +76,16 @@ class ClientConnection final : public Endpoint {
     bool closing_ = false;   ///< let go by its user
     bool dirty_ = false;
     bool doomed_ = false;
-    uint64_t linger_since_ns_ = 0;
+    uint64_t linger_since_ns_ = 0;  ///< 0: it does not; else when its client last took something
+    uint64_t linger_bytes_ = 0;     ///< counted in the pool
+    std::list<ClientConnection*>::iterator linger_place_;
+    std::shared_ptr<void> place_;
 };
 
 class ClientPool {
   public:
-    explicit ClientPool(event_base* base) : base_(base) {}
+    ClientPool(event_base* base, const KeepAlive& keepalive, uint64_t lingering_limit_bytes)
+        : base_(base), keepalive_(keepalive), lingering_limit_bytes_(lingering_limit_bytes) {}
 
     /// Takes over a connected non-blocking socket.
     ClientConnection* adopt(int fd, const timebubble::ConnectPayload& addresses);
@@ -84,7 +95,8 @@ class ClientPool {
     void reap(uint64_t now_ns);
 
     size_t size() const { return all_.size(); }
-    size_t lingering() const { return lingering_; }
+    size_t lingering() const { return lingering_.size(); }
+    uint64_t lingering_bytes() const { return lingering_bytes_; }
     event_base* base() const { return base_; }
     uint64_t bytes_in() const { return bytes_in_; }
     uint64_t bytes_out() const { return bytes_out_; }
@@ -92,11 +104,14 @@ class ClientPool {
   private:
     friend class ClientConnection;
     event_base* base_;
+    KeepAlive keepalive_;
     uint64_t next_key_ = 1;
     std::unordered_map<uint64_t, std::unique_ptr<ClientConnection>> all_;
     std::vector<uint64_t> dirty_;
     std::vector<uint64_t> doomed_;
-    size_t lingering_ = 0;
+    std::list<ClientConnection*> lingering_;  ///< the one that took something last is last
+    uint64_t lingering_bytes_ = 0;
+    uint64_t lingering_limit_bytes_;
     uint64_t bytes_in_ = 0;
     uint64_t bytes_out_ = 0;
     char scratch_[128 * 1024];

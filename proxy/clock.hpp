@@ -15,6 +15,11 @@ inline uint64_t clock_ns(clockid_t id) {
 inline uint64_t monotonic_ns() {
     return clock_ns(CLOCK_MONOTONIC);
 }
+/// The same, but it counts on while the host is suspended.
+inline uint64_t boottime_ns() {
+    return clock_ns(CLOCK_BOOTTIME);
+}
+/// May be set to anything at any time: the timekeeper alone judges it.
 inline uint64_t realtime_ns() {
     return clock_ns(CLOCK_REALTIME);
 }

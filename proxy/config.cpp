@@ -7,12 +7,17 @@
 #include <set>
 #include <sstream>
 
-#include "paxos/membership.hpp"
-#include "paxos/tls.hpp"
+#include "checkpoint/system_calls.hpp"
+#include "paxos/core/membership.hpp"
+#include "paxos/link/tls.hpp"
+#include "timebubble/limits.hpp"
 
 namespace crane::proxy {
 
 namespace {
+
+constexpr uint64_t kLeastQuotaBytes = 16 << 20;
+constexpr uint64_t kMostInputMib = timebubble::kCommonChunks * timebubble::kInputChunkBytes >> 20;
 
 /// Reads one table and remembers which keys were asked for, so that the rest can be refused.
 class Reader {
@@ -231,11 +236,30 @@ void read_sections(Reader& root, Config& config) {
     config.join = consensus.boolean("join", false);
     consensus.refuse_the_rest();
 
+    Reader clock = root.table("clock");
+    config.clock.max_skew_ns = clock.number("max_skew_ms", 1000, 10, 3'600'000) * 1'000'000;
+    config.clock.slew_ppm =
+        static_cast<uint32_t>(clock.number("slew_ppm", config.clock.slew_ppm, 1, 100'000));
+    clock.refuse_the_rest();
+
+    Reader clients = root.table("clients");
+    KeepAlive& keepalive = config.keepalive;
+    keepalive.idle_s = static_cast<uint32_t>(clients.number("keepalive_idle_s", keepalive.idle_s, 0, 32'767));
+    keepalive.interval_s =
+        static_cast<uint32_t>(clients.number("keepalive_interval_s", keepalive.interval_s, 1, 32'767));
+    keepalive.probes = static_cast<uint32_t>(clients.number("keepalive_probes", keepalive.probes, 1, 127));
+    clients.refuse_the_rest();
+
     Reader output = root.table("output_log");
     config.log_content =
         output.choice("content", "full", {"full", "hash"}) == "full" ? LogContent::kFull : LogContent::kHash;
     config.log_max_bytes = output.number("max_bytes", config.log_max_bytes, 1 << 20, INT64_MAX);
     output.refuse_the_rest();
+
+    Reader memory = root.table("memory");
+    config.input_bytes = memory.number("input_mib", config.input_bytes >> 20, 1, kMostInputMib) << 20;
+    config.output_bytes = memory.number("output_mib", config.output_bytes >> 20, 1, 1 << 20) << 20;
+    memory.refuse_the_rest();
 
     Reader machine = root.table("machine");
     config.cpus = static_cast<uint32_t>(machine.number("cpus", 2, 1, 1024));
@@ -245,6 +269,51 @@ void read_sections(Reader& root, Config& config) {
         machine.fail("hostname", "must have 1 to 63 characters");
     }
     machine.refuse_the_rest();
+}
+
+void check_paths(const Reader& reader, std::string_view key, const std::vector<std::string>& paths,
+                 std::string_view below) {
+    for (const std::string& path : paths) {
+        if (path.compare(0, below.size(), below) != 0 || path.find("/../") != std::string::npos ||
+            path.ends_with("/..") || path.find_first_of(" \t\n\\") != std::string::npos) {
+            reader.fail(
+                key, "\"" + path + "\" must be a path below " + std::string(below) + " without spaces or ..");
+        }
+    }
+}
+
+/// [confinement]: whom the server runs as, and the exceptions from what a server may do.
+void read_confinement(Reader& root, Config& config) {
+    Reader reader = root.table("confinement");
+    config.user = reader.text("user", "");
+    config.group = reader.text("group", "");
+    config.confinement.capabilities = reader.texts("capabilities");
+    for (const std::string& name : config.confinement.capabilities) {
+        if (checkpoint::capability_number(name) < 0)
+            reader.fail("capabilities", "\"" + name + "\" is no capability; capabilities(7) lists them");
+    }
+    config.confinement.system_calls = reader.texts("system_calls");
+    for (const std::string& name : config.confinement.system_calls) {
+        if (!checkpoint::is_system_call(name))
+            reader.fail("system_calls", "\"" + name + "\" is no system call; syscalls(2) lists them");
+    }
+    config.confinement.devices = reader.texts("devices");
+    check_paths(reader, "devices", config.confinement.devices, "/dev/");
+    config.confinement.new_privileges = reader.boolean("new_privileges", false);
+    config.hide = reader.texts("hide");
+    check_paths(reader, "hide", config.hide, "/");
+    config.show = reader.texts("show");
+    check_paths(reader, "show", config.show, "/");
+    config.disk_quota_bytes = reader.number("disk_quota_bytes", 0, 0, INT64_MAX);
+    if (config.disk_quota_bytes != 0 && config.disk_quota_bytes < kLeastQuotaBytes)
+        reader.fail("disk_quota_bytes",
+                    "must be at least " + std::to_string(kLeastQuotaBytes) + ", or 0 for none");
+    reader.refuse_the_rest();
+    const bool exceptions = config.confinement != checkpoint::Confinement{} || !config.hide.empty() ||
+                            !config.show.empty() || config.disk_quota_bytes != 0;
+    if (!config.container && exceptions)
+        root.fail("confinement",
+                  "is for containers: with isolation = \"none\" only user and group can be set");
 }
 
 /// [tls]: all of it or nothing, and nothing only where nobody else can listen.
@@ -310,6 +379,7 @@ Config parse_config(std::string_view text, const std::string& path) {
     config.init = root.required_text("init");
     check_absolute(root, "init", config.init);
     read_sections(root, config);
+    read_confinement(root, config);
     read_replicas(root, path, config);
     read_tls(root, config);
     root.refuse_the_rest();

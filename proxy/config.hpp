@@ -10,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "paxos/tls_files.hpp"
+#include "checkpoint/confinement.hpp"
+#include "paxos/link/tls_files.hpp"
 #include "timebubble/transport.hpp"
 
 namespace crane::proxy {
@@ -24,6 +25,18 @@ struct ReplicaAddress {
     uint16_t peer_port = 0;
     std::string client_address;
     std::map<uint16_t, uint16_t> port_map;  // the server's port -> where clients reach it on this replica
+};
+
+struct ClockLimits {
+    uint64_t max_skew_ns = 1'000'000'000;  // hosts' clocks that differ by no more agree
+    uint32_t slew_ppm = 5000;              // how fast the cluster's clock nears real time
+};
+
+/// How a client that is gone without a word is found out.
+struct KeepAlive {
+    uint32_t idle_s = 60;  // silence before the first probe; 0: no probes
+    uint32_t interval_s = 10;
+    uint32_t probes = 6;  // unanswered ones
 };
 
 struct Config {
@@ -49,6 +62,9 @@ struct Config {
     uint64_t w_timeout_us = 0;
     uint64_t n_clock = 0;
 
+    ClockLimits clock;
+    KeepAlive keepalive;
+
     uint32_t heartbeat_ms = 50;
     uint32_t election_timeout_ms = 500;
     bool durable = true;
@@ -59,6 +75,13 @@ struct Config {
 
     LogContent log_content = LogContent::kFull;
     uint64_t log_max_bytes = 4ULL << 30;
+
+    std::string user, group;  // whom the server runs as; "": as craned
+    checkpoint::Confinement confinement;
+    std::vector<std::string> hide, show;
+    uint64_t disk_quota_bytes = 0;  // 0: none
+    uint64_t input_bytes = 128ULL << 20;   ///< unread by the server, beyond each connection's own 8 KiB
+    uint64_t output_bytes = 512ULL << 20;  ///< not taken by clients, beyond each connection's first 64 KiB
 
     uint32_t cpus = 2;
     uint64_t memory_bytes = 0;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "proxy/clock.hpp"
+#include "proxy/worker.hpp"
 
 namespace crane::proxy {
 
@@ -19,6 +20,7 @@ constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr size_t kMaxRestarts = 5;
 constexpr uint64_t kRestartWindowNs = 120 * kSecondNs;
 constexpr timeval kRestartPoll{0, 10'000};
+constexpr uint64_t kEndPatienceNs = 20 * kSecondNs;  ///< with a domain that does not end
 constexpr timeval kStopLimit{5, 0};
 constexpr timeval kStopDelay{0, 20'000};
 
@@ -41,7 +43,8 @@ void raise_descriptor_limit() {
 
 }  // namespace
 
-Craned::Craned(Config config) : config_(std::move(config)), base_(make_base()) {
+Craned::Craned(Config config)
+    : config_(std::move(config)), base_(make_base()), timekeeper_(config_.replica_id, config_.clock) {
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
     for (int number : {SIGTERM, SIGINT}) {
@@ -74,7 +77,7 @@ Craned::~Craned() {
 
 void Craned::make_replica() {
     replica_ = std::make_unique<Replica>(
-        base_, config_,
+        base_, config_, timekeeper_,
         Replica::Events{[this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); },
                         [this](uint64_t index) {
                             begin_stop("removed from the cluster by log entry " + std::to_string(index));
@@ -83,6 +86,7 @@ void Craned::make_replica() {
 }
 
 int Craned::run() {
+    prefer_this_thread();
     while (!done_) {
         const bool may_sleep = replica_->turn();
         event_base_loop(base_, EVLOOP_ONCE | (may_sleep ? 0 : EVLOOP_NONBLOCK));
@@ -135,7 +139,8 @@ void Craned::try_restart() {
     // A successor first, if this one led: its clients then have a primary sooner.
     const uint64_t patience_ns = config_.election_timeout_ms * 1'000'000ULL;
     const bool must_wait = replica_->leads() && !replica_->alone() && now - lost_ns_ < patience_ns;
-    if (stopping_ || now < restart_at_ns_ || must_wait) return;
+    const bool ends = !replica_->settled() && now - lost_ns_ < kEndPatienceNs;
+    if (stopping_ || now < restart_at_ns_ || must_wait || ends) return;
     event_del(restart_timer_);
     restarts_ns_.push_back(now);
     lost_ns_ = 0;

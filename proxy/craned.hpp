@@ -43,6 +43,7 @@ class Craned {
     std::vector<event*> events_;
     event* restart_timer_ = nullptr;
     event* stop_timer_ = nullptr;
+    Timekeeper timekeeper_;  ///< outlives the replicas: the cluster's clock runs on
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<Replica> replica_;
     bool stopping_ = false;

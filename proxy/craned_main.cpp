@@ -10,7 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
-#include "paxos/tls.hpp"
+#include "paxos/link/tls.hpp"
 #include "proxy/craned.hpp"
 
 namespace {

@@ -6,8 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <optional>
 #include <stdexcept>
-#include <string>
+
+#include "proxy/plain_text.hpp"
 
 namespace crane::proxy {
 
@@ -22,9 +24,38 @@ void futex_wake(std::atomic<uint32_t>& word) {
 
 constexpr size_t kFreeStepBytes = 1024 * 1024;
 
+[[noreturn]] void overwritten(const std::string& what) {
+    throw std::runtime_error("the server has overwritten the memory that it shares with craned (" + what +
+                             ")");
+}
+
+/// The size that a record of the kind has; nothing where any size is well formed.
+std::optional<size_t> payload_bytes(OutputKind kind) {
+    switch (kind) {
+        case OutputKind::kSend:
+        case OutputKind::kMessage:
+            return std::nullopt;
+        case OutputKind::kShutdown:
+        case OutputKind::kClose:
+        case OutputKind::kAccept:
+            return 0;
+        case OutputKind::kConsumed:
+            return sizeof(uint64_t);
+        case OutputKind::kListen:
+        case OutputKind::kUnlisten:
+            return sizeof(ListenRecord);
+        case OutputKind::kAdmitted:
+            return sizeof(AdmittedRecord);
+        case OutputKind::kExit:
+            return sizeof(ExitRecord);
+    }
+    overwritten("a record is of no known kind");
+}
+
 }  // namespace
 
-DomainLink::DomainLink(const TransportView& view) : view_(view) {}
+DomainLink::DomainLink(const TransportView& view)
+    : view_(view), input_head_(view.control->input.head), output_tail_(view.control->output.tail) {}
 
 void DomainLink::prepare(const DomainSettings& settings) {
     Control& control = *view_.control;
@@ -36,17 +67,17 @@ void DomainLink::prepare(const DomainSettings& settings) {
 
 bool DomainLink::feed(uint64_t index, std::string_view batch) {
     Ring& ring = view_.control->input;
-    const uint64_t head = ring.head.load(std::memory_order_relaxed);
-    const uint64_t tail = ring.tail.load(std::memory_order_acquire);
+    const uint64_t unread = input_head_ - ring.tail.load(std::memory_order_acquire);
     const size_t need = sizeof(InputHeader) + padded(batch.size());
-    if (head - tail > kInputRingBytes || kInputRingBytes - (head - tail) < need) return false;
-    uint8_t* at = view_.input + head % kInputRingBytes;
+    if (unread > kInputRingBytes) overwritten("head and tail of the input ring do not fit together");
+    if (kInputRingBytes - unread < need) return false;
+    uint8_t* at = view_.input + input_head_ % kInputRingBytes;
     const InputHeader header{static_cast<uint32_t>(batch.size()), 0, index};
     memcpy(at, &header, sizeof(header));
     memcpy(at + sizeof(header), batch.data(), batch.size());
-    ring.head.store(head + need, std::memory_order_release);
-    ++fed_;
-    last_fed_index_ = index;
+    input_head_ += need;
+    ring.head.store(input_head_, std::memory_order_release);
+    unadmitted_.push_back(index);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (ring.waiting.load(std::memory_order_relaxed) && ring.waiting.exchange(0)) {
         ring.doorbell.fetch_add(1);
@@ -56,9 +87,9 @@ bool DomainLink::feed(uint64_t index, std::string_view batch) {
     return true;
 }
 
-void DomainLink::free_output(uint64_t tail) {
+void DomainLink::free_output() {
     Ring& ring = view_.control->output;
-    ring.tail.store(tail, std::memory_order_release);
+    ring.tail.store(output_tail_, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (ring.producer_waiting.load(std::memory_order_relaxed)) {
         ring.producer_waiting.store(0);
@@ -66,52 +97,69 @@ void DomainLink::free_output(uint64_t tail) {
     }
 }
 
+/// How far the output ring is filled, beyond what was drained.
+uint64_t DomainLink::published_output() const {
+    const uint64_t published = view_.control->output.head.load(std::memory_order_acquire) - output_tail_;
+    if (published > kOutputRingBytes) overwritten("head and tail of the output ring do not fit together");
+    return published;
+}
+
+void DomainLink::check_record(const OutputHeader& header, std::string_view payload) {
+    const std::optional<size_t> size = payload_bytes(header.kind);
+    if (size && payload.size() != *size) overwritten("a record is not of its kind's size");
+    if (header.kind != OutputKind::kAdmitted) return;
+    AdmittedRecord admitted;
+    memcpy(&admitted, payload.data(), sizeof(admitted));
+    if (unadmitted_.empty() || admitted.index != unadmitted_.front())
+        overwritten("a batch is said to be admitted that is not the next one");
+    unadmitted_.pop_front();
+}
+
 size_t DomainLink::drain(const Handler& handler, size_t max_bytes) {
-    Ring& ring = view_.control->output;
-    const uint64_t head = ring.head.load(std::memory_order_acquire);
-    uint64_t tail = ring.tail.load(std::memory_order_relaxed);
-    if (head == tail) return 0;
-    if (head - tail > kOutputRingBytes) {
-        throw std::runtime_error(
-            "the server has overwritten the output ring (head and tail do not fit together)");
-    }
+    uint64_t left = published_output();
     size_t records = 0;
-    const uint64_t end = tail + max_bytes;
-    uint64_t freed = tail;
-    while (tail < head && tail < end) {
-        const uint8_t* at = view_.output + tail % kOutputRingBytes;
+    uint64_t done = 0, freed = 0;
+    while (left > 0 && done < max_bytes) {
+        const uint8_t* at = view_.output + output_tail_ % kOutputRingBytes;
         OutputHeader header;
         memcpy(&header, at, sizeof(header));
         const size_t need = sizeof(header) + padded(header.bytes);
-        if (header.bytes > kMaxOutputPayload || head - tail < need) {
-            throw std::runtime_error(
-                "the server has overwritten the output ring (a record is not well formed)");
-        }
-        if (header.kind == OutputKind::kAdmitted) ++admitted_;
-        handler(header, {reinterpret_cast<const char*>(at + sizeof(header)), header.bytes});
-        tail += need;
+        if (header.bytes > kMaxOutputPayload || left < need) overwritten("an output record is too long");
+        record_.assign(reinterpret_cast<const char*>(at + sizeof(header)), header.bytes);
+        check_record(header, record_);
+        handler(header, record_);
+        output_tail_ += need;
+        left -= need;
+        done += need;
         ++records;
-        if (tail - freed >= kFreeStepBytes) free_output(freed = tail);
+        if (done - freed < kFreeStepBytes) continue;
+        free_output();
+        freed = done;
     }
-    if (freed != tail) free_output(tail);
+    if (freed != done) free_output();
     return records;
 }
 
 bool DomainLink::prepare_sleep() {
     Ring& ring = view_.control->output;
     ring.waiting.store(1, std::memory_order_seq_cst);
-    return ring.head.load(std::memory_order_seq_cst) == ring.tail.load(std::memory_order_relaxed);
+    return ring.head.load(std::memory_order_seq_cst) == output_tail_;
 }
 
 bool DomainLink::at_rest() const {
     const Control& control = *view_.control;
     return control.status.quiescent.load(std::memory_order_seq_cst) &&
-           control.output.head.load(std::memory_order_seq_cst) ==
-               control.output.tail.load(std::memory_order_relaxed);
+           control.output.head.load(std::memory_order_seq_cst) == output_tail_;
 }
 
 void DomainLink::awake() {
     view_.control->output.waiting.store(0, std::memory_order_relaxed);
+}
+
+std::string DomainLink::refusal() const {
+    char text[sizeof(DomainStatus::refusal)];
+    memcpy(text, view_.control->status.refusal, sizeof(text));
+    return one_line({text, strnlen(text, sizeof(text))});
 }
 
 }  // namespace crane::proxy

@@ -1,12 +1,18 @@
 // craned's end of the rings: decided batches in, output records out.
 //
 // It keeps the segment's rules (timebubble/transport.hpp): publish with a release store, ring only a partner
-// that said it sleeps, announce before sleeping and look once more. What the domain wrote is checked before
-// it is used: the domain is the operator's server and may scribble.
+// that said it sleeps, announce before sleeping and look once more.
+//
+// The domain may be in an attacker's hands, so nothing that it can write is believed: craned keeps its own
+// offsets to itself and only publishes them, takes a copy of a record before it looks at it, and of what does
+// not fit says so by an exception, after which the domain must be ended. Text and numbers of the status block
+// are for show and for pacing; whatever they say, craned stays whole.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "timebubble/transport.hpp"
@@ -22,7 +28,7 @@ class DomainLink {
     /// Writes the control block of a zeroed segment; before the domain starts.
     void prepare(const timebubble::DomainSettings& settings);
 
-    /// Publishes a batch. False: no room now, nothing happened.
+    /// Publishes a batch. False: no room now, nothing happened. Throws as drain() does.
     bool feed(uint64_t index, std::string_view batch);
 
     /// Hands every published output record to `handler`, at most about `max_bytes`; returns how many records.
@@ -34,21 +40,25 @@ class DomainLink {
     bool prepare_sleep();
     void awake();
 
+    /// Why the domain gave up, in its own words, as one line.
+    std::string refusal() const;
     /// Every thread of the domain waits, and all it has said is drained.
     bool at_rest() const;
     const timebubble::DomainStatus& status() const { return view_.control->status; }
     /// Batches fed and not yet seen as admitted in the output.
-    uint64_t unadmitted() const { return fed_ - admitted_; }
-    uint64_t last_fed_index() const { return last_fed_index_; }
+    uint64_t unadmitted() const { return unadmitted_.size(); }
     uint64_t wakeups() const { return wakeups_; }
 
   private:
-    void free_output(uint64_t tail);
+    void free_output();
+    uint64_t published_output() const;
+    void check_record(const timebubble::OutputHeader& header, std::string_view payload);
 
     timebubble::TransportView view_;
-    uint64_t fed_ = 0;
-    uint64_t admitted_ = 0;
-    uint64_t last_fed_index_ = 0;
+    uint64_t input_head_;  ///< what the segment shows of these two is for the domain
+    uint64_t output_tail_;
+    std::deque<uint64_t> unadmitted_;  ///< log indices, in the order fed
+    std::string record_;               ///< the payload under work: the domain cannot change it any more
     uint64_t wakeups_ = 0;
 };
 

@@ -3,17 +3,22 @@
 // It tells apart three ends: the server refuses to run under the shim (kRefused), it has ended by its own
 // deed (every replica reaches the same end), and it was taken away (killed, crashed container): only the last
 // is a failure of this replica, and only then is a new domain started and the log replayed.
+//
+// Starting and ending containers, and removing what they left, takes from a tenth of a second to many seconds
+// of system calls that wait: a worker does it, and the event loop hears of it afterwards.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checkpoint/domain_host.hpp"
 #include "proxy/config.hpp"
 #include "proxy/domain_link.hpp"
 #include "proxy/segment.hpp"
+#include "proxy/worker.hpp"
 
 struct event;
 struct event_base;
@@ -32,10 +37,16 @@ class DomainRunner {
     DomainRunner(const DomainRunner&) = delete;
     DomainRunner& operator=(const DomainRunner&) = delete;
 
-    /// Starts the server; a failure to do so is a state (kRefused), not an exception.
+    /// Has the server started; a failure to do so is a state (kRefused), not an exception.
     void start();
-    /// Ends the domain at once. The log holds all that matters.
+    /// Has the domain ended. The log holds all that matters, so what it still says is not listened to.
     void kill();
+    /// It cannot be trusted any more: kill(), and another one is wanted.
+    void give_up(const std::string& why);
+    /// kill() was called.
+    bool killed() const { return killed_; }
+    /// Nothing of the domain is being started or ended any more: this can be destroyed without waiting.
+    bool settled() const { return !worker_.busy(); }
     /// The shim gave up, because the domain was hurt from outside: ends what is left of it.
     void check_damage();
     /// The output said that the main process ends by its own deed.
@@ -45,7 +56,10 @@ class DomainRunner {
     const std::string& message() const { return message_; }
     DomainLink& link() { return link_; }
     const DomainLink& link() const { return link_; }
-    pid_t init_pid() const { return host_.init_pid(); }
+    void trim_output() const { host_->trim_output(); }
+    /// What of the confinement this host cannot give.
+    const std::vector<std::string>& weaknesses() const { return weaknesses_; }
+    pid_t init_pid() const { return init_pid_; }  ///< 0: there is none
     /// The process is gone: what is in the output ring is all there will be.
     bool gone() const { return gone_; }
 
@@ -53,8 +67,11 @@ class DomainRunner {
     static void on_doorbell(int fd, short what, void* self);
     static void on_poll(int fd, short what, void* self);
     static void on_exit(int fd, short what, void* self);
+    struct Started;
+    void started(const Started& result);
     void poll_attachment();
-    void domain_gone();
+    void domain_gone(const std::optional<checkpoint::ExitReport>& report);
+    void forget_exit_fd();
     void enter(DomainState state, std::string message);
 
     event_base* base_;
@@ -63,11 +80,16 @@ class DomainRunner {
     Changed changed_;
     Segment segment_;
     DomainLink link_;
-    checkpoint::DomainHost host_;
+    std::shared_ptr<checkpoint::DomainHost> host_;  ///< used by the worker alone
+    Worker worker_;
     DomainState state_ = DomainState::kStarting;
     std::string message_;
     uint64_t started_ns_ = 0;
-    bool gone_ = false;
+    pid_t init_pid_ = 0;
+    bool gone_ = false;  ///< the processes, or what would start them
+    bool killed_ = false;
+    std::vector<std::string> weaknesses_;
+    int exit_fd_ = -1;  ///< of our own
     std::optional<int32_t> main_status_;
     event* doorbell_event_ = nullptr;
     event* poll_event_ = nullptr;

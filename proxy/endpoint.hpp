@@ -1,5 +1,4 @@
-// A client as the primary or a relaying backup sees it: a TCP connection here, or a stream from another
-// replica.
+// A client as the replica sees that it is attached to: a TCP connection.
 //
 // Ownership: an endpoint looks after itself. Its user lets it go by exactly one of close() and reset(), after
 // which the user hears nothing more and must not touch it; after EndpointUser::on_gone() it has gone by
@@ -14,7 +13,9 @@ namespace crane::proxy {
 
 class EndpointUser {
   public:
-    /// Bytes from the client. They are always taken; allow_input(false) stops more from coming, soon.
+    /// How many bytes may come from the client now. No endpoint brings more.
+    virtual uint64_t input_room() const = 0;
+    /// Bytes from the client. They are always taken.
     virtual void on_input(std::string_view bytes) = 0;
     /// The client will send no more.
     virtual void on_input_end() = 0;
@@ -30,10 +31,9 @@ class EndpointUser {
 class Endpoint {
   public:
     virtual void set_user(EndpointUser* user) = 0;
-    /// Input starts stopped; the user allows it. `consumed` bytes of it have been dealt with (for a relay's
-    /// credit).
+    /// Input starts stopped. While it is allowed the client is read as far as its user has room when it
+    /// speaks.
     virtual void allow_input(bool allowed) = 0;
-    virtual void consumed(size_t bytes) = 0;
     virtual void send(std::string_view bytes) = 0;
     /// FIN to the client after all that was sent.
     virtual void finish() = 0;

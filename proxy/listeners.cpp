@@ -1,14 +1,16 @@
 #include "proxy/listeners.hpp"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <event2/event.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
+
+#include <algorithm>
+
+#include "paxos/link/lookup.hpp"
+#include "paxos/link/peer_address.hpp"
 
 namespace crane::proxy {
 
@@ -19,81 +21,165 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr timeval kRetry{1, 0};
 constexpr timeval kOutOfDescriptors{0, 100'000};
 
-/// A listening socket, or -1 with `error` set.
-int open_listener(const std::string& address, uint16_t port, std::string& error) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-    addrinfo* found = nullptr;
-    const int failed = getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found);
-    if (failed != 0) {
-        error = "client_address " + address + ": " + gai_strerror(failed);
-        return -1;
-    }
-    const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    const bool listening =
-        fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd, kBacklog) == 0;
-    if (!listening) {
-        error = "cannot listen on " + address + ":" + std::to_string(port) + ": " + strerror(errno);
-        if (errno == EADDRINUSE) error += "; stop what uses the port, or move it with [port_map]";
-        if (errno == EACCES) error += "; ports below 1024 need root, or move it with [port_map]";
-    }
-    freeaddrinfo(found);
-    if (listening) return fd;
-    if (fd >= 0) close(fd);
-    return -1;
+const sockaddr* plain(const sockaddr_storage& address) {
+    return reinterpret_cast<const sockaddr*>(&address);
 }
 
-/// A numeric address of this host alone.
-bool is_loopback(const std::string& address) {
-    in_addr four{};
-    in6_addr six{};
-    if (inet_pton(AF_INET, address.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
-    if (inet_pton(AF_INET6, address.c_str(), &six) != 1) return address == "localhost";
-    return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
+bool is_six(const sockaddr_storage& address) {
+    return address.ss_family == AF_INET6;
+}
+
+/// All addresses, IPv4 ones included.
+bool is_any_six(const sockaddr_storage& address) {
+    return is_six(address) &&
+           IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+bool is_same(const sockaddr_storage& one, const sockaddr_storage& other) {
+    return paxos::to_text(plain(one)) == paxos::to_text(plain(other));
+}
+
+/// A listening socket, or -1 with `error` set, and errno.
+int open_listener(sockaddr_storage address, uint16_t port, std::string& error) {
+    const int on = 1;
+    const int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    socklen_t length = sizeof(sockaddr_in);
+    if (is_six(address)) {
+        length = sizeof(sockaddr_in6);
+        reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
+        // IPv4 has a socket of its own: whether there is one does not depend on the system's settings.
+        if (fd >= 0) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+    } else {
+        reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
+    }
+    if (fd >= 0 && bind(fd, plain(address), length) == 0 && ::listen(fd, kBacklog) == 0) return fd;
+    const int code = errno;
+    error = "cannot listen on " + paxos::to_text(plain(address)) + ":" + std::to_string(port) + ": " +
+            strerror(code);
+    if (code == EADDRINUSE) error += "; stop what uses the port, or move it with [port_map]";
+    if (code == EACCES) error += "; ports below 1024 need root, or move it with [port_map]";
+    if (fd >= 0) close(fd);
+    errno = code;
+    return -1;
 }
 
 /// Where the server would leave a client that says nothing to its kernel, this machine's kernel keeps it.
 void defer_accept(int fd, int seconds) {
-    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof(seconds));
+    setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof(seconds));
 }
 
 }  // namespace
+
+/// One address of a port.
+struct Listeners::Socket {
+    Port& port;
+    sockaddr_storage address;
+    int fd;
+    event* accept_event = nullptr;
+
+    ~Socket() {
+        if (accept_event) event_free(accept_event);
+        close(fd);
+    }
+};
+
+/// Outlives its port while clients hold places.
+struct Listeners::Gate {
+    Port* port;
+    size_t held = 0;
+    void release();
+};
 
 struct Listeners::Port {
     Listeners& all;
     uint16_t port;
     uint16_t client_port;
-    int users = 0;  ///< sockets of the server that listen on it
-    int fd = -1;
-    event* accept_event = nullptr;
+    int users = 0;      ///< sockets of the server that listen on it
+    int users_six = 0;  ///< of those, IPv6 ones
+    std::vector<std::unique_ptr<Socket>> sockets = {};
     event* retry_event = nullptr;
     std::string error = {};
     int defer_accept_s = 0;
+    std::shared_ptr<Gate> gate = std::make_shared<Gate>(Gate{this});
 
     ~Port() {
-        if (accept_event) event_free(accept_event);
+        gate->port = nullptr;
         if (retry_event) event_free(retry_event);
-        if (fd >= 0) close(fd);
+    }
+    void count(const timebubble::ListenRecord& record, int by) {
+        users += by;
+        if (record.family == AF_INET6) users_six += by;
+    }
+    void accept_all(bool accept) {
+        for (const auto& socket : sockets) {
+            if (accept) {
+                event_add(socket->accept_event, nullptr);
+            } else {
+                event_del(socket->accept_event);
+            }
+        }
     }
 };
+
+void Listeners::Gate::release() {
+    const bool was_shut = held-- == kPlaces;
+    if (was_shut && port) port->accept_all(true);
+}
 
 Listeners::Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map,
                      Accepted accepted)
     : base_(base),
       address_(std::move(address)),
       port_map_(std::move(port_map)),
-      accepted_(std::move(accepted)) {}
+      accepted_(std::move(accepted)) {
+    // No name server is asked for those.
+    if (paxos::is_numeric(address_)) found({{0, address_, 0}, true});
+}
 
 Listeners::~Listeners() = default;
 
+/// A name is looked up without waiting for it; then all ports are tried.
+void Listeners::look_up() {
+    if (looking_) return;
+    looking_ = true;
+    lookup_ = std::make_unique<paxos::Lookup>(base_, paxos::PeerAddress{0, address_, 0},
+                                              [this](const paxos::AddressInfo& info) {
+                                                  looking_ = false;
+                                                  found(info);
+                                                  for (auto& [number, port] : ports_) try_open(*port);
+                                              });
+}
+
+void Listeners::found(const paxos::AddressInfo& info) {
+    if (!info.error.empty()) {
+        lookup_error_ = "client_address " + address_ + ": " + info.error;
+        return;
+    }
+    lookup_error_.clear();
+    addresses_.clear();
+    for (size_t i = 0; i < info.count(); ++i) {
+        sockaddr_storage one{};
+        memcpy(&one, info.at(i).ai_addr, std::min<size_t>(info.at(i).ai_addrlen, sizeof(one)));
+        if (info.repeats(i)) continue;
+        addresses_.push_back(one);
+        if (!is_any_six(one)) continue;
+        sockaddr_storage any_four{};
+        any_four.ss_family = AF_INET;
+        addresses_.push_back(any_four);
+    }
+}
+
 bool Listeners::is_private(const timebubble::ListenRecord& record) const {
     if (port_map_.count(record.port)) return false;
-    char text[INET6_ADDRSTRLEN] = {};
-    inet_ntop(record.family, record.address, text, sizeof(text));
-    return is_loopback(text) && !is_loopback(address_);
+    sockaddr_storage address{};
+    address.ss_family = record.family;
+    if (record.family == AF_INET6) {
+        memcpy(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr, record.address, sizeof(in6_addr));
+    } else {
+        memcpy(&reinterpret_cast<sockaddr_in&>(address).sin_addr, record.address, sizeof(in_addr));
+    }
+    return paxos::is_loopback(plain(address)) && !paxos::is_loopback(address_);
 }
 
 void Listeners::listen(const timebubble::ListenRecord& record) {
@@ -104,29 +190,37 @@ void Listeners::listen(const timebubble::ListenRecord& record) {
         return;
     }
     auto& slot = ports_[record.port];
-    if (!slot) {
+    const bool is_new = !slot;
+    if (is_new) {
         const auto mapped = port_map_.find(record.port);
         const uint16_t client_port = mapped == port_map_.end() ? record.port : mapped->second;
         slot.reset(new Port{*this, record.port, client_port});
         slot->retry_event = evtimer_new(base_, &Listeners::on_retry, slot.get());
         slot->defer_accept_s = record.defer_accept_s;
-        try_open(*slot);
     }
-    ++slot->users;
+    const bool new_family = record.family == AF_INET6 && slot->users_six == 0;
+    slot->count(record, 1);
+    if (is_new || new_family) try_open(*slot);
 }
 
 void Listeners::change(const timebubble::ListenRecord& record) {
     const auto found = ports_.find(record.port);
     if (found == ports_.end() || is_private(record)) return;
     found->second->defer_accept_s = record.defer_accept_s;
-    defer_accept(found->second->fd, record.defer_accept_s);
+    for (const auto& socket : found->second->sockets) defer_accept(socket->fd, record.defer_accept_s);
 }
 
 void Listeners::unlisten(const timebubble::ListenRecord& record) {
     const auto found = ports_.find(record.port);
-    if (found == ports_.end() || is_private(record) || --found->second->users > 0) return;
-    spdlog::info("the server no longer listens on port {}", record.port);
-    ports_.erase(found);
+    if (found == ports_.end() || is_private(record)) return;
+    Port& port = *found->second;
+    port.count(record, -1);
+    if (port.users <= 0) {
+        spdlog::info("the server no longer listens on port {}", record.port);
+        ports_.erase(found);
+    } else if (port.users_six <= 0) {
+        std::erase_if(port.sockets, [](const auto& socket) { return is_six(socket->address); });
+    }
 }
 
 void Listeners::close_all() {
@@ -134,48 +228,84 @@ void Listeners::close_all() {
 }
 
 void Listeners::try_open(Port& port) {
-    std::string error;
-    port.fd = open_listener(address_, port.client_port, error);
-    if (port.fd < 0) {
-        if (error != port.error) spdlog::error("{} (tried again every second)", error);
-        port.error = error;
-        evtimer_add(port.retry_event, &kRetry);
+    std::string error = lookup_error_;
+    if (addresses_.empty() && error.empty()) {
+        look_up();
         return;
     }
-    port.error.clear();
-    defer_accept(port.fd, port.defer_accept_s);
-    port.accept_event = event_new(base_, port.fd, EV_READ | EV_PERSIST, &Listeners::on_accept, &port);
-    event_add(port.accept_event, nullptr);
-    spdlog::info("clients of the server's port {} are served on {}:{}", port.port, address_,
+    bool wanted = false;
+    for (const sockaddr_storage& address : addresses_) {
+        // An IPv6 client of a server that knows only IPv4 is refused by the kernel, as it would be there.
+        if (is_six(address) && port.users_six == 0) continue;
+        wanted = true;
+        open(port, address, error);
+    }
+    if (!wanted && error.empty())
+        error = "client_address " + address_ + " has IPv6 addresses only, and the server listens on port " +
+                std::to_string(port.port) + " with IPv4 only: give it an IPv4 address, or ::";
+    if (!error.empty()) {
+        if (error != port.error) spdlog::error("{} (tried again every second)", error);
+        evtimer_add(port.retry_event, &kRetry);
+    }
+    port.error = error;
+}
+
+void Listeners::open(Port& port, const sockaddr_storage& address, std::string& error) {
+    const auto is_open = [&](const auto& socket) { return is_same(socket->address, address); };
+    if (std::any_of(port.sockets.begin(), port.sockets.end(), is_open)) return;
+    std::string why;
+    const int fd = open_listener(address, port.client_port, why);
+    if (fd < 0) {
+        // A machine without IPv6 has no IPv6 clients.
+        const bool without =
+            is_six(address) && addresses_.size() > 1 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL);
+        if (!without && error.empty()) error = why;
+        return;
+    }
+    defer_accept(fd, port.defer_accept_s);
+    auto& socket = port.sockets.emplace_back(new Socket{port, address, fd});
+    socket->accept_event = event_new(base_, fd, EV_READ | EV_PERSIST, &Listeners::on_accept, socket.get());
+    if (port.gate->held < kPlaces) event_add(socket->accept_event, nullptr);
+    spdlog::info("clients reach the server's port {} at {}:{}", port.port, paxos::to_text(plain(address)),
                  port.client_port);
 }
 
 void Listeners::on_retry(int, short, void* port) {
     auto& self = *static_cast<Port*>(port);
-    if (self.fd < 0) {
+    if (self.gate->held < kPlaces) self.accept_all(true);
+    if (self.error.empty()) return;
+    if (self.all.lookup_error_.empty()) {
         self.all.try_open(self);
     } else {
-        event_add(self.accept_event, nullptr);
+        self.all.look_up();
+        evtimer_add(self.retry_event, &kRetry);
     }
 }
 
-void Listeners::on_accept(int, short, void* port) {
-    auto& self = *static_cast<Port*>(port);
-    self.all.accept_some(self);
+void Listeners::on_accept(int, short, void* socket) {
+    auto& self = *static_cast<Socket*>(socket);
+    self.port.all.accept_some(self);
 }
 
-void Listeners::accept_some(Port& port) {
+void Listeners::accept_some(Socket& socket) {
+    Port& port = socket.port;
+    const std::shared_ptr<Gate> gate = port.gate;
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
-        const int fd = accept4(port.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (gate->held == kPlaces) {
+            port.accept_all(false);  // until a place is free
+            return;
+        }
+        const int fd = accept4(socket.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            accepted_(fd, port.port);
+            ++gate->held;
+            accepted_(fd, port.port, Place(gate.get(), [gate](void*) { gate->release(); }));
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
             spdlog::warn("cannot accept a client on port {}: {}; raise the limit of open files",
-                         port.client_port, strerror(errno));
-            event_del(port.accept_event);
-            evtimer_add(port.retry_event, &kOutOfDescriptors);
+                         socket.port.client_port, strerror(errno));
+            event_del(socket.accept_event);
+            evtimer_add(socket.port.retry_event, &kOutOfDescriptors);
         }
         return;
     }
@@ -184,7 +314,7 @@ void Listeners::accept_some(Port& port) {
 std::vector<Listeners::State> Listeners::states() const {
     std::vector<State> out;
     for (const auto& [number, port] : ports_) {
-        out.push_back({number, port->client_port, port->fd >= 0, port->error});
+        out.push_back({number, port->client_port, !port->sockets.empty(), port->error});
     }
     return out;
 }

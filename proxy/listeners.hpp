@@ -2,7 +2,14 @@
 // configured; the configuration may only move a port (port_map). A port that is taken is said so and tried
 // again every second. What the server listens on at its own loopback addresses is not shown to other hosts,
 // unless port_map names it.
+//
+// Clients are served on every address that client_address has. `::` is all IPv6 and all IPv4 addresses; IPv6
+// addresses are opened while the server has an IPv6 listener.
+// Bound kept: of the clients accepted at a port, only so many are not served yet (no primary, no place in the
+// domain); while they are, the others wait in the kernel's queue.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <cstdint>
 #include <functional>
@@ -16,12 +23,20 @@
 struct event;
 struct event_base;
 
+namespace crane::paxos {
+class Lookup;
+struct AddressInfo;
+}  // namespace crane::paxos
+
 namespace crane::proxy {
 
 class Listeners {
   public:
+    /// Held by a client until it is served, or gone.
+    using Place = std::shared_ptr<void>;
     /// A connected non-blocking socket, and the server's port it is for.
-    using Accepted = std::function<void(int fd, uint16_t port)>;
+    using Accepted = std::function<void(int fd, uint16_t port, Place place)>;
+    static constexpr size_t kPlaces = 1024;  ///< a port
 
     struct State {
         uint16_t port;
@@ -44,16 +59,25 @@ class Listeners {
 
   private:
     struct Port;
+    struct Socket;
+    struct Gate;
     bool is_private(const timebubble::ListenRecord& record) const;
-    static void on_accept(int fd, short what, void* port);
+    static void on_accept(int fd, short what, void* socket);
     static void on_retry(int fd, short what, void* port);
     void try_open(Port& port);
-    void accept_some(Port& port);
+    void open(Port& port, const sockaddr_storage& address, std::string& error);
+    void accept_some(Socket& socket);
+    void look_up();
+    void found(const paxos::AddressInfo& info);
 
     event_base* base_;
     std::string address_;
     std::map<uint16_t, uint16_t> port_map_;
     Accepted accepted_;
+    std::vector<sockaddr_storage> addresses_;  ///< those of address_, once they are known
+    std::string lookup_error_;
+    bool looking_ = false;
+    std::unique_ptr<paxos::Lookup> lookup_;
     std::map<uint16_t, std::unique_ptr<Port>> ports_;
 };
 

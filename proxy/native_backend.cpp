@@ -25,7 +25,7 @@ struct NativeBackend::Connection {
     evbuffer* input;  ///< from the client, for the server
     uint64_t consumed = 0;
     uint64_t sent = 0;
-    uint64_t window_end = timebubble::kInitialWindowBytes;
+    uint64_t window_end = timebubble::kFirstWindowBytes;
     bool input_ended = false;
     bool output_ended = false;
 
@@ -182,7 +182,7 @@ void NativeBackend::call(const timebubble::Call& call) {
     } else if (call.kind == CallKind::kReset) {
         const linger abort{1, 0};
         setsockopt(connection.fd, SOL_SOCKET, SO_LINGER, &abort, sizeof(abort));
-        all_.erase(found);
+        end(call.connection, true);
     } else if (call.kind == CallKind::kWindow && call.payload.size() == sizeof(uint64_t)) {
         memcpy(&connection.window_end, call.payload.data(), sizeof(uint64_t));
         if (!connection.output_ended) event_add(connection.read_event, nullptr);

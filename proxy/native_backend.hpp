@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "timebubble/batch.hpp"
+#include "timebubble/limits.hpp"
 #include "timebubble/transport.hpp"
 
 struct event_base;

@@ -11,6 +11,7 @@
 
 #include "proxy/backtrace.hpp"
 #include "proxy/clock.hpp"
+#include "proxy/plain_text.hpp"
 #include "proxy/process_tree.hpp"
 
 namespace crane::proxy {
@@ -23,11 +24,13 @@ namespace {
 /// Batches under way at once. More calls than these carry coalesce, which is what a busy domain needs: it
 /// admits one batch per grant.
 constexpr uint64_t kBatchesUnderWay = 4;
+constexpr uint64_t kServerMessages = 1000;  // logged of one domain: it must not fill the log's disk
 constexpr size_t kDrainBytes = 4 * 1024 * 1024;
 constexpr size_t kPendingBatches = 64;
 constexpr timeval kHousekeeping{0, 250'000};
 constexpr timeval kFlushDelay{0, 100'000};
-constexpr uint64_t kOrphanPatienceNs = 1'000'000'000;
+/// Of the stock of output, what connections may hold that the server has closed.
+constexpr uint64_t kClosingShare = 4;
 constexpr uint64_t kFrozenNs = 1'000'000'000;
 constexpr uint64_t kStepDownPauseNs = 2'000'000'000;
 
@@ -37,7 +40,33 @@ std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
     return ids;
 }
 
+std::vector<uint32_t> voter_ids(const paxos::Membership& membership) {
+    std::vector<uint32_t> ids;
+    for (const paxos::Member& member : membership.members)
+        if (member.voter) ids.push_back(member.id);
+    return ids;
+}
+
 }  // namespace
+
+/// "" without a [confinement] table, so that the number is what it was.
+std::string confinement_text(const Config& config) {
+    std::string text;
+    const auto put = [&](const char* name, const std::vector<std::string>& words) {
+        for (const std::string& word : words)
+            if (!word.empty()) text += '\2' + std::string(name) + '\0' + word;
+    };
+    put("user", {config.user});
+    put("group", {config.group});
+    put("capability", config.confinement.capabilities);
+    put("call", config.confinement.system_calls);
+    put("device", config.confinement.devices);
+    put("privileges", {config.confinement.new_privileges ? "new" : ""});
+    put("hide", config.hide);
+    put("show", config.show);
+    put("quota", {config.disk_quota_bytes ? std::to_string(config.disk_quota_bytes) : ""});
+    return text;
+}
 
 /// What every replica's domain must have equal, in one number.
 uint64_t settings_hash(const Config& config) {
@@ -48,26 +77,31 @@ uint64_t settings_hash(const Config& config) {
     for (const std::string& word : config.server) text += '\0' + word;
     text += '\1';
     for (const std::string& word : config.environment) text += '\0' + word;
+    text += confinement_text(config);
     return hash_payload(text).low;
 }
 
-Replica::Replica(event_base* base, const Config& config, Events events)
+Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Events events)
     : base_(base),
       config_(config),
+      timekeeper_(timekeeper),
       events_(std::move(events)),
       settings_hash_(settings_hash(config)),
       domain_(
           base, config, [this] { drain(); }, [this] { on_domain_changed(); }),
       log_(config.state_dir, config),
-      bubbles_(base, config),
-      pool_(base),
-      relay_(
-          [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); },
-          [this](Endpoint* client, const timebubble::ConnectPayload& from) { sessions_.open(client, from); },
-          [this](ClientConnection* client) { waiting_.push_back(client); }),
-      sessions_(batcher_),
-      listeners_(base, config.self().client_address, config.self().port_map,
-                 [this](int fd, uint16_t port) { on_accepted(fd, port); }),
+      bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
+      account_(config.input_bytes),
+      pool_(base, config.keepalive, config.output_bytes / kClosingShare),
+      clients_(config.replica_id, config.mode != Mode::kProxy, [this] { return own_domain_is_behind(); }),
+      carrier_(
+          config.replica_id, clients_,
+          [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); }),
+      ingress_({config.replica_id, config.output_bytes, config.election_timeout_ms * 2'000'000ULL}, batcher_,
+               account_, [this](uint32_t replica) { return carrier_.reply_to(replica); }),
+      listeners_(
+          base, config.self().client_address, config.self().port_map,
+          [this](int fd, uint16_t port, Listeners::Place place) { on_accepted(fd, port, std::move(place)); }),
       sequencer_(base, config,
                  SequencerEvents{
                      [this](uint64_t index, uint64_t, const std::shared_ptr<const std::string>& batch) {
@@ -78,27 +112,23 @@ Replica::Replica(event_base* base, const Config& config, Events events)
                      [this] { return make_report(); },
                      [this](uint32_t from, const std::string& report) { on_report(from, report); },
                      [this](uint32_t from, const std::string& message) { on_message(from, message); },
-                     [this](uint32_t peer, bool up) {
-                         if (up) {
-                             peers_up_.insert(peer);
-                         } else {
-                             peers_up_.erase(peer);
-                         }
-                         relay_.on_link(peer, up);
-                         if (up) route_waiting();
-                     },
+                     [this](uint32_t peer, bool up) { on_link(peer, up); },
                      [this](const std::string& reason) { events_.fatal(reason); },
                      [this](const paxos::MembershipAt& decided) { on_membership(decided); },
                  }),
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
+      lag_(kHousekeeping.tv_usec * 1000),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)) {
+    carrier_.set_ingress(&ingress_);
     if (config.mode == Mode::kProxy) {
         native_ = std::make_unique<NativeBackend>(
             base, [this](const timebubble::OutputHeader& header, std::string_view payload) {
                 on_output(header, payload);
             });
     }
+    timekeeper_.stop_leading();
+    timekeeper_.set_voters(voter_ids(sequencer_.membership()));
     housekeeping_ = event_new(
         base, -1, EV_PERSIST, [](int, short, void* self) { static_cast<Replica*>(self)->housekeep(); }, this);
     event_add(housekeeping_, &kHousekeeping);
@@ -163,14 +193,16 @@ void Replica::track_connections(std::string_view batch) {
     timebubble::BatchDecoder decoder;
     if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
     batcher_.saw_timestamp(decoder.header().timestamp_ns);
+    timekeeper_.decided(decoder.header().timestamp_ns, host_time());
     for (timebubble::Call call; decoder.next(call);) {
-        if (call.kind == CallKind::kConnect) open_connections_.insert(call.connection);
-        if (call.kind == CallKind::kReset) open_connections_.erase(call.connection);
+        account_.decided(call);
+        connections_.decided(call);
+        clients_.on_decided(call);
     }
 }
 
 void Replica::feed() {
-    if (domain_.state() != DomainState::kAttached) return;
+    if (domain_.state() != DomainState::kAttached || domain_.killed()) return;
     while (!pending_.empty()) {
         const Pending& next = pending_.front();
         timebubble::BatchDecoder decoder;
@@ -181,13 +213,22 @@ void Replica::feed() {
             native_->apply(next.index, *next.batch);
         } else {
             bubbles_.fed(domain_.link().status());
-            if (!domain_.link().feed(next.index, *next.batch)) return;
+            if (!feed_domain(next.index, *next.batch)) return;
         }
         pending_.pop_front();
     }
     if (delivery_paused_) {
         delivery_paused_ = false;
         sequencer_.pause_delivery(false);
+    }
+}
+
+bool Replica::feed_domain(uint64_t index, const std::string& batch) {
+    try {
+        return domain_.link().feed(index, batch);
+    } catch (const std::runtime_error& error) {
+        domain_overwrote(error.what());
+        return false;
     }
 }
 
@@ -201,39 +242,35 @@ void Replica::on_ready() {
         }
         batcher_.set_genesis(genesis);
     }
-    orphans_due_ = true;
-    orphans_since_ns_ = monotonic_ns();
-    orphans_after_ = last_batch_index_;
+    ingress_.lead(connections_, monotonic_ns());
 }
 
-/// Connections of earlier primaries: their clients are gone with them. Which of them the server has closed by
-/// itself is known once the domain has come as far as the log was when this replica took over.
-void Replica::reset_orphans() {
-    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
-    if (!orphans_due_ || admitted < orphans_after_) return;
-    const bool patient = monotonic_ns() - orphans_since_ns_ < kOrphanPatienceNs;
-    if (patient && !native_ && orphans_after_ != 0 && !domain_.link().at_rest()) return;
-    orphans_due_ = false;
-    const uint64_t own = connection_prefix(sequencer_.view_counter(), config_.replica_id);
-    for (uint64_t connection : open_connections_) {
-        if (connection >> kConnectionNumberBits != own >> kConnectionNumberBits)
-            batcher_.add(CallKind::kReset, connection);
+void Replica::on_link(uint32_t peer, bool up) {
+    if (up) {
+        peers_up_.insert(peer);
+        told_time_ns_ = 0;  // to it, too, and soon
+    } else {
+        peers_up_.erase(peer);
     }
+    ingress_.on_link(peer, up, monotonic_ns());
+    carrier_.on_link(peer, up);
 }
 
 void Replica::on_role() {
     const bool leads = sequencer_.leads();
+    if (leads) {
+        timekeeper_.lead();
+    } else {
+        timekeeper_.stop_leading();
+    }
     spdlog::info("role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
                  sequencer_.leader());
-    if (leads && !sessions_.leading()) {
-        sessions_.lead(sequencer_.view_counter(), config_.replica_id);
-    } else if (!leads && sessions_.leading()) {
-        sessions_.stop_leading();
+    if (!leads && ingress_.leading()) {
+        ingress_.stop();
         batcher_.clear();
-        orphans_due_ = false;
+        account_.forget_proposals();
     }
-    relay_.set_view(sequencer_.view(), leads);
-    if (!stopping_) route_waiting();
+    carrier_.set_view(sequencer_.view(), sequencer_.leader());
 }
 
 // --- proposing
@@ -245,11 +282,12 @@ uint64_t Replica::under_way() const {
 }
 
 bool Replica::may_propose() const {
-    return !stopping_ && domain_.state() == DomainState::kAttached && sequencer_.can_propose();
+    return !stopping_ && domain_.state() == DomainState::kAttached && timekeeper_.begun() &&
+           sequencer_.can_propose();
 }
 
 void Replica::propose() {
-    reset_orphans();
+    begin_time();
     while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
         propose_batch(batcher_.calls());
     }
@@ -261,7 +299,7 @@ void Replica::propose() {
 }
 
 void Replica::propose_batch(uint64_t calls) {
-    std::string batch = batcher_.take(realtime_ns(), bubbles_.grant(calls, false));
+    std::string batch = batcher_.take(timekeeper_.now(host_time()), bubbles_.grant(calls, false));
     if (!sequencer_.propose(std::move(batch))) {
         throw std::logic_error("the log refused a batch that it had room for");
     }
@@ -272,7 +310,14 @@ void Replica::propose_batch(uint64_t calls) {
 // --- the domain's output
 // ----------------------------------------------------------------------------------------
 
+void Replica::domain_overwrote(const std::string& what) {
+    more_output_ = false;
+    domain_.give_up(what + "; the domain is killed and started anew");
+}
+
 void Replica::drain() {
+    more_output_ = false;
+    if (domain_.killed()) return;
     try {
         const size_t records =
             domain_.link().drain([this](const timebubble::OutputHeader& header,
@@ -282,14 +327,15 @@ void Replica::drain() {
         output_records_ += records;
         domain_.check_damage();
     } catch (const std::runtime_error& error) {
-        spdlog::error("{}; the domain is killed and started anew", error.what());
-        domain_.kill();
-        events_.lost();
+        domain_overwrote(error.what());
     }
 }
 
 void Replica::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
     log_.append(header, payload);
+    account_.on_output(header, payload);
+    connections_.output(header, payload);
+    clients_.on_output(header, payload);
     switch (header.kind) {
         case OutputKind::kListen:
         case OutputKind::kUnlisten: {
@@ -297,6 +343,7 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             if (payload.size() != sizeof(record)) return;
             memcpy(&record, payload.data(), sizeof(record));
             const bool changed = header.flags & timebubble::kListenChanged;
+            ingress_.on_output(header, payload);
             if (native_) native_->listen(record);
             if (stopping_ || server_ended_) return;
             if (header.kind == OutputKind::kUnlisten) {
@@ -319,16 +366,14 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             return;
         }
         case OutputKind::kMessage:
-            server_message_.assign(payload.substr(0, 4096));
-            spdlog::warn("the domain says: {}", server_message_);
+            server_message_ = one_line(payload);
+            if (++server_messages_ <= kServerMessages) spdlog::warn("the domain says: {}", server_message_);
+            if (server_messages_ == kServerMessages) spdlog::warn("what else it says is not logged");
             return;
-        case OutputKind::kClose:
-            open_connections_.erase(header.connection);
-            break;
         default:
             break;
     }
-    sessions_.on_output(header, payload);
+    ingress_.on_output(header, payload);
 }
 
 void Replica::on_admitted(const timebubble::OutputHeader& header, std::string_view payload) {
@@ -366,23 +411,27 @@ void Replica::on_domain_changed() {
 // ---------------------------------------------------------------------------------------------------
 
 bool Replica::turn() {
+    const uint64_t began_ns = monotonic_ns();
     drain();
     feed();
     if (server_ended_) {
         listeners_.close_all();
-        if (sessions_.size() != 0) sessions_.close_all();
+        ingress_.close_all();
+        clients_.close_all();
     }
     pool_.end_turn();
+    ingress_.set_closing(pool_.lingering_bytes());
     propose();
     send_queries();
-    relay_.end_turn();  // what a full link leaves here goes when the link's writing wakes the loop
+    carrier_.end_turn();  // what a full link leaves here goes when the link's writing wakes the loop
     if (log_.buffered() && !flush_armed_) {
         flush_armed_ = true;
         evtimer_add(flush_timer_, &kFlushDelay);
     }
+    lag_.worked("the server's output and its clients", monotonic_ns() - began_ns);
     if (more_output_) return false;
     // Announce first, then look again at all that the domain may have said meanwhile.
-    if (!domain_.link().prepare_sleep()) return false;
+    if (!domain_.killed() && !domain_.link().prepare_sleep()) return false;
     return !(may_propose() && batcher_.empty() && !native_ &&
              bubbles_.due(domain_.link().status(), under_way() > 0));
 }
@@ -394,20 +443,39 @@ void Replica::watch(uint64_t now_ns) {
     const uint64_t stood_ns = stall_.observe(now_ns, domain.clock.load(std::memory_order_relaxed), waits);
     if (!stall_.told()) stall_message_.clear();
     if (stood_ns == 0) return;
-    const StallReport report = describe_stall(domain_.init_pid(), stood_ns / 1'000'000'000);
-    if (report.summary.empty()) return;  // every thread sleeps: the next decided batch is waited for
-    stall_message_ = report.summary;
-    spdlog::warn("{}{}", report.summary, report.details);
+    look_at_domain(stood_ns / 1'000'000'000);
+}
+
+/// Each look has a thread of its own: one that never ends keeps no later look from being taken.
+void Replica::look_at_domain(uint64_t stood_s) {
+    auto report = std::make_shared<StallReport>();
+    look_ = std::make_unique<Worker>(base_, "crane-look");
+    const auto job = [report, init = domain_.init_pid(), stood_s] {
+        *report = describe_stall(init, stood_s);
+    };
+    look_->post(job, [this, report] {
+        // Every thread sleeps: the next decided batch is waited for.
+        if (report->summary.empty() || !stall_.told()) return;
+        stall_message_ = report->summary;
+        spdlog::warn("{}{}", report->summary, report->details);
+    });
 }
 
 void Replica::housekeep() {
     const uint64_t now = monotonic_ns();
+    const uint64_t late_ns = lag_.observe(now, waited_for_cpu_ns());
+    if (late_ns > config_.election_timeout_ms * 500'000ULL)
+        spdlog::warn("the event loop stood still for {} ms: {}", late_ns / 1'000'000, lag_.last().held_up_by);
     watch(now);
+    domain_.trim_output();
+    watch_clocks(now);
     pool_.reap(now);
-    route_waiting();
+    clients_.reap(now);
+    ingress_.tick(now);
     const bool attached = domain_.state() == DomainState::kAttached && !native_;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? others_admitted_ : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
+    if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();
     const bool unfit =
         domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost || frozen_.frozen();
     if (unfit && sequencer_.leads() && !alone() && now - last_step_down_ns_ > kStepDownPauseNs) {
@@ -423,14 +491,19 @@ void Replica::housekeep() {
 
 std::string Replica::make_report() const {
     std::string report(reinterpret_cast<const char*>(&settings_hash_), sizeof(settings_hash_));
+    const Reading reading = timekeeper_.reading(host_time());
+    report.append(reinterpret_cast<const char*>(&reading), sizeof(reading));
     if (const Admission* last = history_.last()) report += encode_admissions({*last});
     return report;
 }
 
 void Replica::on_report(uint32_t from, const std::string& report) {
     uint64_t settings = 0;
-    if (report.size() < sizeof(settings)) return;
+    Reading reading{};
+    if (report.size() < sizeof(settings) + sizeof(reading)) return;
     memcpy(&settings, report.data(), sizeof(settings));
+    memcpy(&reading, report.data() + sizeof(settings), sizeof(reading));
+    timekeeper_.heard(from, reading, host_time());
     if (settings != settings_hash_ && settings_differ_.insert(from).second) {
         spdlog::error(
             "replica {} has other settings of schedule, bubble, machine, server or environment than this "
@@ -438,7 +511,8 @@ void Replica::on_report(uint32_t from, const std::string& report) {
             "replicas will diverge; give all the same and start the cluster anew",
             from);
     }
-    const auto admissions = decode_admissions(std::string_view(report).substr(sizeof(settings)));
+    const auto admissions =
+        decode_admissions(std::string_view(report).substr(sizeof(settings) + sizeof(reading)));
     if (admissions.empty()) return;
     others_admitted_ = std::max(others_admitted_, admissions[0].index);
     divergence_.report(from, admissions[0], history_);
@@ -467,7 +541,8 @@ void Replica::send_queries() {
 void Replica::on_message(uint32_t from, const std::string& message) {
     if (message.empty()) return;
     const std::string_view body = std::string_view(message).substr(1);
-    if (message[0] == 'R') relay_.on_message(from, body);
+    if (message[0] == 'R') carrier_.on_message(from, body);
+    if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);
     if (message[0] == 'E') divergence_.evidence(from, decode_admissions(body), history_);
     if (message[0] == 'Q') {
         DivergenceCheck::Query query;
@@ -496,6 +571,7 @@ void Replica::on_membership(const paxos::MembershipAt& decided) {
     if (decided.index == sequencer_.membership_index())
         spdlog::info("members by entry {}: {}", decided.index, paxos::describe(now));
     divergence_.set_members(member_ids(now));
+    timekeeper_.set_voters(voter_ids(now));
     if (now.removed(config_.replica_id) && sequencer_.membership().removed(config_.replica_id))
         events_.removed(decided.index);
 }

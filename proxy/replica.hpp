@@ -1,9 +1,10 @@
-// One replica, from the start of its domain to the domain's end: binds domain, log, clients and relay.
+// One replica, from the start of its domain to the domain's end: binds domain, log and clients.
 //
 // The loop's owner calls turn() again and again, each time before it sleeps. All work that a turn's events
 // have gathered happens there, in this order, so that each batch, message and write carries everything that
 // came together:
-//   output ring -> output log, clients   |   clients' writes   |   calls -> batch -> log   |   relay messages
+//   output ring -> output log, clients   |   clients' writes   |   calls -> batch -> log   |   statements for
+//   peers
 // Decided batches go into the input ring as they come; when it is full, delivery is paused and they stay on
 // disk.
 #pragma once
@@ -15,20 +16,26 @@
 #include <set>
 #include <string>
 
+#include "proxy/attached_clients.hpp"
 #include "proxy/batcher.hpp"
 #include "proxy/bubbles.hpp"
+#include "proxy/carrier.hpp"
 #include "proxy/client_connection.hpp"
+#include "proxy/clock.hpp"
 #include "proxy/config.hpp"
+#include "proxy/connection_table.hpp"
 #include "proxy/divergence.hpp"
+#include "proxy/domain_account.hpp"
 #include "proxy/domain_runner.hpp"
 #include "proxy/frozen_detector.hpp"
+#include "proxy/ingress.hpp"
 #include "proxy/listeners.hpp"
+#include "proxy/loop_lag.hpp"
 #include "proxy/native_backend.hpp"
 #include "proxy/output_log.hpp"
-#include "proxy/relay.hpp"
 #include "proxy/sequencer.hpp"
-#include "proxy/sessions.hpp"
 #include "proxy/stall_detector.hpp"
+#include "proxy/timekeeper.hpp"
 
 struct event;
 struct event_base;
@@ -43,7 +50,7 @@ class Replica {
         std::function<void(uint64_t index)> removed;  ///< from the cluster, by this log entry
     };
 
-    Replica(event_base* base, const Config& config, Events events);
+    Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Events events);
     ~Replica();
 
     void start();
@@ -57,6 +64,8 @@ class Replica {
     /// Writes out what the output log still holds in memory.
     void flush_log() { log_.flush(); }
     bool leads() const { return sequencer_.leads(); }
+    /// The domain is neither being started nor ended: this can be destroyed without waiting for it.
+    bool settled() const { return domain_.settled(); }
     bool alone() const { return config_.replicas.size() == 1; }
     /// Empty, or why not.
     std::string transfer(uint32_t to);
@@ -72,37 +81,50 @@ class Replica {
     void on_message(uint32_t from, const std::string& message);
     void on_report(uint32_t from, const std::string& report);
     std::string make_report() const;
-    void on_accepted(int fd, uint16_t port);
+    void on_accepted(int fd, uint16_t port, Listeners::Place place);
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
     void on_admitted(const timebubble::OutputHeader& header, std::string_view payload);
     void on_domain_changed();
+    void domain_overwrote(const std::string& what);
     void drain();
+    bool feed_domain(uint64_t index, const std::string& batch);
     void feed();
     void propose();
     void propose_batch(uint64_t calls);
-    void reset_orphans();
-    void route(ClientConnection* client);
-    void route_waiting();
+    void on_link(uint32_t peer, bool up);
+    bool own_domain_is_behind() const;
     void send_queries();
     void on_membership(const paxos::MembershipAt& decided);
     void housekeep();
+    void begin_time();
+    void tell_time();
+    void on_leader_time(std::string_view said);
+    void watch_clocks(uint64_t now_ns);
+    void hand_over_for_clock(uint64_t now_ns);
+    HostTime host_time() const { return {boottime_ns(), realtime_ns()}; }
     void watch(uint64_t now_ns);
+    void look_at_domain(uint64_t stood_s);
     uint64_t under_way() const;
     bool may_propose() const;
+    nlohmann::json clock_json() const;
     void track_connections(std::string_view batch);
     const char* server_state() const;
 
     event_base* base_;
     const Config& config_;
+    Timekeeper& timekeeper_;
     Events events_;
     uint64_t settings_hash_;
     DomainRunner domain_;
     OutputLog log_;
     Batcher batcher_;
     Bubbles bubbles_;
+    DomainAccount account_;
     ClientPool pool_;
-    Relay relay_;  // outlives the sessions: their ends are reset through it
-    Sessions sessions_;
+    ConnectionTable connections_;
+    AttachedClients clients_;
+    Carrier carrier_;
+    Ingress ingress_;
     Listeners listeners_;
     Sequencer sequencer_;
     std::unique_ptr<NativeBackend> native_;
@@ -113,13 +135,13 @@ class Replica {
     };
     std::deque<Pending> pending_;  ///< decided, no room in the ring yet
     bool delivery_paused_ = true;
-    std::set<uint64_t> open_connections_;  ///< by the decided sequence and the domain's closes
     std::set<uint32_t> peers_up_;
-    std::deque<ClientConnection*> waiting_;  ///< no primary to serve them yet
     AdmissionHistory history_;
     DivergenceCheck divergence_;
     StallDetector stall_;
     std::string stall_message_;
+    std::unique_ptr<Worker> look_;  ///< the latest one into the domain
+    LoopLag lag_;
     FrozenDetector frozen_;
     uint64_t others_admitted_ = 0;  ///< the most that another replica has reported
     std::set<uint32_t> settings_differ_;
@@ -127,9 +149,6 @@ class Replica {
     event* flush_timer_ = nullptr;
     bool flush_armed_ = false;
     bool more_output_ = false;
-    bool orphans_due_ = false;    ///< connections of earlier primaries are still to be closed
-    uint64_t orphans_after_ = 0;  ///< once the domain has admitted this index
-    uint64_t orphans_since_ns_ = 0;
     uint64_t last_batch_index_ = 0;
     bool stopping_ = false;
     bool server_ended_ = false;
@@ -139,6 +158,11 @@ class Replica {
     uint64_t last_query_ns_ = 0;
     uint64_t last_step_down_ns_ = 0;
     std::string server_message_;
+    uint64_t server_messages_ = 0;
+    std::string clock_alarm_;
+    uint64_t clock_alarm_ns_ = 0;  ///< when it was last written to the log
+    uint64_t told_time_ns_ = 0;
+    uint64_t last_clock_hand_over_ns_ = 0;
 };
 
 }  // namespace crane::proxy

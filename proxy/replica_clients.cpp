@@ -1,5 +1,4 @@
-// Where a new client goes: served here, carried to the primary, or kept waiting until there is one.
-#include <spdlog/spdlog.h>
+// A new client: attached here, and served from here whoever leads.
 #include <unistd.h>
 
 #include "proxy/clock.hpp"
@@ -9,12 +8,13 @@ namespace crane::proxy {
 
 namespace {
 
-constexpr size_t kMaxWaiting = 4096;
 constexpr uint64_t kMaxWaitNs = 15ULL * 1'000'000'000;
+/// A domain that is this many batches behind would let a client wait.
+constexpr uint64_t kBehindBatches = 64;
 
 }  // namespace
 
-void Replica::on_accepted(int fd, uint16_t port) {
+void Replica::on_accepted(int fd, uint16_t port, Listeners::Place place) {
     timebubble::ConnectPayload addresses;
     if (!socket_addresses(fd, port, addresses)) {
         close(fd);  // gone already
@@ -22,35 +22,19 @@ void Replica::on_accepted(int fd, uint16_t port) {
     }
     addresses.local_port = port;  // as the server knows itself, whatever port_map says
     ClientConnection* client = pool_.adopt(fd, addresses);
-    client->waits_until_ns = monotonic_ns() + kMaxWaitNs;
-    route(client);
+    client->hold(std::move(place));
+    if (stopping_ || server_ended_) {
+        client->reset();
+        return;
+    }
+    clients_.attach(client, addresses, monotonic_ns() + kMaxWaitNs);
 }
 
-void Replica::route(ClientConnection* client) {
-    if (stopping_ || server_ended_) {  // NOLINT(bugprone-branch-clone): the order of the questions matters
-        client->reset();
-    } else if (sessions_.leading()) {
-        sessions_.open(client, client->addresses());
-    } else if (const uint32_t primary = sequencer_.leader();
-               primary != 0 && primary != config_.replica_id && peers_up_.count(primary)) {
-        relay_.forward(client, primary, sequencer_.view());
-    } else if (waiting_.size() >= kMaxWaiting || monotonic_ns() > client->waits_until_ns) {
-        client->reset();
-    } else {
-        waiting_.push_back(client);
-    }
-}
-
-void Replica::route_waiting() {
-    std::deque<ClientConnection*> again = std::move(waiting_);
-    waiting_.clear();
-    for (ClientConnection* client : again) {
-        if (monotonic_ns() > client->waits_until_ns) {
-            client->reset();
-        } else {
-            route(client);
-        }
-    }
+/// Then the primary's copy of the output is there sooner.
+bool Replica::own_domain_is_behind() const {
+    if (domain_.state() != DomainState::kAttached || frozen_.frozen()) return true;
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    return last_batch_index_ > admitted + kBehindBatches || delivery_paused_;
 }
 
 }  // namespace crane::proxy

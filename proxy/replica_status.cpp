@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "proxy/clock.hpp"
 #include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"
 
@@ -89,6 +90,7 @@ nlohmann::json Replica::status() const {
     if (message.empty()) message = log_.error();
     if (message.empty() && frozen_.frozen()) message = kFrozenMessage;
     if (message.empty()) message = stall_message_;
+    if (message.empty()) message = clock_alarm_;
     if (message.empty()) message = server_message_;
     nlohmann::json peers = nlohmann::json::array();
     for (const auto& peer : sequencer_.peers()) {
@@ -115,10 +117,16 @@ nlohmann::json Replica::status() const {
         {"admitted", admitted},
         {"clock", domain.clock.load()},
         {"quiescent", domain.quiescent.load() != 0},
-        {"connections", sessions_.size()},
-        {"open_connections", open_connections_.size()},
-        {"relayed", {{"out", relay_.outgoing()}, {"in", relay_.incoming()}}},
-        {"waiting_clients", waiting_.size()},
+        {"connections", clients_.size()},
+        {"open_connections", account_.connections()},
+        {"memory",
+         {{"input_bytes", account_.input_bytes()},
+          {"output_bytes", ingress_.output_bytes()},
+          {"lingering_bytes", pool_.lingering_bytes()},
+          {"held_back_clients", ingress_.held_back()},
+          {"undecided_input_bytes", clients_.held_bytes()}}},
+        {"clients_elsewhere", ingress_.elsewhere()},
+        {"waiting_clients", clients_.waiting()},
         {"output_hash", log_.chain().hex()},
         {"output_hash_at_admitted", history_.last() ? history_.last()->output.hex() : Hash128{}.hex()},
         {"schedule_hash", hex64(domain.schedule_hash.load())},
@@ -131,7 +139,9 @@ nlohmann::json Replica::status() const {
         {"threads", domain.threads.load()},
         {"processes", domain.processes.load()},
         {"message", message},
+        {"confinement_lost", domain_.weaknesses()},
         {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
+        {"clock_skew", clock_json()},
         {"peers", peers},
         {"membership",
          {{"index", sequencer_.membership_index()},
@@ -156,6 +166,13 @@ nlohmann::json Replica::status() const {
           {"view_changes", node.view_changes},
           {"messages_sent", node.messages_sent},
           {"messages_received", node.messages_received}}},
+        {"loop",
+         {{"longest_ms", lag_.longest().ns / 1'000'000},
+          {"longest_held_up_by", lag_.longest().held_up_by},
+          {"longest_s_ago",
+           lag_.longest().ns == 0 ? 0 : (monotonic_ns() - lag_.longest().at_ns) / 1'000'000'000},
+          {"last_ms", lag_.last().ns / 1'000'000},
+          {"waited_for_cpu_ms", lag_.waited_for_cpu_ns() / 1'000'000}}},
         {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", tree_cpu_seconds(domain_.init_pid())}}},
     };
 }

@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <stdexcept>
+#include <utility>
 
 namespace crane::proxy {
 
@@ -31,49 +33,79 @@ bool tmpfs_usable() {
                              "; check free space and permissions there");
 }
 
+[[noreturn]] void fail(const std::string& what) {
+    const std::string reason = strerror(errno);
+    throw std::runtime_error("cannot " + what + ": " + reason + "; check free memory and `ulimit -n`");
+}
+
 }  // namespace
 
 Segment::Segment(const std::string& state_dir, const std::string& cluster_id, uint32_t replica,
                  bool enterable)
     : link_(state_dir + "/shared"), directory_(link_) {
+    try {
+        make_directory("crane-" + cluster_id + "-" + std::to_string(replica), enterable);
+        make_transport();
+        make_doorbell();
+    } catch (...) {
+        discard();
+        throw;
+    }
+}
+
+void Segment::make_directory(const std::string& name, bool enterable) {
     std::error_code ignored;
     fs::remove_all(link_, ignored);  // of an earlier run; a symlink is removed, not followed
     if (tmpfs_usable()) {
-        outer_ = std::string(kTmpfs) + "/crane-" + cluster_id.substr(0, 8) + "-" + std::to_string(replica);
+        outer_ = std::string(kTmpfs) + "/" + name;
         fs::remove_all(outer_, ignored);
-        if (mkdir(outer_.c_str(), 0700) != 0) fail("make", outer_);
+        if (mkdir(outer_.c_str(), 0700) != 0) {
+            const std::string path = std::exchange(outer_, {});
+            fail("make", path);
+        }
         if (enterable && chmod(outer_.c_str(), 0711) != 0) fail("open", outer_);
         directory_ = outer_ + "/shared";
         if (symlink(directory_.c_str(), link_.c_str()) != 0) fail("link", link_);
     }
     if (mkdir(directory_.c_str(), 0755) != 0 || chmod(directory_.c_str(), 0755) != 0)
         fail("make", directory_);
-    make_files();
 }
 
-void Segment::make_files() {
-    const std::string transport = directory_ + "/transport";
-    const int fd = open(transport.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) fail("make", transport);
-    const bool ready =
-        fchmod(fd, 0666) == 0 && posix_fallocate(fd, 0, kTransportFileBytes) == 0 && map_transport(fd, view_);
+void Segment::make_transport() {
+    transport_ = memfd_create("crane-transport", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    // All pages now: one that is missing when memory has run out would be a SIGBUS later.
+    errno = transport_ < 0 ? errno : posix_fallocate(transport_, 0, kTransportFileBytes);
+    if (transport_ < 0 || errno != 0) fail("make the segment shared with the server");
+    if (fcntl(transport_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        fail("seal the segment shared with the server");
+    if (!map_transport(transport_, view_)) fail("map the segment shared with the server");
+}
+
+void Segment::make_doorbell() {
+    int ends[2];
+    if (pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) fail("make the pipe that the server rings");
+    doorbell_ = ends[0];
+    // An open file of its own: the server shares no flags with craned's end, and as it can be read, too,
+    // ringing it raises no SIGPIPE when craned has gone.
+    bell_ = open(("/proc/self/fd/" + std::to_string(ends[1])).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
     const int saved = errno;
-    close(fd);
+    close(ends[1]);
     errno = saved;
-    if (!ready) fail("size and map", transport);
-    const std::string doorbell = directory_ + "/doorbell";
-    if (mkfifo(doorbell.c_str(), 0600) != 0 || chmod(doorbell.c_str(), 0666) != 0) fail("make", doorbell);
-    // Read and write: the fifo then never shows an end of file when the last writer goes.
-    doorbell_ = open(doorbell.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-    if (doorbell_ < 0) fail("open", doorbell);
+    if (bell_ < 0) fail("open the pipe that the server rings");
 }
 
-Segment::~Segment() {
+void Segment::discard() {
     timebubble::unmap_transport(view_);
-    if (doorbell_ >= 0) close(doorbell_);
+    for (const int fd : {transport_, doorbell_, bell_}) {
+        if (fd >= 0) close(fd);
+    }
     std::error_code ignored;
     fs::remove_all(link_, ignored);
     if (!outer_.empty()) fs::remove_all(outer_, ignored);
+}
+
+Segment::~Segment() {
+    discard();
 }
 
 }  // namespace crane::proxy

@@ -1,9 +1,12 @@
-// The segment shared with the domain, and the fifo that the domain rings: made at start, removed at the end.
+// The segment shared with the domain, and the pipe that the domain rings: made at start, gone with their
+// users.
 //
-// The files lie on tmpfs where there is one, so that their pages are never written to disk; STATE/rN/shared
-// is then a symlink. The outer directory can be entered by craned's user alone; inside, everybody may write,
-// since a server that has dropped to another user still has to reach the segment through its container's
-// /run/crane.
+// Neither has a name. The segment is a memfd, sealed so that nobody can change its size (who maps a file that
+// shrinks is ended by SIGBUS), and both reach the server as inherited descriptors: so who runs under another
+// user inside the domain has them, and nobody else on the machine can open what clients say.
+//
+// The directory holds the shim alone. It lies on tmpfs where there is one; STATE/rN/shared is then a symlink.
+// Without a container the server's processes walk its path, so it can be entered then, but not listed.
 #pragma once
 
 #include <string>
@@ -22,17 +25,26 @@ class Segment {
     Segment& operator=(const Segment&) = delete;
 
     const timebubble::TransportView& view() const { return view_; }
+    /// Becomes readable when the domain rings.
     int doorbell_fd() const { return doorbell_; }
+    /// What the server inherits: the segment, and the end of the pipe that is rung.
+    int inherited_transport() const { return transport_; }
+    int inherited_doorbell() const { return bell_; }
     const std::string& directory() const { return directory_; }
 
   private:
-    void make_files();
+    void make_directory(const std::string& name, bool enterable);
+    void make_transport();
+    void make_doorbell();
+    void discard();
 
     std::string outer_;      ///< directory on tmpfs, or empty
     std::string link_;       ///< STATE/rN/shared
-    std::string directory_;  ///< where the files are
+    std::string directory_;  ///< where the shim is
     timebubble::TransportView view_{};
+    int transport_ = -1;
     int doorbell_ = -1;
+    int bell_ = -1;
 };
 
 }  // namespace crane::proxy

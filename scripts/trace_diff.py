@@ -2,10 +2,36 @@
 """Compares two schedule traces (docs/debugging.md) and prints the first place where they part."""
 import argparse
 import itertools
+import os
+import re
 import struct
 import sys
 
-RECORD = struct.Struct("<QIIQQ")  # clock, slot, operation, caller, virtual time in ns
+# TraceRecord: clock, slot, operation, caller, virtual time in ns, first and second object
+RECORD = struct.Struct("<QIIQQQQ")
+HEADER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interpose", "core", "runtime.hpp")
+KIND_SHIFT = 60
+
+
+def names_of(enum, text):
+    """The enumerators of `enum class enum`, without their k, by number."""
+    body = re.search(rf"enum class {enum} : \w+ \{{(.*?)\}};", text, re.DOTALL)
+    names, number = {}, -1
+    for line in body[1].splitlines() if body else []:
+        if entry := re.match(r"\s*k(\w+)(?: = (\d+))?,", line):
+            number = int(entry[2]) if entry[2] else number + 1
+            names[number] = entry[1]
+    return names
+
+
+def read_names(path=HEADER):
+    """Names of operations and of kinds of objects; none where the sources are not at hand."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError:
+        return {}, {}
+    return names_of("Op", text), names_of("ObjectKind", text)
 
 
 def records(path):
@@ -14,19 +40,31 @@ def records(path):
             yield RECORD.unpack(piece)
 
 
-def show(record):
+def show_object(key, kinds):
+    kind, number = key >> KIND_SHIFT, key & ((1 << KIND_SHIFT) - 1)
+    return f"{kinds.get(kind, f'kind {kind}')} {number:#x}"
+
+
+def show(record, operations, kinds):
     if record is None:
         return "(ends here)"
-    clock, slot, operation, caller, now_ns = record
-    return f"clock {clock} slot {slot} op {operation} caller {caller:#x} time {now_ns}"
+    clock, slot, operation, caller, now_ns, *objects = record
+    worked_on = ", ".join(show_object(key, kinds) for key in objects if key) or "nothing shared"
+    return (f"clock {clock} slot {slot} {operations.get(operation, f'operation {operation}')} ({worked_on}) "
+            f"caller {caller:#x} time {now_ns}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("first")
-    parser.add_argument("second")
+    parser.add_argument("second", nargs="?", help="without it, the first is printed")
     parser.add_argument("--context", type=int, default=5, help="records to print before the difference")
     options = parser.parse_args()
+    names = read_names()
+    if options.second is None:
+        for record in records(options.first):
+            print(show(record, *names))
+        return 0
     before = []
     count = 0
     for a, b in itertools.zip_longest(records(options.first), records(options.second)):
@@ -36,9 +74,9 @@ def main():
         if a != b:
             print(f"record {count} differs; before it:")
             for record in before[-options.context:]:
-                print("   ", show(record))
-            print("  1:", show(a))
-            print("  2:", show(b))
+                print("   ", show(record, *names))
+            print("  1:", show(a, *names))
+            print("  2:", show(b, *names))
             return 1
         before = (before + [a])[-options.context:] if options.context else []
         count += 1

@@ -21,6 +21,8 @@
 #include <string>
 
 #include "timebubble/batch.hpp"
+#include "timebubble/inherited.hpp"
+#include "timebubble/limits.hpp"
 #include "timebubble/transport.hpp"
 
 #include <linux/futex.h>
@@ -36,7 +38,7 @@ struct Connection {
     size_t out_at = 0;  ///< sent so far of `out`
     uint64_t consumed = 0;
     uint64_t sent = 0;
-    uint64_t window_end = kInitialWindowBytes;
+    uint64_t window_end = kFirstWindowBytes;
     bool started = false;
     bool deaf = false;
     bool close_after = false;
@@ -45,9 +47,7 @@ struct Connection {
 class FakeDomain {
   public:
     FakeDomain(uint16_t port, uint64_t tick_ms) : port_(port), tick_ms_(tick_ms) {
-        const int fd = open(getenv("CRANE_TRANSPORT"), O_RDWR);
-        bell_ = open(getenv("CRANE_DOORBELL"), O_WRONLY);
-        if (fd < 0 || bell_ < 0 || !map_transport(fd, view_) || view_.control->magic != kTransportMagic) {
+        if (!map_transport(kTransportFd, view_) || view_.control->magic != kTransportMagic) {
             perror("fake-domain: transport");
             exit(2);
         }
@@ -94,7 +94,7 @@ class FakeDomain {
         Ring& ring = view_.control->output;
         if (!ring.waiting.exchange(0)) return;
         ++status().doorbells;
-        if (write(bell_, "x", 1) != 1) perror("fake-domain: doorbell");
+        if (write(kDoorbellFd, "x", 1) != 1 && errno != EAGAIN) perror("fake-domain: doorbell");
     }
 
     void wait_for_batch(bool quiescent) {
@@ -142,13 +142,13 @@ class FakeDomain {
         tick();
         if (call.kind == CallKind::kGenesis) {
             genesis_seen_ = true;
-            const ListenRecord listen{2, port_, 0, 0, {}};
+            const ListenRecord listen{2, port_, 0, 0, {}, kMaxBacklog, 0};
             emit(OutputKind::kListen, 0, 0, &listen, sizeof(listen));
         } else if (call.kind == CallKind::kConnect) {
             all_[call.connection];
             emit(OutputKind::kAccept, 0, call.connection, nullptr, 0);
         } else if (call.kind == CallKind::kReset) {
-            all_.erase(call.connection);
+            if (all_.erase(call.connection)) emit(OutputKind::kClose, 1, call.connection, nullptr, 0);
         } else if (const auto found = all_.find(call.connection); found != all_.end()) {
             Connection& one = found->second;
             if (call.kind == CallKind::kWindow) memcpy(&one.window_end, call.payload.data(), 8);
@@ -241,7 +241,6 @@ class FakeDomain {
     uint16_t port_;
     uint64_t tick_ms_;
     TransportView view_{};
-    int bell_;
     uint64_t clock_ = 0;
     uint64_t hash_ = 1;
     uint64_t now_ns_ = 0;

@@ -54,9 +54,6 @@ struct ConnectPayload {
     uint8_t local[16];
 };
 
-/// A new connection may be sent this much before the first kWindow call.
-constexpr uint64_t kInitialWindowBytes = 4 * 1024 * 1024;
-
 struct Call {
     CallKind kind;
     uint64_t connection;

@@ -32,7 +32,8 @@ uint64_t BubbleSizer::next(uint64_t calls, bool more_waiting) {
 }
 
 void BubbleSizer::measured(uint64_t clocks, uint64_t elapsed_ns) {
-    if (elapsed_ns < kMinSampleNs || clocks == 0) return;
+    // The domain's own word: more than a machine can do is no measure.
+    if (elapsed_ns < kMinSampleNs || clocks == 0 || clocks > elapsed_ns) return;
     const uint64_t rate =
         static_cast<uint64_t>(static_cast<double>(clocks) * 1e9 / static_cast<double>(elapsed_ns));
     clocks_per_second_ = clocks_per_second_ == 0 ? rate : (clocks_per_second_ * 7 + rate) / 8;

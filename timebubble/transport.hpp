@@ -22,7 +22,7 @@
 namespace crane::timebubble {
 
 constexpr uint64_t kTransportMagic = 0x3165'6e61'7243'0a0dULL;
-constexpr uint32_t kTransportVersion = 1;
+constexpr uint32_t kTransportVersion = 2;
 
 constexpr size_t kControlBytes = 64 * 1024;
 constexpr size_t kInputRingBytes = 16 * 1024 * 1024;
@@ -136,6 +136,8 @@ struct ListenRecord {
     uint16_t actual_port;     ///< where a server without scheduling really listens; 0 otherwise
     uint16_t defer_accept_s;  ///< TCP_DEFER_ACCEPT: a client is taken when it has sent something
     uint8_t address[16];
+    uint32_t places;  ///< for clients that wait to be accepted at this port, of all listeners there are now
+    uint32_t reserved;
 };
 /// OutputHeader::flags of a kListen: not another listener, only its settings have changed.
 constexpr uint16_t kListenChanged = 1;

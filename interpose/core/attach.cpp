@@ -18,6 +18,7 @@
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
+#include "timebubble/inherited.hpp"
 
 namespace crane::interpose {
 
@@ -66,22 +67,26 @@ int move_to_reserved(long fd, int place) {
     __builtin_unreachable();
 }
 
-bool is_open(int fd) {
+static_assert(timebubble::kTransportFd == kReservedFdBase + 1 &&
+              timebubble::kDoorbellFd == kReservedFdBase + 2);
+
+bool inherited(int fd) {
     return raw(SYS_fcntl, fd, F_GETFD) >= 0;
 }
 
-void open_transport(const char* path, const char* doorbell) {
-    runtime.transport_fd = move_to_reserved(raw(SYS_openat, AT_FDCWD, path, O_RDWR, 0), 1);
-    // Read-write: a fifo that we ourselves hold open for reading never raises SIGPIPE.
-    runtime.doorbell_fd = move_to_reserved(raw(SYS_openat, AT_FDCWD, doorbell, O_RDWR | O_NONBLOCK, 0), 2);
-    if (runtime.transport_fd < 0) refuse_domain("cannot open the segment that CRANE_TRANSPORT names");
-    if (runtime.doorbell_fd < 0) refuse_domain("cannot open the fifo that CRANE_DOORBELL names");
+/// False where the program runs unscheduled and its parent has closed what craned gave it.
+bool take_inherited(char** environment) {
+    runtime.transport_fd = timebubble::kTransportFd;
+    runtime.doorbell_fd = timebubble::kDoorbellFd;
+    if (inherited(runtime.transport_fd) && inherited(runtime.doorbell_fd)) return true;
+    if (find_variable(environment, "CRANE_UNSCHEDULED")) return false;
+    refuse_domain("the memory shared with craned was not handed down: who started this program closed it");
 }
 
 /// CRANE_TRACE names a file that takes a record for each scheduled operation. For finding divergences; slow.
 void open_trace(const char* path) {
     if (!path) return;
-    if (is_open(kReservedFdBase + 4)) {  // kept over the exec: this user might not be allowed to open it
+    if (inherited(kReservedFdBase + 4)) {  // kept over the exec: this user might not be allowed to open it
         runtime.trace_fd = kReservedFdBase + 4;
         return;
     }
@@ -105,7 +110,7 @@ void map_transport_or_refuse(bool first) {
 }
 
 void make_placeholder() {
-    if (is_open(kReservedFdBase + 3)) {  // kept over the exec: a low limit on descriptors forbids another
+    if (inherited(kReservedFdBase + 3)) {  // kept over the exec: a low limit on descriptors forbids another
         runtime.placeholder_fd = kReservedFdBase + 3;
         return;
     }
@@ -222,14 +227,11 @@ bool is_reserved_fd(int fd) {
 }
 
 void attach(char** environment) {
-    const char* transport = find_variable(environment, "CRANE_TRANSPORT");
-    const char* doorbell = find_variable(environment, "CRANE_DOORBELL");
-    if (!transport || !doorbell) return;
+    if (!find_variable(environment, "CRANE_TRANSPORT") || !take_inherited(environment)) return;
     const char* joined = find_variable(environment, "CRANE_DOMAIN_FD");
     const bool first = joined == nullptr;
     remember_environment(environment);
     if (first) {
-        open_transport(transport, doorbell);
         map_transport_or_refuse(true);
         make_domain();
         if (!domain().schedule) {
@@ -238,8 +240,6 @@ void attach(char** environment) {
         }
         choose_tsc(environment);
     } else {
-        runtime.transport_fd = kReservedFdBase + 1;
-        runtime.doorbell_fd = kReservedFdBase + 2;
         map_transport_or_refuse(false);
         if (!join_domain(kReservedFdBase)) {
             refuse_process("a process entered the domain by a way that Crane does not see");
@@ -261,7 +261,7 @@ void attach(char** environment) {
     install_tsc_trap();
     on_exit(at_process_exit, nullptr);
     // Takes in the first batch, or what came while this program was being loaded.
-    Turn turn(Op::kAttach);
+    Operation turn(Op::kAttach, process_key(runtime.process->pid));
     replace_auxiliary_random();
 }
 

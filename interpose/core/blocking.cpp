@@ -32,7 +32,7 @@ int probe_streams(pollfd* fds, size_t count, int timeout_ms) {
     }
 }
 
-long wait_for_stream(Turn& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns) {
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns) {
     const FdEntry then = entry;
     for (;;) {
         if (!same_descriptor(fd, then)) return -EBADF;
@@ -48,7 +48,7 @@ long wait_for_stream(Turn& turn, int fd, const FdEntry& entry, short events, uin
             probe_streams(&probe, 1, -1);
             return 0;
         }
-        const uint64_t key = make_key(KeyKind::kStream, then.object);
+        const uint64_t key = make_key(ObjectKind::kStream, then.object);
         switch (turn.wait(key, deadline_ns, true, stream_bit(then))) {
             case dmt::WaitResult::kTimedOut:
                 return -EAGAIN;
@@ -61,7 +61,7 @@ long wait_for_stream(Turn& turn, int fd, const FdEntry& entry, short events, uin
     }
 }
 
-long wait_on_socket(Turn& turn, SocketHold& hold, uint32_t socket, uint64_t key, uint64_t deadline) {
+long wait_on_socket(Operation& turn, SocketHold& hold, uint32_t socket, uint64_t key, uint64_t deadline) {
     hold.take(socket);
     switch (turn.wait(key, deadline, true)) {
         case dmt::WaitResult::kTimedOut:

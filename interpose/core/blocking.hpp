@@ -33,10 +33,10 @@ int probe_streams(pollfd* fds, size_t count, int timeout_ms);
 /// Waits until the kernel stream is ready for `events` (POLLIN, POLLOUT). Returns 0 when it is or when the
 /// real call will not block anyway, -EINTR, -EAGAIN when `deadline_ns` passed, -EBADF when another thread
 /// closed it.
-long wait_for_stream(Turn& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns);
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns);
 /// Sleeps until something happens to the virtual socket, which `hold` keeps. 0 after a wake, or the error
 /// that the call ends with.
-long wait_on_socket(Turn& turn, SocketHold& hold, uint32_t socket, uint64_t key, uint64_t deadline_ns);
+long wait_on_socket(Operation& turn, SocketHold& hold, uint32_t socket, uint64_t key, uint64_t deadline_ns);
 /// True if the descriptor is non-blocking for the kernel.
 bool kernel_nonblocking(int fd);
 /// Raises SIGPIPE in this thread. Turn in hand.

@@ -2,113 +2,126 @@
 
 #include <cstring>
 
-#include "interpose/core/user_memory.hpp"
+#include "dmt_scheduler/check.hpp"
 
 namespace crane::interpose {
 
+using timebubble::chunks_held;
+using timebubble::common_chunks;
+using timebubble::kInputChunkBytes;
+
 namespace {
 
-uint32_t take_chunk() {
-    DomainState& d = domain();
-    // Last freed, first used: pages that are warm, and few of them. Chained plus one, so that zero is the
-    // end.
-    if (d.chunk_free) {
-        const uint32_t chunk = d.chunk_free - 1;
-        d.chunk_free = d.chunk_next[chunk];
-        return chunk;
+uint32_t own_chunks(const InputQueue& queue) {
+    return queue.inside ? kOwnPairChunks : timebubble::kOwnChunks;
+}
+
+uint32_t common_stock(const InputQueue& queue) {
+    return queue.inside ? kCommonPairChunks : timebubble::kCommonChunks;
+}
+
+uint64_t common_held(const InputQueue& queue) {
+    return common_chunks(queue.consumed, queue.received, own_chunks(queue));
+}
+
+/// Places are chained plus one, so that zero is the end.
+uint32_t take_chunk(ChunkPool& pool) {
+    // Last freed, first used: pages that are warm, and few of them.
+    uint32_t chunk = pool.free;
+    if (chunk) {
+        pool.free = pool.next[chunk - 1];
+    } else {
+        CRANE_CHECK(pool.high < kMaxChunks);
+        chunk = ++pool.high;
     }
-    return d.chunk_high < kMaxChunks ? d.chunk_high++ : kNone;
+    pool.next[chunk - 1] = 0;
+    return chunk;
 }
 
-void give_chunk(uint32_t chunk) {
-    domain().chunk_next[chunk] = domain().chunk_free;
-    domain().chunk_free = chunk + 1;
+void give_chunk(ChunkPool& pool, uint32_t chunk) {
+    pool.next[chunk - 1] = pool.free;
+    pool.free = chunk;
 }
 
-bool pool_has(size_t chunks) {
-    const DomainState& d = domain();
-    size_t have = kMaxChunks - d.chunk_high;
-    for (uint32_t at = d.chunk_free; at != 0 && have < chunks; at = d.chunk_next[at - 1]) ++have;
-    return have >= chunks;
+/// After the queue's offsets have moved: what it holds of the common stock now instead of `before`.
+void account(ChunkPool& pool, const InputQueue& queue, uint64_t before) {
+    uint32_t& used = pool.common_used[queue.inside ? 1 : 0];
+    used = static_cast<uint32_t>(used + common_held(queue) - before);
+    CRANE_CHECK(used <= common_stock(queue));
 }
 
 }  // namespace
 
-bool chunks_append(VirtualSocket& s, const uint8_t* bytes, size_t count) {
-    DomainState& d = domain();
-    if (!pool_has(count / kChunkBytes + 1)) return false;
-    s.unread += count;
+uint64_t chunks_room(const ChunkPool& pool, const InputQueue& queue) {
+    const uint64_t held = chunks_held(queue.consumed, queue.received);
+    const uint64_t left = common_stock(queue) - pool.common_used[queue.inside ? 1 : 0];
+    const uint64_t most = (held > own_chunks(queue) ? held : own_chunks(queue)) + left;
+    return (queue.consumed / kInputChunkBytes + most) * kInputChunkBytes - queue.received;
+}
+
+bool chunks_append(ChunkPool& pool, InputQueue& queue, const uint8_t* bytes, size_t count) {
+    if (count > chunks_room(pool, queue)) return false;
+    const uint64_t before = common_held(queue);
     while (count > 0) {
-        if (s.chunk_head == kNone || s.chunk_end == kChunkBytes) {
-            const uint32_t fresh = take_chunk();
-            CRANE_CHECK(fresh != kNone);
-            d.chunk_next[fresh] = kNone;
-            if (s.chunk_head == kNone) {
-                s.chunk_head = fresh;
-                s.chunk_at = 0;
-            } else {
-                d.chunk_next[s.chunk_tail] = fresh;
-            }
-            s.chunk_tail = fresh;
-            s.chunk_end = 0;
+        const size_t at = queue.received % kInputChunkBytes;
+        if (queue.first_plus1 == 0 || at == 0) {
+            const uint32_t fresh = take_chunk(pool);
+            (queue.first_plus1 ? pool.next[queue.last_plus1 - 1] : queue.first_plus1) = fresh;
+            queue.last_plus1 = fresh;
         }
-        const size_t room = kChunkBytes - s.chunk_end;
+        const size_t room = kInputChunkBytes - at;
         const size_t n = count < room ? count : room;
-        std::memcpy(d.chunks[s.chunk_tail].bytes + s.chunk_end, bytes, n);
-        s.chunk_end += static_cast<uint32_t>(n);
+        std::memcpy(pool.chunks[queue.last_plus1 - 1].bytes + at, bytes, n);
+        queue.received += n;
         bytes += n;
         count -= n;
     }
+    account(pool, queue, before);
     return true;
 }
 
-long chunks_read(VirtualSocket& s, const iovec* vector, int count, bool peek, bool discard) {
-    DomainState& d = domain();
-    uint32_t chunk = s.chunk_head, at = s.chunk_at;
-    uint64_t left = s.unread;
-    size_t total = 0;
-    bool bad = false;
-    for (int i = 0; i < count && left > 0 && !bad; ++i) {
+size_t chunks_read(ChunkPool& pool, InputQueue& queue, const iovec* vector, int count, bool peek) {
+    const uint64_t before = common_held(queue);
+    uint32_t chunk = queue.first_plus1;
+    uint64_t at = queue.consumed;
+    for (int i = 0; i < count && at < queue.received; ++i) {
         auto* out = static_cast<uint8_t*>(vector[i].iov_base);
         size_t want = vector[i].iov_len;
-        while (want > 0 && left > 0) {
-            const size_t end = chunk == s.chunk_tail ? s.chunk_end : kChunkBytes;
-            if (at == end) {
-                const uint32_t next = d.chunk_next[chunk];
-                if (!peek) give_chunk(chunk);
-                chunk = next;
-                at = 0;
-                continue;
-            }
-            const size_t here = end - at;
-            const size_t n = want < here ? want : here;
-            bad = !discard && crane_copy(out, d.chunks[chunk].bytes + at, n) != 0;
-            if (bad) break;
+        while (want > 0 && at < queue.received) {
+            const size_t place = at % kInputChunkBytes;
+            size_t n = kInputChunkBytes - place;
+            if (n > queue.received - at) n = queue.received - at;
+            if (n > want) n = want;
+            std::memcpy(out, pool.chunks[chunk - 1].bytes + place, n);
             out += n;
-            at += static_cast<uint32_t>(n);
+            at += n;
             want -= n;
-            left -= n;
-            total += n;
+            const bool emptied = at % kInputChunkBytes == 0 || at == queue.received;
+            if (!emptied) continue;
+            const uint32_t next = pool.next[chunk - 1];
+            if (!peek) give_chunk(pool, chunk);
+            chunk = next;
         }
     }
-    const long result = bad && total == 0 ? -EFAULT : static_cast<long>(total);
-    if (peek) return result;
-    s.chunk_head = chunk;
-    s.chunk_at = at;
-    s.unread = left;
-    if (left == 0) chunks_drop(s);
-    return result;
+    const size_t total = at - queue.consumed;
+    if (peek) return total;
+    queue.consumed = at;
+    queue.first_plus1 = chunk;
+    if (at == queue.received) queue.first_plus1 = queue.last_plus1 = 0;
+    account(pool, queue, before);
+    return total;
 }
 
-void chunks_drop(VirtualSocket& s) {
-    for (uint32_t chunk = s.chunk_head; chunk != kNone;) {
-        const uint32_t next = chunk == s.chunk_tail ? kNone : domain().chunk_next[chunk];
-        give_chunk(chunk);
+void chunks_drop(ChunkPool& pool, InputQueue& queue) {
+    const uint64_t before = common_held(queue);
+    for (uint32_t chunk = queue.first_plus1; chunk != 0;) {
+        const uint32_t next = pool.next[chunk - 1];
+        give_chunk(pool, chunk);
         chunk = next;
     }
-    s.chunk_head = s.chunk_tail = kNone;
-    s.chunk_at = s.chunk_end = 0;
-    s.unread = 0;
+    queue.first_plus1 = queue.last_plus1 = 0;
+    queue.consumed = queue.received;
+    account(pool, queue, before);
 }
 
 }  // namespace crane::interpose

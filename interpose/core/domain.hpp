@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "dmt_scheduler/state.hpp"
+#include "interpose/core/chunks.hpp"
 #include "timebubble/admission.hpp"
 #include "timebubble/transport.hpp"
 
@@ -20,11 +21,8 @@ namespace crane::interpose {
 constexpr uint32_t kNone = 0xffff'ffff;
 constexpr size_t kMaxProcesses = 512;
 constexpr size_t kMaxFds = 16384;
-constexpr size_t kMaxSockets = 16384;
 constexpr size_t kMaxEpolls = 1024;
 constexpr size_t kMaxEpollItems = 65536;
-constexpr size_t kChunkBytes = 16384;
-constexpr size_t kMaxChunks = 16384;
 constexpr size_t kConnectionBuckets = 8192;
 constexpr size_t kMaxTimers = 256;
 constexpr size_t kMaxSignalFds = 1024;
@@ -143,19 +141,16 @@ struct VirtualSocket {
     uint32_t other;       ///< the other end of a connection inside the domain
     uint32_t hash_next;   ///< chain of the connection table
     // Listener: the queue of connections not yet accepted.
-    uint32_t queue_head, queue_tail, queue_next, queued, backlog;
+    uint32_t queue_head, queue_tail, queue_next, queued;
+    uint32_t queued_clients;  ///< of those: the others come from inside the domain
+    uint32_t places;          ///< for clients in the queue
     // Input.
-    uint32_t chunk_head, chunk_tail, chunk_at, chunk_end;
-    uint64_t unread;
-    uint64_t consumed, consumed_reported;
+    InputQueue input;
+    uint64_t consumed_reported;
     // Output.
     uint64_t sent, window_end;
     uint64_t receive_timeout_ns, send_timeout_ns;
     uint32_t watchers;  ///< first epoll item
-};
-
-struct Chunk {
-    uint8_t bytes[kChunkBytes];
 };
 
 // --- epoll
@@ -240,7 +235,8 @@ struct DomainState {
     timebubble::AdmissionState admission;
 
     uint32_t socket_free, socket_high;
-    uint32_t chunk_free, chunk_high;
+    uint32_t clients;             ///< connections of clients, accepted or not
+    uint32_t output_unannounced;  ///< a record was written and the bell not rung
     uint32_t epoll_free, epoll_high;
     uint32_t item_free, item_high;
     uint32_t listeners[256];
@@ -262,8 +258,7 @@ struct DomainState {
     uint32_t files_known;
     FileIdentity files[kMaxFiles];     ///< open hash table by key
     uint64_t file_numbers[kMaxFiles];  ///< open hash set of the numbers in use
-    uint32_t chunk_next[kMaxChunks];
-    Chunk chunks[kMaxChunks];
+    ChunkPool input_pool;
 };
 
 }  // namespace crane::interpose

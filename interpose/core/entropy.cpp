@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "interpose/core/chacha20.hpp"
-#include "interpose/core/shared_turn.hpp"
+#include "interpose/core/shared_operation.hpp"
 
 namespace crane::interpose {
 
@@ -43,7 +43,7 @@ bool is_random_device(const char* path) {
 namespace {
 
 ssize_t read_random(void*, char* place, size_t bytes) {
-    SharedTurn turn(Op::kEntropy);
+    SharedOperation turn(Op::kEntropy, entropy_key());
     fill_random(place, bytes);
     return static_cast<ssize_t>(bytes);
 }

@@ -8,7 +8,7 @@ namespace crane::interpose {
 
 namespace {
 
-char preload[512], transport[512], doorbell[512];
+char preload[512], transport[512];
 const char domain_fd[] = "CRANE_DOMAIN_FD=1000";
 
 void keep(char* place, size_t room, const char* name, const char* value) {
@@ -21,7 +21,7 @@ void keep(char* place, size_t room, const char* name, const char* value) {
 }
 
 bool is_own(const char* entry) {
-    for (const char* name : {"LD_PRELOAD=", "CRANE_TRANSPORT=", "CRANE_DOORBELL=", "CRANE_DOMAIN_FD="}) {
+    for (const char* name : {"LD_PRELOAD=", "CRANE_TRANSPORT=", "CRANE_DOMAIN_FD="}) {
         if (strncmp(entry, name, strlen(name)) == 0) return true;
     }
     return false;
@@ -42,7 +42,6 @@ const char* find_variable(char* const* environment, const char* name) {
 void remember_environment(char** environment) {
     keep(preload, sizeof(preload), "LD_PRELOAD", find_variable(environment, "LD_PRELOAD"));
     keep(transport, sizeof(transport), "CRANE_TRANSPORT", find_variable(environment, "CRANE_TRANSPORT"));
-    keep(doorbell, sizeof(doorbell), "CRANE_DOORBELL", find_variable(environment, "CRANE_DOORBELL"));
 }
 
 void strip_environment(char* const* given, const char** out) {
@@ -66,8 +65,8 @@ void complete_environment(char* const* given, const char** out) {
     for (; given && *given; ++given) {
         if (!is_own(*given)) *out++ = *given;
     }
-    for (const char* own : {static_cast<const char*>(preload), static_cast<const char*>(transport),
-                            static_cast<const char*>(doorbell), domain_fd}) {
+    for (const char* own :
+         {static_cast<const char*>(preload), static_cast<const char*>(transport), domain_fd}) {
         *out++ = own;
     }
     *out = nullptr;

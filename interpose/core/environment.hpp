@@ -8,7 +8,7 @@ const char* find_variable(char* const* environment, const char* name);
 /// Keeps what later programs need (the shim's path, the segment's) from the process's first environment.
 void remember_environment(char** environment);
 /// How many entries complete_environment() may add.
-constexpr int kAddedVariables = 4;
+constexpr int kAddedVariables = 3;
 /// Writes into `out` the entries of `given` with Crane's own put in or made right; ends it with nullptr.
 void complete_environment(char* const* given, const char** out);
 

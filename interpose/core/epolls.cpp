@@ -92,7 +92,7 @@ uint32_t find_socket_item(uint32_t epoll, int fd, uint32_t socket) {
 /// Wakes one thread that waits on the epoll, and whoever waits on the epoll as a member of a set.
 bool wake_epoll(uint32_t epoll) {
     const bool woke = scheduler().signal(epoll_key(epoll), 1) != 0;
-    scheduler().signal_set(set_bit(KeyKind::kEpoll, epoll));
+    scheduler().signal_set(set_bit(ObjectKind::kEpoll, epoll));
     return woke;
 }
 

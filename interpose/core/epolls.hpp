@@ -30,7 +30,7 @@ void kernel_stream_event(uint64_t mask);
 /// Some of `signals` became pending somewhere: epolls with such a signalfd are looked at again.
 void signal_fd_event(uint64_t signals);
 inline uint64_t epoll_key(uint32_t epoll) {
-    return make_key(KeyKind::kEpoll, epoll);
+    return make_key(ObjectKind::kEpoll, epoll);
 }
 
 }  // namespace crane::interpose

@@ -101,7 +101,7 @@ void stream_event(const FdEntry& entry) {
     if (entry.object == 0) {
         all_streams_event();
     } else {
-        scheduler().signal_set(stream_bit(entry) | set_bit(KeyKind::kStream, 0));
+        scheduler().signal_set(stream_bit(entry) | set_bit(ObjectKind::kStream, 0));
         kernel_stream_event(stream_bit(entry));
     }
 }

@@ -26,6 +26,19 @@ inline bool same_descriptor(int fd, const FdEntry& then) {
     const FdEntry& now = runtime.process->fds[fd];
     return now.kind == then.kind && now.version == then.version;
 }
+/// What an entry stands for, as operations name it; kNoObject: a file, or not looked at yet.
+inline uint64_t entry_key(const FdEntry& entry) {
+    constexpr ObjectKind kKinds[] = {ObjectKind::kNone,   ObjectKind::kNone,    ObjectKind::kStream,
+                                     ObjectKind::kSocket, ObjectKind::kEpoll,   ObjectKind::kEntropy,
+                                     ObjectKind::kTimer,  ObjectKind::kSignalFd};
+    static_assert(static_cast<size_t>(FdKind::kSignals) + 1 == sizeof(kKinds) / sizeof(kKinds[0]));
+    if (entry.kind == FdKind::kEntropy) return entropy_key();
+    return make_key(kKinds[static_cast<size_t>(entry.kind)], entry.object);
+}
+/// The same of a descriptor; asks nobody about one that was not looked at yet.
+inline uint64_t object_of(int fd) {
+    return fd < 0 || static_cast<size_t>(fd) >= kMaxFds ? kNoObject : entry_key(runtime.process->fds[fd]);
+}
 void set_entry(int fd, FdKind kind, uint32_t object);
 /// A kernel stream made by the program; `second` is the pipe's or pair's other end, or -1.
 void set_stream(int fd, int second);
@@ -44,7 +57,7 @@ int new_placeholder(bool close_on_exec);
 /// Threads that wait for a kernel stream look again: something was done to a stream.
 void stream_event(const FdEntry& entry);
 inline uint64_t stream_bit(const FdEntry& entry) {
-    return set_bit(KeyKind::kStream, entry.object);
+    return set_bit(ObjectKind::kStream, entry.object);
 }
 /// All of them.
 void all_streams_event();

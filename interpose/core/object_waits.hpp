@@ -11,7 +11,14 @@ inline void wake_waiters(const void* object, bool shared, uint32_t most) {
     scheduler().signal(object_key(object, shared), shared ? ~uint32_t{0} : most);
 }
 
+inline bool is_shared(const pthread_mutex_t* m) {
+    constexpr int kSharedBit = 128;  // PTHREAD_MUTEX_PSHARED_BIT of glibc's __kind
+    return m->__data.__kind & kSharedBit;
+}
+inline uint64_t mutex_key(const pthread_mutex_t* m) {
+    return object_key(m, is_shared(m));
+}
 int unlock_mutex_in_turn(pthread_mutex_t* m);
-int lock_mutex_in_turn(Turn& turn, pthread_mutex_t* m);
+int lock_mutex_in_turn(Operation& turn, pthread_mutex_t* m);
 
 }  // namespace crane::interpose

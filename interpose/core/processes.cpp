@@ -41,7 +41,7 @@ void part_from_children(uint32_t index) {
             post_signal(i, child.death_signal, dmt::kNoSlot);
         }
     }
-    if (heir != kNone) scheduler().signal(make_key(KeyKind::kChild, heir), ~uint32_t{0});
+    if (heir != kNone) scheduler().signal(make_key(ObjectKind::kChild, heir), ~uint32_t{0});
 }
 
 /// Everything of an ending process that others in the domain can see. Turn in hand, the thread's own or, of a
@@ -79,7 +79,7 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     }
     p.unseen = ignores_children(d.processes[p.parent]);
     post_signal(p.parent, SIGCHLD, dmt::kNoSlot);
-    scheduler().signal(make_key(KeyKind::kChild, p.parent), ~uint32_t{0});
+    scheduler().signal(make_key(ObjectKind::kChild, p.parent), ~uint32_t{0});
 }
 
 }  // namespace

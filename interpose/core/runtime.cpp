@@ -54,17 +54,19 @@ uint8_t* reserve_output(size_t bytes) {
     return timebubble::OutputRing(runtime.view, runtime.doorbell_fd).reserve(bytes);
 }
 
-void emit_reserved(OutputKind kind, uint64_t connection, uint16_t flags, size_t bytes) {
+void emit_reserved(OutputKind kind, uint64_t connection, uint16_t flags, size_t bytes, bool ring) {
     const dmt::State& state = domain().scheduler;
-    timebubble::OutputRing ring(runtime.view, runtime.doorbell_fd);
-    ring.commit({static_cast<uint32_t>(bytes), kind, flags, connection, state.clock, state.hash});
-    ring.ring();
+    timebubble::OutputRing output(runtime.view, runtime.doorbell_fd);
+    output.commit({static_cast<uint32_t>(bytes), kind, flags, connection, state.clock, state.hash});
+    domain().output_unannounced = !ring;
+    if (ring) output.ring();
 }
 
-void emit(OutputKind kind, uint64_t connection, uint16_t flags, const void* payload, size_t bytes) {
+void emit(OutputKind kind, uint64_t connection, uint16_t flags, const void* payload, size_t bytes,
+          bool ring) {
     uint8_t* place = reserve_output(bytes);
     if (bytes) std::memcpy(place, payload, bytes);
-    emit_reserved(kind, connection, flags, bytes);
+    emit_reserved(kind, connection, flags, bytes, ring);
 }
 
 void report(const char* text) {
@@ -96,10 +98,11 @@ void refuse_domain(const char* why, timebubble::Attachment how) {
 // --- trace
 // --------------------------------------------------------------------------------------------------
 
-void trace_operation(Op op, const void* caller, uint64_t detail) {
+void trace_operation(Op op, const void* caller, uint64_t object, uint64_t second) {
     const dmt::State& state = domain().scheduler;
-    const TraceRecord record{state.clock, self.slot, static_cast<uint32_t>(op),
-                             reinterpret_cast<uint64_t>(caller), detail ? detail : state.now_ns};
+    const TraceRecord record{
+        state.clock, self.slot, static_cast<uint32_t>(op), reinterpret_cast<uint64_t>(caller), state.now_ns,
+        object,      second};
     raw(SYS_write, runtime.trace_fd, &record, sizeof(record));
 }
 
@@ -162,8 +165,9 @@ void wait_for_batch(bool quiescent) {
         const uint64_t deadline = scheduler().earliest_deadline_ns();
         status.deadline_ns.store(deadline, std::memory_order_relaxed);
         status.quiescent.store(1, std::memory_order_seq_cst);
-        if (deadline != domain().published_deadline_ns) {
+        if (deadline != domain().published_deadline_ns || domain().output_unannounced) {
             domain().published_deadline_ns = deadline;
+            domain().output_unannounced = 0;
             timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
         }
     } else {

@@ -3,12 +3,11 @@
 //
 // Rules for every wrapper:
 //  - Not active (no Crane around, or a thread that Crane did not make): call the real function, nothing else.
-//  - A scheduled operation is one Turn in a scope. Blocking means Turn::wait in a loop around a real call
-//  that
-//    cannot block, never a real call that can.
+//  - A scheduled operation is one Operation in a scope, which names the objects it works on. Blocking means
+//    Operation::wait in a loop around a real call that cannot block, never a real call that can.
 //  - Results and errno are those of the real call, also on the error paths.
 //  - No allocation, no stdio, no libc lock, no exception of our own. What cannot be done is refused by
-//  refuse().
+//    refuse_call() or refuse_domain().
 //  - Safe in fork children, in signal handlers (which run between operations) and before constructors.
 #pragma once
 
@@ -113,34 +112,107 @@ inline bool serial() {
 void deliver_signals();   // signals.cpp
 bool interruption_due();  // signals.cpp
 
-/// What the trace of the schedule consists of.
+// --- objects: what operations work on, and what threads wait for
+
+/// The numbers enter the sets that threads wait for, and so the schedule: they are never changed.
+enum class ObjectKind : uint64_t {
+    kNone = 0,
+    kAddress = 1,  ///< in one process's own memory
+    kShared,       ///< place in the page, in memory that processes share
+    kSocket,
+    kEpoll,
+    kStream,
+    kThread,
+    kChild,       ///< any child of a process
+    kSleep,       ///< nothing but a thread itself, named by its slot
+    kDescriptor,  ///< a number of one process
+    kSignal,      ///< what is pending for a thread
+    kTimer,
+    kSignalFd,
+    kProcess,  ///< by pid, or what kill() takes for one
+    kFiles,    ///< the tree of files
+    kEntropy,  ///< a process's random stream
+};
+constexpr uint64_t kNoObject = 0;
+
+inline uint64_t make_key(ObjectKind kind, uint64_t id) {
+    return static_cast<uint64_t>(kind) << 60 | id;
+}
+/// An object in this process's own memory.
+inline uint64_t address_key(const void* address) {
+    return make_key(ObjectKind::kAddress, static_cast<uint64_t>(runtime.process_index) << 48 |
+                                              (reinterpret_cast<uint64_t>(address) & 0xffff'ffff'ffffULL));
+}
+/// An object in memory that processes share: mapped at any address, it keeps its place in the page. Waiters
+/// on other objects with the same place are woken too and look again.
+inline uint64_t shared_key(const void* address) {
+    return make_key(ObjectKind::kShared, reinterpret_cast<uint64_t>(address) & 0xfff);
+}
+inline uint64_t object_key(const void* address, bool shared) {
+    return shared ? shared_key(address) : address_key(address);
+}
+inline uint64_t thread_key(pthread_t thread) {
+    return address_key(reinterpret_cast<const void*>(thread));
+}
+/// The operation concerns nobody but the thread that makes it.
+inline uint64_t own_key() {
+    return make_key(ObjectKind::kSleep, self.slot);
+}
+/// A descriptor's number, whatever it stands for.
+inline uint64_t descriptor_key(int fd) {
+    return make_key(ObjectKind::kDescriptor,
+                    static_cast<uint64_t>(runtime.process_index) << 32 | static_cast<uint32_t>(fd));
+}
+inline uint64_t process_key(int pid) {
+    return make_key(ObjectKind::kProcess, static_cast<uint32_t>(pid));
+}
+inline uint64_t files_key() {
+    return make_key(ObjectKind::kFiles, 0);
+}
+inline uint64_t entropy_key() {
+    return make_key(ObjectKind::kEntropy, runtime.process_index);
+}
+/// The bit of an object in the signature of a set of objects.
+inline uint64_t set_bit(ObjectKind kind, uint32_t id) {
+    const uint64_t h = make_key(kind, id) * 0x9e37'79b9'7f4a'7c15ULL;
+    return uint64_t{1} << (h >> 58);
+}
+
+// --- operations
+
+/// What the trace of the schedule consists of (scripts/trace_diff.py reads it).
 struct TraceRecord {
     uint64_t clock;
     uint32_t slot, operation;
     uint64_t caller;  ///< address in the program or library that made the call
-    uint64_t detail;  ///< virtual time
+    uint64_t now_ns;
+    uint64_t object, second;
 };
 
 /// Appends one line of the schedule to the trace: for finding where two replicas part (docs/debugging.md).
-void trace_operation(Op op, const void* caller, uint64_t detail);
+void trace_operation(Op op, const void* caller, uint64_t object, uint64_t second);
 
 /// One scheduled operation, from taking the turn to giving it up. The program's signal handlers run at its
 /// end.
-class Turn {
+///
+/// It names what it works on before it has the turn: one object, or two (a descriptor and what it stands for,
+/// a condition and its mutex). What is made by the operation has no name yet: then it is the process.
+class Operation {
   public:
-    explicit Turn(Op op) : op_(op) {
+    Operation(Op op, uint64_t object, uint64_t second = kNoObject) : op_(op) {
         scheduler().get_turn(self.slot);
-        if (__builtin_expect(runtime.trace_fd != 0, 0)) trace_operation(op, __builtin_return_address(0), 0);
+        if (__builtin_expect(runtime.trace_fd != 0, 0))
+            trace_operation(op, __builtin_return_address(0), object, second);
     }
     /// Handlers may throw (pthread_exit unwinds), hence noexcept(false).
-    ~Turn() noexcept(false) {
+    ~Operation() noexcept(false) {
         const int saved = errno;
         scheduler().put_turn(self.slot, static_cast<uint32_t>(op_));
         if (__builtin_expect(runtime.process->attention != 0, 0)) deliver_signals();
         errno = saved;
     }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
 
     dmt::WaitResult wait(uint64_t key, uint64_t deadline_ns = dmt::kNoDeadline, bool interruptible = false,
                          uint64_t set_mask = 0) {
@@ -155,44 +227,6 @@ class Turn {
   private:
     Op op_;
 };
-
-// --- wait keys
-// ----------------------------------------------------------------------------------------------
-
-enum class KeyKind : uint64_t {
-    kAddress = 1,
-    kShared,
-    kSocket,
-    kEpoll,
-    kStream,
-    kThread,
-    kChild,
-    kSleep,
-    kSet,
-    kSignal
-};
-
-inline uint64_t make_key(KeyKind kind, uint64_t id) {
-    return static_cast<uint64_t>(kind) << 60 | id;
-}
-/// An object in this process's own memory.
-inline uint64_t address_key(const void* address) {
-    return make_key(KeyKind::kAddress, static_cast<uint64_t>(runtime.process_index) << 48 |
-                                           (reinterpret_cast<uint64_t>(address) & 0xffff'ffff'ffffULL));
-}
-/// An object in memory that processes share: mapped at any address, it keeps its place in the page. Waiters
-/// on other objects with the same place are woken too and look again.
-inline uint64_t shared_key(const void* address) {
-    return make_key(KeyKind::kShared, reinterpret_cast<uint64_t>(address) & 0xfff);
-}
-inline uint64_t object_key(const void* address, bool shared) {
-    return shared ? shared_key(address) : address_key(address);
-}
-/// The bit of an object in the signature of a set of objects.
-inline uint64_t set_bit(KeyKind kind, uint32_t id) {
-    const uint64_t h = make_key(kind, id) * 0x9e37'79b9'7f4a'7c15ULL;
-    return uint64_t{1} << (h >> 58);
-}
 
 // --- virtual time
 // -------------------------------------------------------------------------------------------
@@ -221,12 +255,14 @@ bool valid_timespec(const timespec* time);
 // --- output and messages
 // ------------------------------------------------------------------------------------
 
-/// Writes one record to craned. Caller has the turn.
-void emit(timebubble::OutputKind kind, uint64_t connection, uint16_t flags, const void* payload,
-          size_t bytes);
+/// Writes one record to craned. Caller has the turn. Without `ring` it is seen with the next record, or when
+/// the domain waits for input.
+void emit(timebubble::OutputKind kind, uint64_t connection, uint16_t flags, const void* payload, size_t bytes,
+          bool ring = true);
 /// Room for a record that is filled in place, then sent by emit_reserved.
 uint8_t* reserve_output(size_t bytes);
-void emit_reserved(timebubble::OutputKind kind, uint64_t connection, uint16_t flags, size_t bytes);
+void emit_reserved(timebubble::OutputKind kind, uint64_t connection, uint16_t flags, size_t bytes,
+                   bool ring = true);
 /// Text for the operator, through craned's log.
 void report(const char* text);
 /// Says what Crane cannot do for this program, then goes on with the error that the caller returns.

@@ -37,7 +37,7 @@ long read_signals(uint32_t index, void* out, size_t bytes) {
     size_t done = 0;
     if (bytes < sizeof(signalfd_siginfo)) return -EINVAL;
     if (!writable(out, bytes)) return -EFAULT;
-    Turn turn(Op::kSigwait);
+    Operation turn(Op::kSigwait, make_key(ObjectKind::kSignalFd, index));
     for (;;) {
         while (bytes - done >= sizeof(signalfd_siginfo)) {
             const int signal = take_pending(fd.mask);
@@ -53,8 +53,7 @@ long read_signals(uint32_t index, void* out, size_t bytes) {
             turn.yield();
             return -EAGAIN;
         }
-        if (turn.wait(make_key(KeyKind::kSleep, self.slot), dmt::kNoDeadline, true, signal_fd_bit()) ==
-                dmt::WaitResult::kInterrupted &&
+        if (turn.wait(own_key(), dmt::kNoDeadline, true, signal_fd_bit()) == dmt::WaitResult::kInterrupted &&
             !restart_after_signals()) {
             return -EINTR;
         }

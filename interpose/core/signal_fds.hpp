@@ -17,7 +17,7 @@ long read_signals(uint32_t index, void* out, size_t bytes);
 void wake_signal_fds(int signal);
 /// What waits in poll on any signalfd.
 inline uint64_t signal_fd_bit() {
-    return set_bit(KeyKind::kSignal, 0);
+    return set_bit(ObjectKind::kSignal, 0);
 }
 
 }  // namespace crane::interpose

@@ -25,7 +25,7 @@ class TemporaryMask {
     /// A signal that was blocked so far is let through at once: its handler has run.
     bool interrupted() {
         if (!set_ || !handler_due()) return false;
-        Turn turn(Op::kSignal);
+        Operation turn(Op::kSignal, own_key());
         return true;
     }
 

@@ -1,6 +1,5 @@
 #include "interpose/core/socket_table.hpp"
 
-#include "interpose/core/chunks.hpp"
 #include "interpose/core/epolls.hpp"
 
 namespace crane::interpose {
@@ -48,7 +47,7 @@ void notify(uint32_t index, uint32_t events) {
         scheduler().signal(socket_key(index), listening ? 1 : ~uint32_t{0});
     }
     if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) scheduler().signal(socket_write_key(index), ~uint32_t{0});
-    scheduler().signal_set(set_bit(KeyKind::kSocket, index));
+    scheduler().signal_set(set_bit(ObjectKind::kSocket, index));
     notify_watchers(index, events);
 }
 
@@ -56,7 +55,8 @@ void free_socket(uint32_t index) {
     VirtualSocket& s = socket_at(index);
     unhash(index);
     drop_watches(index);
-    chunks_drop(s);
+    chunks_drop(domain().input_pool, s.input);
+    if (s.connection) --domain().clients;
     const uint32_t generation = s.generation;
     s = {};
     s.generation = generation + 1;
@@ -76,7 +76,6 @@ uint32_t new_socket(int family, bool nonblocking) {
     s.references = 1;
     s.other = kNone;
     s.local.family = s.peer.family = static_cast<uint16_t>(family);
-    s.chunk_head = s.chunk_tail = kNone;
     s.watchers = kNone;
     return index;
 }

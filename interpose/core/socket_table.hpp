@@ -18,6 +18,11 @@ uint32_t find_connection(uint64_t connection);  ///< kNone: not there
 void notify(uint32_t index, uint32_t events);
 void free_socket(uint32_t index);
 void send_close(uint32_t index, bool reset);
+/// Input was taken, or thrown away: tells the proxy when that is news.
+void report_consumed(VirtualSocket& s);
+
+/// What the other end of a connection inside the domain takes now.
+uint64_t pair_room(const VirtualSocket& s);
 
 /// An IPv4 address in IPv6's clothes (::ffff:…) as what it is, and how a socket of a family shows an address.
 Address plain(const Address& address);
@@ -25,6 +30,9 @@ Address as_family(const Address& address, uint16_t family);
 /// The listener for a connection to that address, `outside`: by a client; among several that suit equally
 /// (SO_REUSEPORT) they take turns. kNone: none.
 uint32_t find_listener(const Address& to, bool outside);
+/// Whether one more client may wait at that port: all listeners of a port share their places, so that the
+/// proxy need not know which of them a client will meet.
+bool port_has_place(uint16_t port);
 /// A new connection waits to be accepted.
 void enqueue(uint32_t listener, uint32_t index);
 /// With its connections that nobody has accepted.

@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "interpose/core/chunks.hpp"
 #include "interpose/core/epolls.hpp"
 #include "interpose/core/socket_table.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -23,16 +22,21 @@ void apply_connect(uint64_t connection, const char* payload, size_t bytes) {
     Address to{call.family, call.listen_port, {}};
     std::memcpy(to.bytes, call.local, sizeof(call.local));
     const uint32_t listener = find_listener(to, true);
-    const uint32_t index = listener == kNone ? kNone : new_socket(call.family, false);
+    // The proxy keeps a client waiting while there is no place for it; if one comes all the same, it alone
+    // pays.
+    const bool place =
+        listener != kNone && domain().clients < timebubble::kMaxClients && port_has_place(call.listen_port);
+    const uint32_t index = place ? new_socket(call.family, false) : kNone;
     if (index == kNone) {
         emit(OutputKind::kClose, connection, 1, nullptr, 0);
         return;
     }
+    ++domain().clients;
     VirtualSocket& s = socket_at(index);
     s.references = 0;
     s.state = SocketState::kConnected;
     s.connection = connection;
-    s.window_end = timebubble::kInitialWindowBytes;
+    s.window_end = timebubble::kFirstWindowBytes;
     s.peer.family = s.local.family = call.family;
     s.peer.port = call.peer_port;
     s.local.port = call.local_port;
@@ -49,17 +53,30 @@ void apply_connect(uint64_t connection, const char* payload, size_t bytes) {
     enqueue(listener, index);
 }
 
+void reset_by_peer(uint32_t index) {
+    VirtualSocket& s = socket_at(index);
+    s.reset = 1;
+    chunks_drop(domain().input_pool, s.input);
+    notify(index, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+}
+
 void apply_to_connection(CallKind kind, uint32_t index, const char* payload, size_t bytes) {
     VirtualSocket& s = socket_at(index);
     switch (kind) {
         case CallKind::kSend: {
             if (s.reset) return;
-            if (s.shut_read) {  // nobody will read it: count it as taken
-                s.consumed += bytes;
+            if (s.shut_read && s.input.unread() == 0) {  // nobody will read it: count it as taken
+                s.input.received = s.input.consumed += bytes;
+                report_consumed(s);
                 return;
             }
-            if (!chunks_append(s, reinterpret_cast<const uint8_t*>(payload), bytes)) {
-                refuse_domain("the clients' unread input passes 256 MiB: craned should have held it back");
+            if (!chunks_append(domain().input_pool, s.input, reinterpret_cast<const uint8_t*>(payload),
+                               bytes)) {
+                // The proxy should have held it back. What was decided cannot be undone: this connection
+                // ends.
+                send_close(index, true);
+                reset_by_peer(index);
+                return;
             }
             notify(index, EPOLLIN);
             break;
@@ -69,9 +86,7 @@ void apply_to_connection(CallKind kind, uint32_t index, const char* payload, siz
             notify(index, EPOLLIN | EPOLLRDHUP | (s.shut_write ? uint32_t{EPOLLHUP} : 0));
             break;
         case CallKind::kReset:
-            s.reset = 1;
-            chunks_drop(s);
-            notify(index, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+            reset_by_peer(index);
             break;
         case CallKind::kWindow: {
             uint64_t end = 0;
@@ -92,7 +107,7 @@ void close_pair(uint32_t index) {
     other.other = kNone;
     other.fin_received = 1;
     // Closing with unread input resets, as TCP does.
-    if (s.unread || s.linger_reset) other.reset = 1;
+    if (s.input.unread() || s.linger_reset) other.reset = 1;
     notify(s.other, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP);
 }
 
@@ -108,7 +123,7 @@ void release_socket(uint32_t index, int fd) {
         if (s.connection) {
             // A connection that the client has reset already has no more to say, but the proxy may drop it
             // now.
-            send_close(index, s.linger_reset || s.unread > 0);
+            send_close(index, s.linger_reset || s.input.unread() > 0);
         } else {
             close_pair(index);
         }
@@ -122,12 +137,11 @@ uint32_t socket_events(uint32_t index) {
     if (s.state != SocketState::kConnected) return EPOLLOUT | EPOLLHUP | EPOLLWRNORM;
     uint32_t events = 0;
     const bool end_of_input = s.fin_received || s.shut_read || s.reset;
-    if (s.unread || end_of_input) events |= EPOLLIN | EPOLLRDNORM;
+    if (s.input.unread() || end_of_input) events |= EPOLLIN | EPOLLRDNORM;
     if (end_of_input) events |= EPOLLRDHUP;
     if ((s.fin_received || s.shut_read) && s.shut_write) events |= EPOLLHUP;
     if (s.reset) events |= EPOLLHUP | EPOLLERR | EPOLLOUT | EPOLLWRNORM;
-    const bool room = s.connection ? s.sent < s.window_end
-                                   : s.other == kNone || socket_at(s.other).unread < kPairBufferBytes;
+    const bool room = s.connection ? s.sent < s.window_end : s.other == kNone || pair_room(s) > 0;
     if (room || s.shut_write) events |= EPOLLOUT | EPOLLWRNORM;
     return events;
 }

@@ -12,7 +12,7 @@
 namespace crane::interpose {
 
 /// Unread input of a connection inside the domain beyond which its writer waits.
-constexpr uint64_t kPairBufferBytes = 256 * 1024;
+constexpr uint64_t kPairBufferBytes = 1024 * 1024;
 
 uint32_t new_socket(int family, bool nonblocking);  ///< kNone: table full
 /// A descriptor that named the socket is closed; with the last one the socket goes.
@@ -29,8 +29,11 @@ uint32_t socket_accept(uint32_t listener);
 /// Copies up to the vector's size out of the unread input, or drops as much (`discard`: MSG_TRUNC). 0: end of
 /// stream; -EAGAIN: nothing there yet; -EFAULT.
 long socket_receive(uint32_t socket, const iovec* vector, int count, bool peek, bool discard = false);
-/// Takes the whole vector. -EAGAIN: the window is closed; -EPIPE / -ECONNRESET / -ENOTCONN / -EFAULT.
-long socket_send(uint32_t socket, const iovec* vector, int count);
+/// Takes what the window has room for of the vector behind its first `skip` bytes. -EAGAIN: the window is
+/// closed; -EPIPE / -ECONNRESET / -ENOTCONN / -EFAULT.
+long socket_send(uint32_t socket, const iovec* vector, int count, size_t skip = 0);
+/// How much socket_send would take now.
+uint64_t socket_room(uint32_t socket);
 /// Sends `bytes` of the file from its offset; returns how many it sent. -EAGAIN as above, or the file's
 /// error.
 long socket_send_file(uint32_t socket, int file, off_t* offset, size_t bytes);
@@ -39,11 +42,11 @@ int socket_shutdown(uint32_t socket, int how);
 /// EPOLLIN, EPOLLOUT, … as they are now.
 uint32_t socket_events(uint32_t socket);
 inline uint64_t socket_key(uint32_t socket) {
-    return make_key(KeyKind::kSocket, socket);
+    return make_key(ObjectKind::kSocket, socket);
 }
 /// Threads that may write, when the window opens.
 inline uint64_t socket_write_key(uint32_t socket) {
-    return make_key(KeyKind::kSocket, socket | 0x8000'0000);
+    return make_key(ObjectKind::kSocket, socket | 0x8000'0000);
 }
 
 /// 0, -EFAULT or -EINVAL, as getsockname has it.

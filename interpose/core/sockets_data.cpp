@@ -1,7 +1,6 @@
 // What goes through a connected socket.
 #include <cstring>
 
-#include "interpose/core/chunks.hpp"
 #include "interpose/core/socket_table.hpp"
 #include "interpose/core/user_memory.hpp"
 
@@ -23,21 +22,43 @@ long check_writable(uint32_t index) {
     }
     if (s.connection) return s.sent < s.window_end ? 0 : -EAGAIN;
     if (s.other == kNone) return -EPIPE;
-    return socket_at(s.other).unread < kPairBufferBytes ? 0 : -EAGAIN;
+    return pair_room(s) > 0 ? 0 : -EAGAIN;
 }
 
-long send_to_pair(VirtualSocket& s, const iovec* vector, int count) {
-    VirtualSocket& other = socket_at(s.other);
-    size_t total = 0;
-    for (int i = 0; i < count; ++i) {
-        if (!readable(vector[i].iov_base, vector[i].iov_len)) return -EFAULT;
+/// The pieces of a vector behind its first bytes, one after the other.
+class Pieces {
+  public:
+    Pieces(const iovec* vector, int count, size_t skip) : vector_(vector), count_(count), offset_(skip) {
+        for (int i = 0; i < count; ++i) left_ += vector[i].iov_len;
+        left_ -= skip;
     }
-    for (int i = 0; i < count; ++i) {
-        if (!chunks_append(other, static_cast<const uint8_t*>(vector[i].iov_base), vector[i].iov_len)) {
-            if (total == 0) return -ENOBUFS;
-            break;
-        }
-        total += vector[i].iov_len;
+    size_t left() const { return left_; }
+    /// The next bytes that lie together, at most `most`.
+    iovec next(size_t most) {
+        while (at_ < count_ && offset_ >= vector_[at_].iov_len) offset_ -= vector_[at_++].iov_len;
+        const size_t here = vector_[at_].iov_len - offset_;
+        const iovec piece{static_cast<char*>(vector_[at_].iov_base) + offset_, here < most ? here : most};
+        offset_ += piece.iov_len;
+        left_ -= piece.iov_len;
+        return piece;
+    }
+
+  private:
+    const iovec* vector_;
+    int count_, at_ = 0;
+    size_t offset_, left_ = 0;
+};
+
+long send_to_pair(VirtualSocket& s, Pieces pieces) {
+    VirtualSocket& other = socket_at(s.other);
+    const uint64_t room = pair_room(s);
+    const size_t total = pieces.left() < room ? pieces.left() : room;
+    for (size_t left = total; left > 0;) {
+        const iovec piece = pieces.next(left);
+        const bool fits = chunks_append(domain().input_pool, other.input,
+                                        static_cast<const uint8_t*>(piece.iov_base), piece.iov_len);
+        CRANE_CHECK(fits);
+        left -= piece.iov_len;
     }
     if (total) notify(s.other, EPOLLIN);
     return static_cast<long>(total);
@@ -45,10 +66,59 @@ long send_to_pair(VirtualSocket& s, const iovec* vector, int count) {
 
 }  // namespace
 
+uint64_t pair_room(const VirtualSocket& s) {
+    const InputQueue& input = socket_at(s.other).input;
+    if (input.unread() >= kPairBufferBytes) return 0;
+    const uint64_t below = kPairBufferBytes - input.unread();
+    const uint64_t room = chunks_room(domain().input_pool, input);
+    return below < room ? below : room;
+}
+
+void report_consumed(VirtualSocket& s) {
+    const InputQueue& input = s.input;
+    if (!timebubble::consumption_is_news(s.consumed_reported, input.consumed, input.received)) return;
+    s.consumed_reported = input.consumed;
+    // A drained socket's server answers or waits next, and either wakes craned.
+    const bool drained = input.unread() == 0;
+    emit(OutputKind::kConsumed, s.connection, 0, &input.consumed, sizeof(input.consumed), !drained);
+}
+
+namespace {
+
+/// Drops up to `bytes` of the unread input.
+size_t discard_input(VirtualSocket& s, size_t bytes) {
+    uint8_t nowhere[4096];
+    size_t done = 0;
+    while (done < bytes && s.input.unread() > 0) {
+        const iovec piece{nowhere, bytes - done < sizeof(nowhere) ? bytes - done : sizeof(nowhere)};
+        done += chunks_read(domain().input_pool, s.input, &piece, 1, false);
+    }
+    return done;
+}
+
+/// How many of the vector's pieces, the first ones, can take what is there to be read.
+int count_good(const VirtualSocket& s, const iovec* vector, int count) {
+    size_t left = s.input.unread();
+    for (int i = 0; i < count; ++i) {
+        const size_t here = vector[i].iov_len < left ? vector[i].iov_len : left;
+        if (!writable(vector[i].iov_base, here)) return i;
+        left -= here;
+    }
+    return count;
+}
+
+size_t total_of(const iovec* vector, int count) {
+    size_t total = 0;
+    for (int i = 0; i < count; ++i) total += vector[i].iov_len;
+    return total;
+}
+
+}  // namespace
+
 long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, bool discard) {
     VirtualSocket& s = socket_at(index);
     if (s.state != SocketState::kConnected) return -ENOTCONN;
-    if (s.unread == 0) {
+    if (s.input.unread() == 0) {
         if (s.reset) {
             if (s.rst_reported) return 0;
             s.rst_reported = 1;
@@ -59,54 +129,56 @@ long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, b
         for (int i = 0; i < count; ++i) room += vector[i].iov_len;
         return room == 0 ? 0 : -EAGAIN;
     }
-    const long taken = chunks_read(s, vector, count, peek, discard);
-    if (peek || taken < 0) return taken;
-    s.consumed += static_cast<uint64_t>(taken);
-    if (s.connection == 0) {
-        if (s.other != kNone) notify(s.other, EPOLLOUT);
-        return taken;
+    size_t taken;
+    if (discard) {
+        const size_t wanted = total_of(vector, count), there = s.input.unread();
+        taken = wanted < there ? wanted : there;
+        if (!peek) taken = discard_input(s, taken);
+    } else {
+        const int good = count_good(s, vector, count);
+        if (good == 0 && count > 0) return -EFAULT;
+        taken = chunks_read(domain().input_pool, s.input, vector, good, peek);
     }
-    // The proxy bounds what is under way by this; small steps are not worth a record.
-    constexpr uint64_t kReportStep = 64 * 1024;
-    if (s.consumed - s.consumed_reported >= kReportStep) {
-        s.consumed_reported = s.consumed;
-        emit(OutputKind::kConsumed, s.connection, 0, &s.consumed, sizeof(s.consumed));
+    if (peek) return static_cast<long>(taken);
+    if (s.connection) {
+        report_consumed(s);
+    } else if (s.other != kNone) {
+        notify(s.other, EPOLLOUT);
     }
-    return taken;
+    return static_cast<long>(taken);
 }
 
-long socket_send(uint32_t index, const iovec* vector, int count) {
-    size_t left = 0;
-    for (int i = 0; i < count; ++i) left += vector[i].iov_len;
-    if (const long error = check_writable(index)) return error == -EAGAIN && left == 0 ? 0 : error;
-    VirtualSocket& s = socket_at(index);
-    if (s.connection == 0) return send_to_pair(s, vector, count);
-    const size_t total = left;
-    int at = 0;
-    size_t offset = 0;
-    bool bad = false;
-    while (left > 0 && !bad) {
-        const size_t piece = left < timebubble::kMaxOutputPayload ? left : timebubble::kMaxOutputPayload;
-        uint8_t* place = reserve_output(piece);
-        size_t filled = 0;
-        while (filled < piece && !bad) {
-            const size_t here = vector[at].iov_len - offset;
-            const size_t n = here < piece - filled ? here : piece - filled;
-            bad = n &&
-                  crane_copy(place + filled, static_cast<const char*>(vector[at].iov_base) + offset, n) != 0;
-            filled += n;
-            offset += n;
-            if (offset == vector[at].iov_len) {
-                ++at;
-                offset = 0;
-            }
-        }
-        if (bad) break;  // a piece goes out whole or not at all, as the kernel has it
-        emit_reserved(OutputKind::kSend, s.connection, 0, piece);
-        left -= piece;
+uint64_t socket_room(uint32_t index) {
+    const VirtualSocket& s = socket_at(index);
+    if (s.connection) return s.window_end > s.sent ? s.window_end - s.sent : 0;
+    return s.other == kNone ? 0 : pair_room(s);
+}
+
+long socket_send(uint32_t index, const iovec* vector, int count, size_t skip) {
+    const bool nothing = total_of(vector, count) <= skip;
+    if (const long error = check_writable(index)) return error == -EAGAIN && nothing ? 0 : error;
+    if (nothing) return 0;
+    for (int i = 0; i < count; ++i) {
+        if (!readable(vector[i].iov_base, vector[i].iov_len)) return -EFAULT;
     }
-    s.sent += total - left;
-    return bad && left == total ? -EFAULT : static_cast<long>(total - left);
+    VirtualSocket& s = socket_at(index);
+    Pieces pieces(vector, count, skip);
+    if (s.connection == 0) return send_to_pair(s, pieces);
+    const uint64_t room = s.window_end - s.sent;
+    const size_t total = pieces.left() < room ? pieces.left() : room;
+    for (size_t left = total; left > 0;) {
+        const size_t bytes = left < timebubble::kMaxOutputPayload ? left : timebubble::kMaxOutputPayload;
+        uint8_t* place = reserve_output(bytes);
+        for (size_t filled = 0; filled < bytes;) {
+            const iovec piece = pieces.next(bytes - filled);
+            std::memcpy(place + filled, piece.iov_base, piece.iov_len);
+            filled += piece.iov_len;
+        }
+        emit_reserved(OutputKind::kSend, s.connection, 0, bytes);
+        left -= bytes;
+    }
+    s.sent += total;
+    return static_cast<long>(total);
 }
 
 long socket_send_file(uint32_t index, int file, off_t* offset, size_t bytes) {
@@ -119,6 +191,8 @@ long socket_send_file(uint32_t index, int file, off_t* offset, size_t bytes) {
         size_t piece = bytes - sent;
         const size_t limit = pair ? sizeof(small) : timebubble::kMaxOutputPayload;
         if (piece > limit) piece = limit;
+        const uint64_t room = pair ? pair_room(s) : s.window_end - s.sent;
+        if (piece > room) piece = room;
         uint8_t* place = pair ? small : reserve_output(piece);
         const long got =
             offset ? raw(SYS_pread64, file, place, piece, *offset) : raw(SYS_read, file, place, piece);
@@ -127,7 +201,7 @@ long socket_send_file(uint32_t index, int file, off_t* offset, size_t bytes) {
         if (offset) *offset += got;
         if (pair) {
             iovec one{place, static_cast<size_t>(got)};
-            const long done = send_to_pair(s, &one, 1);
+            const long done = send_to_pair(s, Pieces(&one, 1, 0));
             if (done < 0) return done;
         } else {
             emit_reserved(OutputKind::kSend, s.connection, 0, static_cast<size_t>(got));

@@ -53,12 +53,23 @@ Fit fit(const VirtualSocket& listener, const Address& to, bool outside) {
     return is_loopback(own) ? Fit::kLoopback : Fit::kElsewhere;
 }
 
+uint32_t places_of_port(uint16_t port) {
+    const DomainState& d = domain();
+    uint32_t places = 0;
+    for (uint32_t i = 0; i < d.listener_count; ++i) {
+        const VirtualSocket& l = socket_at(d.listeners[i]);
+        if (l.local.port == port) places += l.places;
+    }
+    return places;
+}
+
 void emit_listen(OutputKind kind, const VirtualSocket& s, uint16_t flags = 0) {
     timebubble::ListenRecord record{};
     record.family = s.local.family;
     record.port = s.local.port;
     std::memcpy(record.address, s.local.bytes, sizeof(record.address));
     record.defer_accept_s = s.defer_accept_s;
+    record.places = places_of_port(s.local.port);
     emit(kind, 0, flags, &record, sizeof(record));
 }
 
@@ -95,6 +106,16 @@ uint32_t find_listener(const Address& to, bool outside) {
     return matches[count == 1 ? 0 : d.reuse_turn++ % count];
 }
 
+bool port_has_place(uint16_t port) {
+    const DomainState& d = domain();
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < d.listener_count; ++i) {
+        const VirtualSocket& l = socket_at(d.listeners[i]);
+        if (l.local.port == port) waiting += l.queued_clients;
+    }
+    return waiting < places_of_port(port);
+}
+
 void enqueue(uint32_t listener, uint32_t index) {
     VirtualSocket& l = socket_at(listener);
     VirtualSocket& s = socket_at(index);
@@ -106,19 +127,20 @@ void enqueue(uint32_t listener, uint32_t index) {
     }
     l.queue_tail = index + 1;
     ++l.queued;
+    if (s.connection) ++l.queued_clients;
     notify(listener, EPOLLIN);
 }
 
 void close_listener(uint32_t index) {
     DomainState& d = domain();
     VirtualSocket& l = socket_at(index);
-    emit_listen(OutputKind::kUnlisten, l);
     for (uint32_t i = 0; i < d.listener_count; ++i) {
         if (d.listeners[i] != index) continue;
         for (uint32_t j = i + 1; j < d.listener_count; ++j) d.listeners[j - 1] = d.listeners[j];
         --d.listener_count;
         break;
     }
+    emit_listen(OutputKind::kUnlisten, l);
     while (l.queued != 0) {
         const uint32_t next = l.queue_head - 1;
         l.queue_head = socket_at(next).queue_next;
@@ -133,6 +155,7 @@ void close_listener(uint32_t index) {
         }
         free_socket(next);
     }
+    l.queued_clients = 0;
 }
 
 int socket_bind(uint32_t index, const sockaddr* address, socklen_t length) {
@@ -177,14 +200,20 @@ int socket_bind(uint32_t index, const sockaddr* address, socklen_t length) {
 int socket_listen(uint32_t index, int backlog) {
     VirtualSocket& s = socket_at(index);
     DomainState& d = domain();
-    s.backlog = static_cast<uint32_t>(backlog > 0 ? backlog : 1);
-    if (s.state == SocketState::kListening) return 0;
+    const uint32_t places = timebubble::backlog_places(backlog);
+    if (s.state == SocketState::kListening) {
+        const bool changed = places != s.places;
+        s.places = places;
+        if (changed) emit_listen(OutputKind::kListen, s, timebubble::kListenChanged);
+        return 0;
+    }
     if (s.state != SocketState::kNew) return -EINVAL;
     if (d.listener_count == sizeof(d.listeners) / sizeof(d.listeners[0])) return -ENOBUFS;
     if (!s.bound) {
         s.local.port = static_cast<uint16_t>(49152 + d.next_port++ % 16384);
         s.bound = 1;
     }
+    s.places = places;
     s.state = SocketState::kListening;
     d.listeners[d.listener_count++] = index;
     emit_listen(OutputKind::kListen, s);
@@ -242,6 +271,7 @@ int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     e.references = 0;
     s.state = e.state = SocketState::kConnected;
     s.other = end;
+    s.input.inside = e.input.inside = 1;
     e.other = index;
     s.window_end = e.window_end = ~uint64_t{0};
     enqueue(listener, end);
@@ -255,6 +285,7 @@ uint32_t socket_accept(uint32_t listener) {
     VirtualSocket& s = socket_at(index);
     l.queue_head = s.queue_next;
     s.queue_next = 0;
+    if (s.connection) --l.queued_clients;
     if (--l.queued != 0) notify(listener, EPOLLIN);
     s.references = 1;
     s.nodelay = l.nodelay;

@@ -44,7 +44,7 @@ int timer_set(uint32_t index, int flags, const itimerspec* value, itimerspec* ol
     // Whoever waits on a set with a timer in it looks again and finds the new deadline.
     scheduler().signal_set(~uint64_t{0});
     for (uint32_t epoll = 0; epoll < domain().epoll_high; ++epoll) {
-        scheduler().signal(make_key(KeyKind::kEpoll, epoll), 1);
+        scheduler().signal(make_key(ObjectKind::kEpoll, epoll), 1);
     }
     return 0;
 }

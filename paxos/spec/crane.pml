@@ -1,5 +1,5 @@
 /*
- * Crane's consensus (paxos/core.hpp) for three replicas, to be checked by spin. README.md has how to run it, the
+ * Crane's consensus (paxos/core/core.hpp) for three replicas, to be checked by spin. README.md has how to run it, the
  * table of what corresponds to what, and what is left out.
  *
  * How to read it. Every action of a replica is one inline below, named like the function of paxos/ it stands for;

@@ -6,15 +6,17 @@ import tomllib
 
 from . import LaunchError
 
-BOOLEANS = ("fresh", "detach", "no-restart", "no-time-bubble")
+BOOLEANS = ("fresh", "detach", "no-restart", "no-time-bubble", "new-privileges")
 INTEGERS = {"replicas": 3, "quantum": 1000, "heartbeat-ms": 50, "election-timeout-ms": 500, "watchdog-s": 10, "cpus": 2,
-            "memory-bytes": 8589934592}
+            "memory-bytes": 8589934592, "disk-quota-bytes": 1073741824, "input-mib": 128, "output-mib": 512}
 NUMBERS = {"timeout-s": 60}
 AUTO_OR_INTEGER = ("w-timeout-us", "n-clock")
 STRINGS = {"state-dir": "/var/lib/crane/web", "schedule": "serial", "isolation": "lxc", "mode": "full",
-           "output-log": "full", "log-level": "info", "hostname": "crane"}
+           "output-log": "full", "log-level": "info", "hostname": "crane", "user": "redis", "group": "redis"}
 # One item may stand alone: nothing else can be meant by it. A command line that is one string could mean two things.
-LISTS = {"client-address": ["10.0.0.1", "10.0.0.2", "10.0.0.3"], "port-map": ["80:8080"], "env": ["NAME=value"]}
+LISTS = {"client-address": ["10.0.0.1", "10.0.0.2", "10.0.0.3"], "port-map": ["80:8080"], "env": ["NAME=value"],
+         "capability": ["CAP_NET_RAW"], "system-call": ["keyctl"], "device": ["/dev/fuse"], "hide": ["/srv/private"],
+         "show": ["/etc/shadow"]}
 COMMAND = ["apache2", "-DFOREGROUND"]
 KNOWN = sorted({*BOOLEANS, *INTEGERS, *NUMBERS, *AUTO_OR_INTEGER, *STRINGS, *LISTS, "command"})
 

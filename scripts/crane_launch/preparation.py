@@ -104,7 +104,7 @@ class Preparation:
                 "port_map": {str(listen): client for listen, client in settings["port-map"].items()},
                 "replicas": [{"id": n, "peer": f"127.0.0.1:{ports[n - 1]}",
                               "client_address": settings["client-address"][n - 1],
-                              "container": f"crane-{cluster_id[:8]}-{n}", "pid": 0, "start": 0}
+                              "container": f"crane-{cluster_id}-{n}", "pid": 0, "start": 0}
                              for n in range(1, settings["replicas"] + 1)]}
 
     def _write_replica(self, number, text, goes_on):

@@ -29,6 +29,20 @@ def toml_list(values):
     return "[" + ", ".join(toml_text(value) for value in values) + "]"
 
 
+def confinement_toml(settings):
+    """The [confinement] table, only as far as something is asked for."""
+    lines = [f"{key} = {toml_text(settings[key])}" for key in ("user", "group") if settings[key]]
+    for name, key in (("capability", "capabilities"), ("system-call", "system_calls"), ("device", "devices"),
+                      ("hide", "hide"), ("show", "show")):
+        if settings[name]:
+            lines.append(f"{key} = {toml_list(settings[name])}")
+    if settings["new-privileges"]:
+        lines.append("new_privileges = true")
+    if settings["disk-quota-bytes"]:
+        lines.append(f"disk_quota_bytes = {settings['disk-quota-bytes']}")
+    return ["", "[confinement]", *lines] if lines else []
+
+
 def craned_toml(settings, layout, run, number, state_dir, rejoin):
     """The text of STATE/rN/craned.toml."""
     lines = [
@@ -54,8 +68,10 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         # Ignored where there is a database; without one, a replica that was a member must not vote as if it were new.
         f"rejoin = {str(rejoin).lower()}",
         "", "[output_log]", f"content = {toml_text(settings['output-log'])}",
+        "", "[memory]", f"input_mib = {settings['input-mib']}", f"output_mib = {settings['output-mib']}",
         "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
         f"hostname = {toml_text(settings['hostname'])}",
+        *confinement_toml(settings),
     ]
     for row in run["replicas"]:
         lines += ["", "[[replica]]", f"id = {row['id']}", f"peer = {toml_text(row['peer'])}",

@@ -40,10 +40,12 @@ DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir
             "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto", "no-time-bubble": False,
             "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "env": [], "cpus": 2,
-            "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10}
+            "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "user": "", "group": "", "capability": [],
+            "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0,
+            "input-mib": 128, "output-mib": 512}
 # Changing one of these in the middle of a log would make the replay differ from the first run.
 FIXED_BY_LOG = ("command", "cwd", "replicas", "mode", "schedule", "quantum", "isolation", "cpus", "memory-bytes",
-                "hostname")
+                "hostname", "user", "group", "capability", "system-call", "device", "new-privileges", "hide", "show")
 HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -63,6 +65,16 @@ def build_parser():
     cluster.add_argument("--isolation", choices=CHOICES["isolation"],
                          help="lxc: a container per replica (default); none: no container, no privilege needed")
     cluster.add_argument("--env", action="append", metavar="NAME[=VALUE]", help="set a variable of the server")
+    may = parser.add_argument_group("what the server may do in its container")
+    may.add_argument("--user", metavar="NAME", help="start it as this user, in all groups of his (default: as crane-run)")
+    may.add_argument("--group", metavar="NAME", help="with this group first")
+    may.add_argument("--capability", action="append", metavar="NAME", help="leave it this capability; may be repeated")
+    may.add_argument("--system-call", action="append", metavar="NAME", help="allow it this system call; may be repeated")
+    may.add_argument("--device", action="append", metavar="PATH", help="give it this device; may be repeated")
+    may.add_argument("--new-privileges", action="store_true", help="let its set-user-ID programs work")
+    may.add_argument("--hide", action="append", metavar="PATH", help="do not show it this path; may be repeated")
+    may.add_argument("--show", action="append", metavar="PATH", help="show it this path, usually hidden; may be repeated")
+    may.add_argument("--disk-quota-bytes", type=int, metavar="N", help="what it may write to disk (default 0: no limit)")
     how = parser.add_argument_group("scheduling and consensus")
     how.add_argument("--mode", choices=CHOICES["mode"],
                      help="full (default); dmt: deterministic threads alone, one replica; "
@@ -77,6 +89,10 @@ def build_parser():
     how.add_argument("--election-timeout-ms", type=int, metavar="N", help="(default 500)")
     how.add_argument("--watchdog-s", type=int, metavar="N",
                      help="name the thread that keeps the server still for so long (default 10; 0: never)")
+    how.add_argument("--input-mib", type=int, metavar="N",
+                     help="memory for what clients have sent and the server has not read (default 128, the most)")
+    how.add_argument("--output-mib", type=int, metavar="N",
+                     help="memory for what the server has sent and clients have not taken (default 512)")
     how.add_argument("--output-log", choices=CHOICES["output-log"], help="keep what is sent, or its hash only")
     running = parser.add_argument_group("running")
     running.add_argument("--config", metavar="FILE.toml", help="settings from a file; flags win over it")
@@ -162,7 +178,9 @@ def check(settings):
             raise LaunchError(f"{settings.called(name)} must be one of {', '.join(allowed)}, not {settings[name]}")
     check_replicas(settings)
     for name, low, high in (("quantum", 1, 10**9), ("heartbeat-ms", 1, 60_000), ("election-timeout-ms", 3, 600_000),
-                            ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62), ("watchdog-s", 0, 86_400)):
+                            ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62),
+                            ("disk-quota-bytes", 0, 2**62), ("watchdog-s", 0, 86_400), ("input-mib", 1, 128),
+                            ("output-mib", 1, 2**20)):
         number(settings, name, low, high)
     if settings["election-timeout-ms"] < 3 * settings["heartbeat-ms"]:
         raise LaunchError("--election-timeout-ms must be at least three times --heartbeat-ms")

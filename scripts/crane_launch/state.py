@@ -11,6 +11,7 @@ from . import LaunchError
 from .environment import difference_of_variables
 from .leftovers import clean
 from .log_files import LogFiles, holds_files
+from .settings import DEFAULTS
 
 NAMES = {"cwd": "working directory"}  # of settings, where the option's own name would say nothing
 
@@ -123,8 +124,8 @@ class State:
         recorded = self.run.get("identity")
         if recorded is None:
             return f"{self.path} holds a log, but no record of which server made it"
-        other = [f"another {NAMES.get(name, name)} ({shown(recorded.get(name))}; now {shown(value)})"
-                 for name, value in settings.identity().items() if recorded.get(name) != value]
+        other = [f"another {NAMES.get(name, name)} ({shown(recorded.get(name, DEFAULTS.get(name)))}; now {shown(value)})"
+                 for name, value in settings.identity().items() if recorded.get(name, DEFAULTS.get(name)) != value]
         if not other:
             other = difference_of_variables(self.run, settings["env"])
         return f"{self.path} holds the log of a run with {', and '.join(other)}" if other else None

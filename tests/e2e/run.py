@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the end-to-end tests (and, with --unit, the unit tests of the C++ parts and of the scripts first).
 
-usage: run.py [--quick] [--native] [--unit BINARY] [--sim BINARY] [--seed N] [--list] [NAME …]
+usage: run.py [--quick] [--native] [--unit BINARY] [--sim BINARY] [--no-e2e] [--seed N] [--list] [NAME …]
 
 A NAME selects every test whose name (file.Class.method) contains it. Progress is printed per test; the last line
 is `N passed, N failed, N skipped`. The exit status is 0 only if something passed and nothing failed.
@@ -158,6 +158,7 @@ def main():
     parser.add_argument("--native", action="store_true", help="run the servers bare, to try the tests themselves")
     parser.add_argument("--unit", metavar="BINARY", help="run these unit tests first")
     parser.add_argument("--sim", metavar="BINARY", help="run this simulator before the end-to-end tests")
+    parser.add_argument("--no-e2e", action="store_true", help="stop before the end-to-end tests")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="keep the work directories")
     parser.add_argument("--list", action="store_true")
@@ -166,7 +167,7 @@ def main():
     Settings.seed, Settings.keep = options.seed, options.keep
 
     here = pathlib.Path(__file__).resolve().parent
-    folders = [here.parent / "unit_py", here] if options.unit else [here]
+    folders = ([here.parent / "unit_py"] if options.unit else []) + ([] if options.no_e2e else [here])
     tests = [test for folder in folders for test in discover(folder)
              if not options.names or any(name in test.id() for name in options.names)]
     if options.list:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Style that a formatter does not know: file length, headers guarded, Python that compiles, no leftovers of editing."""
+"""Style that a formatter does not know: file length, headers guarded, directions of includes, Python that compiles, no
+leftovers of editing."""
 
 import pathlib
 import re
@@ -11,6 +12,59 @@ MAX_LINES = 1000
 SOURCE = {".cpp", ".hpp", ".c", ".h", ".py", ".sh"}
 MARKERS = re.compile(r"^(<{7} |>{7} |={7}$)|\bFIXME\b|\bXXX:")
 
+INCLUDE = re.compile(r'^\s*#\s*include "([^"]+)/[^"/]+"')
+
+# What each folder may include beside itself: what it is not told of here it does not know. A folder that is not named
+# has no say in C++ (tests and measurements may include all).
+INCLUDES = {
+    "dmt_scheduler": set(),
+    "timebubble": set(),
+    "checkpoint": set(),
+    "paxos/core": set(),
+    "paxos/store": {"paxos/core"},
+    "paxos/link": {"paxos/core"},
+    "paxos": {"paxos/core", "paxos/store", "paxos/link"},
+    "proxy": {"checkpoint", "paxos", "paxos/core", "paxos/store", "paxos/link", "timebubble"},
+    "proxy/tool": {"proxy", "checkpoint", "paxos", "paxos/core", "paxos/store", "paxos/link", "timebubble"},
+    "interpose/core": {"dmt_scheduler", "timebubble"},
+    "interpose": {"interpose/core", "dmt_scheduler", "timebubble"},
+}
+FREE_TO_INCLUDE = ("tests/", "eval/")
+# A pure folder has no sockets, threads or event loop, and so nothing to include them for.
+PURE = {"dmt_scheduler", "paxos/core"}
+IMPURE = re.compile(r"^\s*#\s*include <(event2?/|openssl/|db\.h|sys/socket|sys/epoll|netinet/|arpa/|netdb|thread|mutex)")
+
+# Headers of interpose/core that sources above it implement, as it is today. To be emptied: none may be added.
+IMPLEMENTED_ABOVE = {
+    "interpose/core/file_locks.hpp",
+    "interpose/core/object_waits.hpp",
+    "interpose/core/signal_masks.hpp",
+    "interpose/core/threads.hpp",
+}
+DECLARATION = re.compile(r"^[a-zA-Z_:][^=/{]*\)( noexcept)?;")
+
+
+def include_problems(name, lines):
+    folder = name.parent.as_posix()
+    if name.suffix not in {".cpp", ".hpp"} or name.as_posix().startswith(FREE_TO_INCLUDE):
+        return
+    if folder not in INCLUDES:
+        yield f"{name}: {folder}/ is not in INCLUDES of tests/e2e/style.py: say there what it may include"
+        return
+    if folder == "interpose/core" and name.suffix == ".hpp" and not (ROOT / name).with_suffix(".cpp").exists():
+        above = any(DECLARATION.match(line) for line in lines)
+        if above and name.as_posix() not in IMPLEMENTED_ABOVE:
+            yield f"{name}: declares functions that no {name.stem}.cpp beside it has: what is implemented above is not core"
+    allowed = INCLUDES[folder] | {folder}
+    if name.name.endswith("_main.cpp"):
+        allowed = allowed | {f for f in INCLUDES if f.startswith(folder + "/")}
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if match and match[1] not in allowed:
+            yield f"{name}:{number}: {folder}/ must not include {match[1]}/ (directions: tests/e2e/style.py)"
+        if folder in PURE and IMPURE.match(line):
+            yield f"{name}:{number}: {folder}/ is pure: {line.strip()}"
+
 
 def problems(path):
     text = path.read_text(errors="replace")
@@ -20,6 +74,7 @@ def problems(path):
         yield f"{name}: {len(lines)} lines; at most {MAX_LINES}: split it by reason to change"
     if path.suffix in {".hpp", ".h"} and "#pragma once" not in text:
         yield f"{name}: no `#pragma once`"
+    yield from include_problems(name, lines)
     if path.suffix == ".py":
         try:
             compile(text, str(name), "exec")

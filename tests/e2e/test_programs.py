@@ -5,11 +5,13 @@ crane diff checks.
 """
 
 import socket
+import subprocess
+import sys
 import time
 
 from support import procs
 from support.case import CraneTest, together
-from support.paths import Settings
+from support.paths import ROOT, Settings
 from support.servers import Program
 
 
@@ -146,3 +148,20 @@ class Programs(CraneTest):
                 procs.wait_until(told, 30, "every replica names the function that spins")
             log = (cluster.state / "r1" / "craned.log").read_text()
             self.assertIn("scenario+", log)
+
+    def test_traces_name_the_same_objects_on_every_replica(self):
+        self.built_program("sync_kinds")
+        trace = ("--env", "CRANE_TRACE=/run/crane/trace")
+        with self.crane(Program, "sync_kinds", options=trace) as cluster:
+            ask(cluster.address())
+            cluster.assert_identical()
+            traces = [cluster.state / f"r{replica}" / "shared" / "trace" for replica in (1, 2, 3)]
+            for other in traces[1:]:
+                compared = subprocess.run([sys.executable, ROOT / "scripts" / "trace_diff.py", traces[0], other],
+                                          stdout=subprocess.PIPE, timeout=60, check=False)
+                # 3: equal as far as both go, which is not equally far while they run.
+                self.assertIn(compared.returncode, (0, 3), compared.stdout.decode())
+            alone = subprocess.run([sys.executable, ROOT / "scripts" / "trace_diff.py", traces[0]],
+                                   stdout=subprocess.PIPE, timeout=60, check=True).stdout.decode()
+            for name in ("MutexLock (Address ", "CondWait (Address ", "Accept (Socket ", "Receive (Socket "):
+                self.assertIn(name, alone)

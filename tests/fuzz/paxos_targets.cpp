@@ -9,14 +9,14 @@
 #include <algorithm>
 #include <memory>
 
-#include "paxos/address_book.hpp"
-#include "paxos/certificate.hpp"
-#include "paxos/connection.hpp"
-#include "paxos/log_scan.hpp"
-#include "paxos/message.hpp"
-#include "paxos/page_scan.hpp"
-#include "paxos/record.hpp"
-#include "paxos/segment.hpp"
+#include "paxos/core/message.hpp"
+#include "paxos/link/address_book.hpp"
+#include "paxos/link/certificate.hpp"
+#include "paxos/link/connection.hpp"
+#include "paxos/store/log_scan.hpp"
+#include "paxos/store/page_scan.hpp"
+#include "paxos/store/record.hpp"
+#include "paxos/store/segment.hpp"
 #include "targets.hpp"
 
 namespace crane::fuzz {

@@ -1,10 +1,13 @@
-// What craneds say to each other beside consensus, and the batches that they decide.
+// What craneds say to each other beside consensus, the batches that they decide, and what a domain writes.
 #include <algorithm>
 #include <memory>
 #include <set>
 
+#include "proxy/attached_clients.hpp"
+#include "proxy/carrier.hpp"
 #include "proxy/divergence.hpp"
-#include "proxy/relay.hpp"
+#include "proxy/domain_link.hpp"
+#include "proxy/ingress.hpp"
 #include "targets.hpp"
 #include "timebubble/batch.hpp"
 
@@ -61,31 +64,35 @@ void fuzz_admissions(std::string_view bytes) {
 
 namespace {
 
-// The server's side of a relayed client, with a will of its own.
-struct Session final : EndpointUser {
-    Endpoint* endpoint = nullptr;
-    size_t input = 0;
-    bool gone = false;
+constexpr uint32_t kSelf = 1;
 
-    void on_input(std::string_view bytes) override {
-        must(!gone, "input after the end");
-        input += bytes.size();
-        endpoint->consumed(bytes.size());
-        endpoint->send(bytes);
-    }
-    void on_input_end() override {
-        must(!gone, "an end after the end");
-        endpoint->finish();
-    }
-    void on_taken(size_t) override { must(!gone, "credit after the end"); }
-    void on_gone() override {
-        must(!gone, "gone twice");
-        gone = true;
-    }
-    void let_go(bool politely) {
-        if (gone) return;
-        gone = true;
-        politely ? endpoint->close() : endpoint->reset();
+// A client of this replica.
+struct Client final : Endpoint {
+    EndpointUser* user = nullptr;
+    bool allowed = false;
+    uint64_t heard = 0;
+
+    void set_user(EndpointUser* now) override { user = now; }
+    void allow_input(bool yes) override { allowed = yes; }
+    void send(std::string_view bytes) override { heard += bytes.size(); }
+    void finish() override {}
+    void close() override { user = nullptr; }
+    void reset() override { user = nullptr; }
+
+    void act(uint8_t what) {
+        if (!user) return;
+        const std::string bytes(std::min<uint64_t>(what, user->input_room()), 'x');
+        if (what % 16 == 0) {
+            EndpointUser* const told = user;
+            user = nullptr;
+            told->on_gone();
+        } else if (what % 16 == 1) {
+            user->on_input_end();
+        } else if (what % 4 == 2) {
+            user->on_taken(what * 1000);
+        } else if (allowed && !bytes.empty()) {
+            user->on_input(bytes);
+        }
     }
 };
 
@@ -98,13 +105,20 @@ std::string next_message(Input& in, uint64_t sequence) {
     const uint8_t control = in.number<uint8_t>();
     put(uint64_t{control & 1 ? 2u : 1u});   // another incarnation
     put(sequence + (control & 2 ? 7 : 0));  // a gap
+    put(uint64_t{control >> 2 & 3u});       // view
+    put(uint64_t{control >> 4 & 1u} + 1);   // round
     for (int frames = control >> 5; frames > 0; --frames) {
         const uint8_t type = in.number<uint8_t>();
-        const uint64_t stream = in.number<uint8_t>() % 8;
-        const std::string_view payload = in.take(in.number<uint8_t>());
-        put(uint32_t{type % 24u});
+        const uint8_t which = in.number<uint8_t>();
+        std::string payload(in.take(in.number<uint8_t>()));
+        if (type & 0x80) {  // positions that may fit
+            const uint64_t offset = payload.empty() ? 0 : static_cast<uint8_t>(payload[0]);
+            payload.insert(0, reinterpret_cast<const char*>(&offset), sizeof offset);
+        }
+        if (type & 0x40) payload.resize(sizeof(ConnectPayload));
+        put(uint32_t{type % 24u} | (which & 0x80u) << 1);
         put(static_cast<uint32_t>(payload.size() + (control == 0xff ? 1 : 0)));
-        put(stream);
+        put(connection_id(which % 3 + 1, which / 3 % 8));
         message.append(payload);
     }
     return message;
@@ -112,35 +126,155 @@ std::string next_message(Input& in, uint64_t sequence) {
 
 }  // namespace
 
-void fuzz_relay(std::string_view bytes) {
+void fuzz_carrier(std::string_view bytes) {
     Input in(bytes);
-    std::vector<std::unique_ptr<Session>> sessions;
-    size_t sent = 0;
-    Relay relay(
-        [&](uint32_t, const std::string& message) {
-            sent += message.size();
-            return true;
-        },
-        [&](Endpoint* endpoint, const ConnectPayload&) {
-            sessions.push_back(std::make_unique<Session>());
-            sessions.back()->endpoint = endpoint;
-            endpoint->set_user(sessions.back().get());
-            endpoint->allow_input(true);
-        },
-        [](ClientConnection*) { throw Violation("a client that nobody has comes back"); });
-    relay.set_view(0, true);
-    for (uint64_t sequence = 0; !in.empty() && sequence < 64; ++sequence) {
+    size_t said = 0;
+    Batcher batcher;
+    ConnectionTable table;
+    DomainAccount account(1 << 20);
+    std::vector<std::unique_ptr<Client>> endpoints;
+    AttachedClients clients(kSelf, true, [&] { return endpoints.size() % 2 == 0; });
+    Carrier carrier(kSelf, clients, [&](uint32_t, const std::string& message) {
+        said += message.size();
+        return said % 5 != 0;
+    });
+    Ingress ingress({kSelf, 1 << 20, 10}, batcher, account,
+                    [&](uint32_t replica) { return carrier.reply_to(replica); });
+    carrier.set_ingress(&ingress);
+    for (uint64_t now = 0; !in.empty() && now < 64; ++now) {
         const uint8_t what = in.number<uint8_t>();
         const uint32_t from = 2 + (what & 1);
-        if (what >> 4 == 15) relay.on_link(from, (what & 2) != 0);
-        if (what >> 4 == 14 && !sessions.empty())
-            sessions[in.number<uint8_t>() % sessions.size()]->let_go((what & 2) != 0);
-        if (what >> 4 == 13) relay.on_message(from, in.rest());
-        if (what >> 4 < 13) relay.on_message(from, next_message(in, sequence));
-        relay.end_turn();
+        const bool up = what & 2;
+        switch (what >> 4) {
+            case 15:
+                ingress.on_link(from, up, now);
+                carrier.on_link(from, up);
+                break;
+            case 14:
+                if (!endpoints.empty()) endpoints[(what & 15u) % endpoints.size()]->act(in.number<uint8_t>());
+                break;
+            case 13:
+                carrier.on_message(from, in.rest());
+                break;
+            case 12: {
+                const uint32_t leader = what & 3;
+                if (leader != kSelf) {
+                    ingress.stop();
+                    batcher.clear();
+                    account.forget_proposals();
+                }
+                carrier.set_view(what >> 2 & 3, leader);
+                if (leader == kSelf) ingress.lead(table, now);
+                break;
+            }
+            case 11:
+                endpoints.push_back(std::make_unique<Client>());
+                clients.attach(endpoints.back().get(), {}, now + 8);
+                break;
+            case 10:
+                ingress.tick(now);
+                clients.reap(now);
+                break;
+            default:
+                carrier.on_message(from, next_message(in, now));
+        }
+        carrier.end_turn();
     }
-    must(relay.outgoing() == 0, "a stream that nobody opened");
-    must(sent < bytes.size() * 64 + 100'000, "answers without bound");
+    must(said < bytes.size() * 256 + 100'000, "answers without bound");
+    must(batcher.bytes() < bytes.size() * 256 + 100'000, "calls without bound");
+    uint64_t held = clients.held_bytes();
+    must(held <= 64 * 256, "more input held than was read");
+}
+
+namespace {
+
+// A segment of plain memory: the rings' second halves are what is written behind their ends.
+struct PlainSegment {
+    std::vector<uint64_t> control = std::vector<uint64_t>(kControlBytes / 8);
+    std::vector<uint64_t> input = std::vector<uint64_t>(2 * kInputRingBytes / 8);
+    std::vector<uint64_t> output = std::vector<uint64_t>(2 * kOutputRingBytes / 8);
+    TransportView view() {
+        return {reinterpret_cast<Control*>(control.data()), reinterpret_cast<uint8_t*>(input.data()),
+                reinterpret_cast<uint8_t*>(output.data())};
+    }
+};
+
+constexpr size_t kWipedBytes = 512 * 1024;
+
+// One thing that a domain may write, well formed or not.
+void scribble(Input& in, const TransportView& view) {
+    Control& control = *view.control;
+    switch (in.number<uint8_t>() % 6) {
+        case 0: {  // a record as it should be, but for what the input says
+            const OutputHeader header{in.number<uint8_t>(),
+                                      static_cast<OutputKind>(in.number<uint8_t>() % 12),
+                                      0,
+                                      in.number<uint8_t>(),
+                                      1,
+                                      1};
+            const std::string_view payload = in.take(header.bytes);
+            const uint64_t place = control.output.head % kOutputRingBytes;
+            if (place > kWipedBytes / 2) return;  // what is not wiped would be there in the next run
+            uint8_t* at = view.output + place;
+            std::memcpy(at, &header, sizeof header);
+            std::memcpy(at + sizeof header, payload.data(), payload.size());
+            control.output.head += sizeof header + padded(header.bytes);
+            return;
+        }
+        case 1:
+            control.output.head = in.number<uint64_t>();
+            return;
+        case 2:
+            control.output.tail = in.number<uint64_t>();
+            return;
+        case 3:
+            control.input.tail = in.number<uint64_t>();
+            return;
+        case 4: {
+            const size_t at = in.number<uint16_t>() % (sizeof(Control) - 8);
+            const uint64_t word = in.number<uint64_t>();
+            std::memcpy(reinterpret_cast<uint8_t*>(&control) + at, &word, sizeof word);
+            return;
+        }
+        default: {
+            const uint16_t at = in.number<uint16_t>();
+            const std::string_view bytes = in.take(in.number<uint8_t>());
+            std::memcpy(view.output + at, bytes.data(), bytes.size());
+        }
+    }
+}
+
+}  // namespace
+
+void fuzz_rings(std::string_view bytes) {
+    static PlainSegment segment;  // large: only what this may write is wiped
+    const TransportView view = segment.view();
+    std::fill(segment.control.begin(), segment.control.end(), 0);
+    std::fill(segment.output.begin(), segment.output.begin() + kWipedBytes / 8, 0);
+    DomainLink link(view);
+    Input in(bytes);
+    uint64_t fed = 0, admitted = 0;
+    const auto look = [&](const OutputHeader& header, std::string_view payload) {
+        must(payload.size() == header.bytes && payload.size() <= kMaxOutputPayload,
+             "a payload of another size");
+        if (header.kind != OutputKind::kAdmitted) return;
+        AdmittedRecord record;
+        std::memcpy(&record, payload.data(), sizeof record);
+        must(record.index == ++admitted, "a batch is admitted out of its order");
+    };
+    try {
+        for (int turn = 0; !in.empty() && turn < 256; ++turn) {
+            scribble(in, view);
+            if (link.feed(fed + 1, "batch")) ++fed;
+            must(link.drain(look, 65536) <= 65536 / sizeof(OutputHeader) + 1, "more than was asked for");
+            must(link.unadmitted() == fed - admitted, "batches are lost from the count");
+            must(link.refusal().size() <= sizeof(DomainStatus::refusal), "a refusal longer than its place");
+            (void)link.prepare_sleep();
+            link.awake();
+        }
+    } catch (const std::runtime_error&) {
+        // The domain is ended.
+    }
 }
 
 }  // namespace crane::fuzz

@@ -8,7 +8,8 @@ const std::vector<Target>& targets() {
         {"hello", fuzz_hello},     {"membership", fuzz_membership},
         {"record", fuzz_record},   {"identity", fuzz_identity},
         {"batch", fuzz_batch},     {"admissions", fuzz_admissions},
-        {"relay", fuzz_relay},     {"disk", fuzz_disk},
+        {"carrier", fuzz_carrier}, {"disk", fuzz_disk},
+        {"rings", fuzz_rings},
     };
     return all;
 }

@@ -1,4 +1,5 @@
-// What is fuzzed: every decoder of bytes that come from another replica, or back from the disk.
+// What is fuzzed: every decoder of bytes that come from another replica, from the server's
+// domain, or back from the disk.
 //
 // A target takes any bytes, and throws Violation when a property does not hold that must hold for all of
 // them. libFuzzer runs them (fuzzer_main.cpp, `make fuzz`); tests/unit/test_fuzz_corpus.cpp runs the kept
@@ -63,6 +64,7 @@ void fuzz_identity(std::string_view bytes);
 // proxy_targets.cpp
 void fuzz_batch(std::string_view bytes);
 void fuzz_admissions(std::string_view bytes);
-void fuzz_relay(std::string_view bytes);
+void fuzz_carrier(std::string_view bytes);
+void fuzz_rings(std::string_view bytes);
 
 }  // namespace crane::fuzz

@@ -31,6 +31,7 @@ KINDS = [
     ("lose packets", 2, 1.0, 4.0),
     ("slow link", 2, 1.0, 4.0),
     ("fill disk", 2, 1.0, 4.0),
+    ("wrong clock", 3, 0.5, 8.0),
 ]
 
 
@@ -59,11 +60,12 @@ def schedule(seed, seconds):
 class Nemesis:
     """Carries a schedule out. `disks` fills and frees a replica's disk; `say` takes a line for each fault."""
 
-    def __init__(self, lab, network, disks, say):
+    def __init__(self, lab, network, disks, say, seed=0):
         self.lab, self.network, self.disks, self.say = lab, network, disks, say
         self.counts = collections.Counter()
         self.missed = collections.Counter()  # nothing there to hurt
         self.server_kills = collections.defaultdict(list)
+        self.choose = random.Random(seed)  # how wrong clocks are
         self.blocked = collections.Counter()  # replica -> faults at its receiving side that last
 
     def run(self, faults):
@@ -87,6 +89,7 @@ class Nemesis:
         for member in self.lab.members:
             self.network.fast(member.number)
             self.disks.free(member.number)
+            member.set_clock(0)
             self._signal_server(member, signal.SIGCONT)
             member.signal(signal.SIGCONT)
             self._do_as_told(member)
@@ -172,6 +175,14 @@ class Nemesis:
                 os.kill(pid, signal.SIGCONT)
         except OSError:
             pass  # killed meanwhile
+
+    # --- the clock ------------------------------------------------------------------------------------------
+
+    def _wrong_clock(self, number, _peer):
+        """Off by milliseconds to hours, ahead or behind; set right again at the end."""
+        member = self._member(number)
+        member.set_clock(self.choose.choice((-1, 1)) * int(10 ** self.choose.uniform(2, 7.1)))
+        return lambda: member.set_clock(0)
 
     # --- the network ----------------------------------------------------------------------------------------
 

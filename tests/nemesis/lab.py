@@ -78,6 +78,7 @@ class Member:
 
     def __init__(self, number, state_dir, address, prefix=()):
         self.number, self.dir, self.address, self.prefix = number, state_dir, address, list(prefix)
+        self.clock_file = state_dir.parent / f"clock-{number}"  # the replica's own disk may be full
         self.process = None
         self.starts = 0
 
@@ -87,7 +88,9 @@ class Member:
         with open(self.dir.parent / f"craned-{self.number}.out", "ab") as output:
             self.process = subprocess.Popen(
                 [*self.prefix, str(BUILD / "bin" / "craned"), "--config", str(self.dir / "craned.toml")],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/")
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/",
+                env=os.environ | {"LD_PRELOAD": str(BUILD / "lib" / "host-clock.so"),
+                                  "HOST_CLOCK_FILE": str(self.clock_file)})
         self.starts += 1
 
     def running(self):
@@ -105,6 +108,12 @@ class Member:
         if did:
             self.process.wait()
         return did
+
+    def set_clock(self, offset_ms):
+        """Its host's real-time clock is off by so much from now on."""
+        new = self.clock_file.with_suffix(".new")
+        new.write_text(str(offset_ms))
+        new.rename(self.clock_file)
 
     def status(self, timeout_s=2):
         return (ask(self.dir, "status", timeout_s) or {}) if self.running() else {}

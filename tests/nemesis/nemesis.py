@@ -81,7 +81,7 @@ class Round:
                           self.options.pause_ms / 1000) for number in range(self.options.clients)]
         for client in clients:
             client.start()
-        nemesis = Nemesis(lab, network, disks, lambda line: print("  " + line, flush=True))
+        nemesis = Nemesis(lab, network, disks, lambda line: print("  " + line, flush=True), self.seed)
         if self.options.canary:
             time.sleep(self.seconds)
         else:

@@ -2,7 +2,7 @@
 #include <map>
 
 #include "canary.hpp"
-#include "paxos/describe.hpp"
+#include "paxos/core/describe.hpp"
 
 namespace crane::paxos {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "paxos/describe.hpp"
-#include "paxos/quorum.hpp"
+#include "paxos/core/describe.hpp"
+#include "paxos/core/quorum.hpp"
 
 namespace crane::sim {
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "paxos/file_system.hpp"
+#include "paxos/store/file_system.hpp"
 #include "random.hpp"
 
 namespace crane::sim {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "disk_registry.hpp"
-#include "paxos/check.hpp"
+#include "paxos/core/check.hpp"
 
 namespace crane::sim {
 namespace {

@@ -1,6 +1,6 @@
 // What a disk that is going bad does to what was synced long ago.
 #include "disk.hpp"
-#include "paxos/check.hpp"
+#include "paxos/core/check.hpp"
 
 namespace crane::sim {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "paxos/check.hpp"
+#include "paxos/core/check.hpp"
 #include "world.hpp"
 
 namespace crane::sim {

@@ -1,8 +1,8 @@
 // Looking at a copy of a replica's disk: with the store itself, and with the offline check.
 #include <algorithm>
 
-#include "paxos/describe.hpp"
-#include "paxos/offline.hpp"
+#include "paxos/core/describe.hpp"
+#include "paxos/store/offline.hpp"
 #include "world.hpp"
 
 namespace crane::sim {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paxos/check.hpp"
+#include "paxos/core/check.hpp"
 
 namespace crane::sim {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "counts.hpp"
-#include "paxos/message.hpp"
+#include "paxos/core/message.hpp"
 #include "random.hpp"
 
 namespace crane::sim {

@@ -1,8 +1,8 @@
 // A replica's process: how it starts, what a turn of its loop does (as Node's does), how it ends.
 #include <algorithm>
 
-#include "paxos/check.hpp"
-#include "paxos/describe.hpp"
+#include "paxos/core/check.hpp"
+#include "paxos/core/describe.hpp"
 #include "world.hpp"
 
 namespace crane::sim {

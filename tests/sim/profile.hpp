@@ -7,8 +7,8 @@
 #include <string>
 
 #include "network.hpp"
-#include "paxos/core.hpp"
-#include "paxos/store.hpp"
+#include "paxos/core/core.hpp"
+#include "paxos/store/store.hpp"
 
 namespace crane::sim {
 

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "disk_registry.hpp"
-#include "paxos/core.hpp"
-#include "paxos/store.hpp"
+#include "paxos/core/core.hpp"
+#include "paxos/store/store.hpp"
 #include "shadow.hpp"
 
 namespace crane::sim {

@@ -11,8 +11,8 @@
 #include <array>
 #include <cstdio>
 
-#include "paxos/check.hpp"
-#include "paxos/log_scan.hpp"
+#include "paxos/core/check.hpp"
+#include "paxos/store/log_scan.hpp"
 #include "world.hpp"
 
 namespace crane::sim {

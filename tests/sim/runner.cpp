@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "paxos/check.hpp"
+#include "paxos/core/check.hpp"
 #include "world.hpp"
 
 namespace crane::sim {

@@ -1,7 +1,7 @@
 #include "shadow.hpp"
 
-#include "paxos/check.hpp"
-#include "paxos/describe.hpp"
+#include "paxos/core/check.hpp"
+#include "paxos/core/describe.hpp"
 
 namespace crane::sim {
 

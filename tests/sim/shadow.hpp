@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "paxos/storage.hpp"
+#include "paxos/core/storage.hpp"
 
 namespace crane::sim {
 

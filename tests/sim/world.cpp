@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "paxos/check.hpp"
-#include "paxos/describe.hpp"
+#include "paxos/core/check.hpp"
+#include "paxos/core/describe.hpp"
 
 namespace crane::sim {
 

@@ -92,7 +92,7 @@ TEST_CASE("a contained server sees a namespace of its own", "[checkpoint][root]"
     CHECK(exit->code == 3);
     CHECK(exit->text == "exited with status 3");
     CHECK(domain.output() ==
-          "pid 2\ncrane\n/run/crane/libcrane.so yes /run/crane/transport\n0\n0\n/run/crane\n00040000\n4\n");
+          "pid 2\ncrane\n/run/crane/libcrane.so yes /run/crane\n0\n0\n/run/crane\n00040000\n4\n");
     CHECK_FALSE(fs::exists("/usr/written"));
     CHECK(fs::exists(domain.spec.state_dir + "/container/upper/usr/written"));
     CHECK(host.exit_fd() == -1);

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "test_amount.hpp"
 #include "test_dmt_program.hpp"
 
 using namespace crane::dmt;
@@ -143,7 +144,7 @@ Outcome with_fibers(uint64_t seed, Policy policy, uint32_t quantum, uint64_t int
 
 TEST_CASE("scheduler: kernel threads with random delays make the schedule that stepping makes", "[dmt]") {
     uint64_t last_hash = 0;
-    for (uint64_t seed = 1; seed <= 12; ++seed) {
+    for (uint64_t seed = 1; seed <= crane::test::rounds(6, 24); ++seed) {
         const Policy policy = seed % 2 ? Policy::kSerial : Policy::kParallel;
         const uint32_t quantum = seed % 3 ? 1 : 5;
         const Outcome expected = with_fibers(seed, policy, quantum, 1);
@@ -157,7 +158,7 @@ TEST_CASE("scheduler: kernel threads with random delays make the schedule that s
 }
 
 TEST_CASE("scheduler: every interleaving of a parallel program is one schedule", "[dmt]") {
-    for (uint64_t seed = 1; seed <= 100; ++seed) {
+    for (uint64_t seed = 1; seed <= crane::test::rounds(24, 200); ++seed) {
         const uint32_t quantum = 1 + seed % 4;
         const Outcome expected = with_fibers(seed, Policy::kParallel, quantum, 1);
         for (uint64_t interleaving = 2; interleaving <= 5; ++interleaving) {

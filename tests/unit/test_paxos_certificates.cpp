@@ -1,8 +1,8 @@
 // Certificates: names, making, and what a replica refuses to start with.
 #include <catch2/catch.hpp>
 
-#include "paxos/peer_address.hpp"
-#include "paxos/tls.hpp"
+#include "paxos/link/peer_address.hpp"
+#include "paxos/link/tls.hpp"
 #include "test_paxos_tls.hpp"
 
 using namespace crane::paxos;

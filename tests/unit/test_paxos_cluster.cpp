@@ -1,6 +1,7 @@
 // The protocol under faults: many short simulated lives, and the named situations.
 #include <catch2/catch.hpp>
 
+#include "test_amount.hpp"
 #include "test_paxos_simulation.hpp"
 
 using namespace crane::paxos;
@@ -66,22 +67,25 @@ TEST_CASE("paxos: a healthy cluster decides, on one to seven replicas") {
 }
 
 TEST_CASE("paxos: safe under faults, live once they stop") {
+    const uint64_t seeds = crane::test::rounds(12, 80);
     unsigned crashes = 0;
-    for (uint64_t seed = 1; seed <= 80; ++seed) {
+    for (uint64_t seed = 1; seed <= seeds; ++seed) {
         crashes += live_and_recover(1, seed);
         crashes += live_and_recover(3, seed);
         if (seed % 2 == 0) crashes += live_and_recover(5, seed);
     }
-    REQUIRE(crashes > 300);
+    REQUIRE(crashes > 3 * seeds);
 }
 
 TEST_CASE("paxos: safe and live when replicas lose their disks one at a time") {
-    for (uint64_t seed = 1; seed <= 40; ++seed) live_and_recover(seed % 4 == 0 ? 5 : 3, seed, 0.3);
+    for (uint64_t seed = 1; seed <= crane::test::rounds(8, 40); ++seed)
+        live_and_recover(seed % 4 == 0 ? 5 : 3, seed, 0.3);
 }
 
 TEST_CASE("paxos: a lost disk that nobody was told of is noticed") {
+    const uint64_t seeds = crane::test::rounds(16, 60);
     unsigned noticed = 0;
-    for (uint64_t seed = 1; seed <= 60; ++seed) {
+    for (uint64_t seed = 1; seed <= seeds; ++seed) {
         Cluster cluster(3, seed);
         Faults faults;
         faults.crash_per_s = 20;
@@ -91,7 +95,7 @@ TEST_CASE("paxos: a lost disk that nobody was told of is noticed") {
         cluster.run(3 * second_us, faults);
         if (!cluster.violation().empty()) ++noticed;
     }
-    REQUIRE(noticed > 5);
+    REQUIRE(noticed > seeds / 12);
 }
 
 TEST_CASE("paxos: the same, for a long time", "[.long]") {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "paxos/store.hpp"
+#include "paxos/store/store.hpp"
 
 namespace crane::paxos::testing {
 

@@ -1,13 +1,13 @@
 // What a disk has lost of the write-ahead log's files, and what only looks so.
-#include "paxos/log_scan.hpp"
+#include "paxos/store/log_scan.hpp"
 
 #include <array>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstring>
 
-#include "paxos/segment.hpp"
-#include "paxos/store.hpp"
+#include "paxos/store/segment.hpp"
+#include "paxos/store/store.hpp"
 #include "test_paxos_directory.hpp"
 
 using namespace crane::paxos;

@@ -1,5 +1,5 @@
 // Names of peers are looked up beside the event loop.
-#include "paxos/lookup.hpp"
+#include "paxos/link/lookup.hpp"
 
 #include <event2/event.h>
 #include <netdb.h>

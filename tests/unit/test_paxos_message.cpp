@@ -2,10 +2,10 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "paxos/frame.hpp"
-#include "paxos/message.hpp"
-#include "paxos/quorum.hpp"
-#include "paxos/record.hpp"
+#include "paxos/core/message.hpp"
+#include "paxos/core/quorum.hpp"
+#include "paxos/link/frame.hpp"
+#include "paxos/store/record.hpp"
 
 using namespace crane::paxos;
 

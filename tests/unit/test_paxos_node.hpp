@@ -14,7 +14,7 @@
 #include <map>
 #include <set>
 
-#include "paxos/frame.hpp"
+#include "paxos/link/frame.hpp"
 #include "paxos/node.hpp"
 
 namespace crane::paxos::testing {

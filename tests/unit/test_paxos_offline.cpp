@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "paxos/offline.hpp"
+#include "paxos/store/offline.hpp"
 #include "test_paxos_directory.hpp"
 
 using namespace crane::paxos;

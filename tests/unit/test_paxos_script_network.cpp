@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "paxos/describe.hpp"
-#include "paxos/message.hpp"
+#include "paxos/core/describe.hpp"
+#include "paxos/core/message.hpp"
 #include "test_paxos_script_world.hpp"
 
 namespace crane::paxos::script {

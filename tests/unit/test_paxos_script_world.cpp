@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "paxos/describe.hpp"
-#include "paxos/message.hpp"
-#include "paxos/quorum.hpp"
+#include "paxos/core/describe.hpp"
+#include "paxos/core/message.hpp"
+#include "paxos/core/quorum.hpp"
 
 namespace crane::paxos::script {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "paxos/core.hpp"
+#include "paxos/core/core.hpp"
 #include "test_paxos_simulation.hpp"
 
 namespace crane::paxos::script {

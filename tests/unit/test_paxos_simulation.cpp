@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "paxos/check.hpp"
-#include "paxos/message.hpp"
-#include "paxos/quorum.hpp"
+#include "paxos/core/check.hpp"
+#include "paxos/core/message.hpp"
+#include "paxos/core/quorum.hpp"
 
 namespace crane::paxos::simulation {
 

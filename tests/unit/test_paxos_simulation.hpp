@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "paxos/core.hpp"
+#include "paxos/core/core.hpp"
 
 namespace crane::paxos::simulation {
 

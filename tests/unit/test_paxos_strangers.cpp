@@ -1,11 +1,11 @@
 // Who may speak to a replica, and who may not: real sockets, with and without TLS.
 #include <cerrno>
 
-#include "paxos/connection.hpp"
-#include "paxos/openssl.hpp"
-#include "paxos/refusal_log.hpp"
-#include "paxos/tls.hpp"
-#include "paxos/tls_stream.hpp"
+#include "paxos/link/connection.hpp"
+#include "paxos/link/openssl.hpp"
+#include "paxos/link/refusal_log.hpp"
+#include "paxos/link/tls.hpp"
+#include "paxos/link/tls_stream.hpp"
 #include "test_paxos_node.hpp"
 #include "test_paxos_tls.hpp"
 

@@ -1,12 +1,12 @@
 // The encrypted stream by itself, both ends in memory.
-#include "paxos/tls.hpp"
+#include "paxos/link/tls.hpp"
 
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <random>
 
-#include "paxos/openssl.hpp"
-#include "paxos/tls_stream.hpp"
+#include "paxos/link/openssl.hpp"
+#include "paxos/link/tls_stream.hpp"
 #include "test_paxos_tls.hpp"
 
 using namespace crane::paxos;

@@ -12,8 +12,8 @@
 #include <sstream>
 #include <string>
 
-#include "paxos/certificate.hpp"
-#include "paxos/tls_files.hpp"
+#include "paxos/link/certificate.hpp"
+#include "paxos/link/tls_files.hpp"
 
 namespace crane::paxos::testing {
 

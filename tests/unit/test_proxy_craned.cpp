@@ -15,8 +15,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "proxy/compare.hpp"
-#include "proxy/tools.hpp"
+#include "proxy/tool/compare.hpp"
+#include "proxy/tool/tools.hpp"
 
 using namespace crane::proxy;
 using nlohmann::json;
@@ -78,6 +78,7 @@ class Client {
         out.resize(got);
         return out;
     }
+    void end() { shutdown(fd_, SHUT_WR); }
     bool echoes(const std::string& bytes) {
         return connected_ && send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0 &&
                hear(bytes.size()) == bytes;
@@ -277,16 +278,22 @@ TEST_CASE("three craneds: every address serves, and all say the same", "[craned]
     CHECK(divergence["compared"].get<uint64_t>() > 0);
 }
 
-TEST_CASE("three craneds: the primary is killed, its clients are reset, others are served", "[craned]") {
+TEST_CASE("three craneds: the primary is killed, its clients are reset, those of others go on", "[craned]") {
     Cluster cluster(3);
     const int old = cluster.primary();
     const int other = old % 3 + 1;
-    Client relayed(cluster.port(other));
-    REQUIRE(relayed.echoes("before\n"));
+    Client lost(cluster.port(old));
+    REQUIRE(lost.echoes("before\n"));
+    Client stays(cluster.port(other));
+    REQUIRE(stays.echoes("before\n"));
     cluster.kill_craned(old);
     CHECK(Client(cluster.port(other)).echoes("waits for a primary\n"));
-    CHECK(relayed.hear(1).empty());
+    CHECK(lost.hear(1).empty());
+    CHECK(stays.echoes("after\n"));
     const int now = cluster.primary(old);
+    REQUIRE(wait_until([&] { return cluster.status(now).value("open_connections", 9) == 1; }));
+    CHECK(stays.echoes("and later\n"));
+    stays.end();
     REQUIRE(wait_until([&] { return cluster.status(now).value("open_connections", 9) == 0; }));
     cluster.start(old);
     REQUIRE(wait_until([&] { return cluster.status(old).value("server", "") == "listening"; }));
@@ -328,6 +335,26 @@ TEST_CASE("three craneds: divergence is found while running", "[craned]") {
         return !cluster.status(primary)["divergence"]["diverged"].empty();
     }));
     CHECK(cluster.compare().verdict == CompareResult::Verdict::kDifferent);
+}
+
+TEST_CASE("three craneds: a planned hand-over resets nobody", "[craned]") {
+    Cluster cluster(3);
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i : {1, 2, 3}) {
+        clients.push_back(std::make_unique<Client>(cluster.port(i)));
+        REQUIRE(clients.back()->echoes("before\n"));
+    }
+    for (int round = 0; round < 4; ++round) {
+        const int old = cluster.primary();
+        // Said and not yet answered when leadership moves.
+        for (auto& client : clients) client->say(std::string(20'000, static_cast<char>('a' + round)));
+        REQUIRE(ask_craned(cluster.dir(old), {{"cmd", "transfer"}, {"to", old % 3 + 1}}).contains("ok"));
+        for (auto& client : clients)
+            CHECK(client->hear(20'000) == std::string(20'000, static_cast<char>('a' + round)));
+        REQUIRE(cluster.primary(old) == old % 3 + 1);
+    }
+    CHECK(cluster.settles());
+    CHECK(cluster.compare().verdict == CompareResult::Verdict::kIdentical);
 }
 
 TEST_CASE("three craneds: leadership is handed over, and the server's own end is the cluster's", "[craned]") {

@@ -1,6 +1,7 @@
 // What the server listens on, and what of it clients are shown.
 #include <arpa/inet.h>
 #include <event2/event.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,12 +36,83 @@ uint16_t free_port() {
     return ntohs(address.sin_port);
 }
 
+/// Whether somebody listens there.
+bool is_served(const char* address, uint16_t port) {
+    sockaddr_storage to{};
+    socklen_t length = sizeof(sockaddr_in);
+    if (strchr(address, ':')) {
+        auto& six = reinterpret_cast<sockaddr_in6&>(to);
+        six.sin6_family = AF_INET6;
+        six.sin6_port = htons(port);
+        REQUIRE(inet_pton(AF_INET6, address, &six.sin6_addr) == 1);
+        length = sizeof(six);
+    } else {
+        auto& four = reinterpret_cast<sockaddr_in&>(to);
+        four.sin_family = AF_INET;
+        four.sin_port = htons(port);
+        REQUIRE(inet_pton(AF_INET, address, &four.sin_addr) == 1);
+    }
+    const int fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool served = connect(fd, reinterpret_cast<sockaddr*>(&to), length) == 0;
+    close(fd);
+    return served;
+}
+
+bool has_ipv6() {
+    const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_loopback;
+    const bool can = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    close(fd);
+    return can;
+}
+
 }  // namespace
+
+TEST_CASE("listeners: `::` serves clients of the families that the server has", "[proxy]") {
+    const Base base(event_base_new(), event_base_free);
+    const uint16_t port = free_port();
+    Listeners here(base.get(), "::", {}, [](int, uint16_t) {});
+    here.listen(record_of(AF_INET, "0.0.0.0", port));
+    REQUIRE(here.states().size() == 1);
+    CHECK(here.states()[0].open);
+    CHECK(here.states()[0].error.empty());
+    CHECK(is_served("127.0.0.1", port));
+    if (!has_ipv6()) return;
+    CHECK_FALSE(is_served("::1", port));  // as natively: it was accepted, and reset, once
+    here.listen(record_of(AF_INET6, "::", port));
+    CHECK(is_served("127.0.0.1", port));
+    CHECK(is_served("::1", port));
+    here.unlisten(record_of(AF_INET6, "::", port));
+    CHECK(is_served("127.0.0.1", port));
+    CHECK_FALSE(is_served("::1", port));
+}
+
+TEST_CASE("listeners: a server of IPv4 alone at an address of IPv6 alone is an error that is said",
+          "[proxy]") {
+    const Base base(event_base_new(), event_base_free);
+    Listeners here(base.get(), "::1", {}, [](int, uint16_t) {});
+    here.listen(record_of(AF_INET, "0.0.0.0", free_port()));
+    REQUIRE(here.states().size() == 1);
+    CHECK_FALSE(here.states()[0].open);
+    CHECK(here.states()[0].error.find("IPv4 only") != std::string::npos);
+}
+
+TEST_CASE("listeners: all addresses of a name are served, and it is looked up beside the loop", "[proxy]") {
+    const Base base(event_base_new(), event_base_free);
+    const uint16_t port = free_port();
+    Listeners here(base.get(), "localhost", {}, [](int, uint16_t) {});
+    here.listen(record_of(AF_INET, "127.0.0.1", port));
+    CHECK_FALSE(here.states()[0].open);  // nothing has waited for a name server
+    while (!here.states()[0].open) event_base_loop(base.get(), EVLOOP_ONCE);
+    CHECK(is_served("127.0.0.1", port));
+}
 
 TEST_CASE("listeners: a port for the server's own host alone is not shown to other hosts", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     // 192.0.2.1 is nobody's: opening it fails, and is tried again, but it counts as shown.
-    Listeners abroad(base.get(), "192.0.2.1", {{7001, 7101}}, [](int, uint16_t) {});
+    Listeners abroad(base.get(), "192.0.2.1", {{7001, 7101}}, [](int, uint16_t, const Listeners::Place&) {});
     abroad.listen(record_of(AF_INET, "127.0.0.1", 7000));
     abroad.listen(record_of(AF_INET6, "::1", 7002));
     abroad.unlisten(record_of(AF_INET, "127.0.0.1", 7000));
@@ -61,7 +133,7 @@ TEST_CASE("listeners: a port for the server's own host alone is not shown to oth
 TEST_CASE("listeners: clients on this host reach what the server has on its loopback", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
-    Listeners here(base.get(), "127.0.0.1", {}, [](int, uint16_t) {});
+    Listeners here(base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {});
     ListenRecord record = record_of(AF_INET, "127.0.0.1", port);
     here.listen(record);
     REQUIRE(here.states().size() == 1);

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "proxy/compare.hpp"
 #include "proxy/output_log.hpp"
 #include "proxy/output_log_reader.hpp"
+#include "proxy/tool/compare.hpp"
 
 using namespace crane::proxy;
 using crane::timebubble::OutputHeader;

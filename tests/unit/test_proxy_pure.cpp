@@ -3,9 +3,9 @@
 #include <fstream>
 
 #include "proxy/batcher.hpp"
+#include "proxy/carriage.hpp"
 #include "proxy/config.hpp"
 #include "proxy/divergence.hpp"
-#include "proxy/sessions.hpp"
 #include "timebubble/bubble_sizer.hpp"
 
 using namespace crane::proxy;
@@ -102,10 +102,10 @@ TEST_CASE("batcher: the genesis goes first and alone", "[proxy]") {
     CHECK(batcher.empty());
 }
 
-TEST_CASE("connection ids of different primaries never meet", "[proxy]") {
-    CHECK(connection_prefix(7, 1) != connection_prefix(7, 2));
-    CHECK(connection_prefix(7, 1) != connection_prefix(8, 1));
-    CHECK((connection_prefix(0xfffff, kMaxReplicaId) & 0xfffffffff) == 0);
+TEST_CASE("connection ids of different replicas never meet", "[proxy]") {
+    CHECK(connection_id(1, 7) != connection_id(2, 7));
+    CHECK(attached_replica(connection_id(kMaxReplicaId, 1)) == kMaxReplicaId);
+    CHECK(connection_number(connection_id(kMaxReplicaId, 12345)) == 12345);
 }
 
 TEST_CASE("bubble sizer: fixed means fixed", "[timebubble]") {
@@ -197,8 +197,42 @@ TEST_CASE("config: a good file, with defaults", "[proxy]") {
     CHECK(config.log_content == LogContent::kFull);
     CHECK(config.tls.certificate == "/etc/crane/replica.crt");
     CHECK_FALSE(config.rejoin);
+    CHECK(config.clock.max_skew_ns == 1'000'000'000);
+    CHECK(config.keepalive.idle_s == 60);
+    const std::string more =
+        "[clock]\nmax_skew_ms = 20\nslew_ppm = 7\n[clients]\nkeepalive_idle_s = 0\n[port_map]";
+    const Config other = parse_config(changed("[port_map]", more), "craned.toml");
+    CHECK(other.clock.max_skew_ns == 20'000'000);
+    CHECK(other.clock.slew_ppm == 7);
+    CHECK(other.keepalive.idle_s == 0);
     CHECK(
         parse_config(changed("[port_map]", "[consensus]\nrejoin = true\n[port_map]"), "craned.toml").rejoin);
+}
+
+TEST_CASE("config: exceptions from confinement are named and checked", "[proxy]") {
+    const auto with = [](const std::string& lines) {
+        return changed("[tls]", "[confinement]\n" + lines + "\n[tls]");
+    };
+    const Config config =
+        parse_config(with("user = \"redis\"\ncapabilities = [\"CAP_NET_RAW\"]\nsystem_calls = [\"keyctl\"]\n"
+                          "devices = [\"/dev/fuse\"]\nshow = [\"/etc/shadow\"]\ndisk_quota_bytes = 33554432"),
+                     "craned.toml");
+    CHECK(config.user == "redis");
+    CHECK(config.confinement.capabilities == std::vector<std::string>{"CAP_NET_RAW"});
+    CHECK_FALSE(config.confinement.new_privileges);
+    CHECK(config.disk_quota_bytes == 32 << 20);
+    CHECK_THAT(refusal(with("capabilities = [\"CAP_ALL\"]")),
+               Catch::Contains("\"CAP_ALL\" is no capability"));
+    CHECK_THAT(refusal(with("system_calls = [\"open_all\"]")), Catch::Contains("is no system call"));
+    CHECK_THAT(refusal(with("devices = [\"/etc/passwd\"]")), Catch::Contains("must be a path below /dev/"));
+    CHECK_THAT(refusal(with("devices = [\"/dev/../etc\"]")), Catch::Contains("without spaces or .."));
+    CHECK_THAT(refusal(with("disk_quota_bytes = 5")), Catch::Contains("at least 16777216"));
+    CHECK_THAT(refusal(with("privileged = true")), Catch::Contains("not a known key"));
+    std::string none = with("user = \"redis\"");
+    none.insert(0, "isolation = \"none\"\n");
+    CHECK(refusal(none) == "accepted");
+    none.replace(none.find("user = "), 14, "hide = [\"/srv\"]");
+    CHECK_THAT(refusal(none), Catch::Contains("is for containers"));
 }
 
 TEST_CASE("config: the example for three hosts is right on each", "[proxy]") {

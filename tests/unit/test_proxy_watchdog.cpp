@@ -1,5 +1,6 @@
 // The watchdog: when a stall is told, and that it names the thread and the function.
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,4 +102,29 @@ TEST_CASE("watchdog: a domain is frozen when it neither goes on nor computes whi
     CHECK_FALSE(detector.frozen());  // it goes on
     for (uint64_t s = 15; s < 30; ++s) detector.observe(s * kSecond, s, 40, used);
     CHECK_FALSE(detector.frozen());  // behind, but on its way
+}
+
+TEST_CASE("watchdog: a look at a thread in a long call names it, and does not cut the call short") {
+    constexpr size_t kBytes = 1 << 20;
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    const pid_t writer = fork();
+    if (writer == 0) {
+        static char bytes[kBytes];
+        _exit(write(ready[1], bytes, kBytes) == static_cast<ssize_t>(kBytes) ? 0 : 1);
+    }
+    close(ready[1]);
+    const std::string task = "/proc/" + std::to_string(writer) + "/task/" + std::to_string(writer);
+    while (read_thread_state(task).system_call != SYS_write) usleep(1000);
+    const std::vector<std::string> frames = backtrace_of(writer, 8);
+    CHECK(frames[0].find("write") != std::string::npos);
+    static char bytes[64 * 1024];
+    size_t read_back = 0;
+    for (ssize_t got = 0; (got = read(ready[0], bytes, sizeof(bytes))) > 0;)
+        read_back += static_cast<size_t>(got);
+    int status = 0;
+    CHECK(waitpid(writer, &status, 0) == writer);
+    CHECK(status == 0);
+    CHECK(read_back == kBytes);
+    close(ready[0]);
 }

@@ -90,7 +90,7 @@ class RunTest(LauncherCase):
         self.assertEqual(len(run["cluster_id"]), 32)
         for row in run["replicas"]:
             self.assertTrue(processes.is_alive(row["pid"], row["start"]))
-            self.assertEqual(row["container"], f"crane-{run['cluster_id'][:8]}-{row['id']}")
+            self.assertEqual(row["container"], f"crane-{run['cluster_id']}-{row['id']}")
         config = tomllib.loads((self.state / "r2" / "craned.toml").read_text())
         self.assertEqual(config["port_map"], {"80": 18123})
         self.assertEqual([r["client_address"] for r in config["replica"]], ["127.0.0.1", "127.0.0.2", "127.0.0.3"])

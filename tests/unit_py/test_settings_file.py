@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 # pylint: disable=wrong-import-position
 from launcher_case import write_config  # noqa: E402
-from crane_launch import LaunchError, config_file, settings  # noqa: E402
+from crane_launch import LaunchError, config_file, replica, settings  # noqa: E402
 
 
 class SettingsFileTest(unittest.TestCase):
@@ -24,6 +24,14 @@ class SettingsFileTest(unittest.TestCase):
 
     def chosen(self, text):
         return settings.parse(["--config", write_config(text), "--", "x"])
+
+    def test_exceptions_from_confinement_reach_craned(self):
+        self.assertEqual(replica.confinement_toml(self.chosen("")), [])
+        chosen = self.chosen('user = "redis"\ncapability = "CAP_NET_RAW"\nshow = ["/a", "/b"]\nnew-privileges = true\n'
+                             'disk-quota-bytes = 33554432')
+        self.assertEqual(replica.confinement_toml(chosen),
+                         ["", "[confinement]", 'user = "redis"', 'capabilities = ["CAP_NET_RAW"]', 'show = ["/a", "/b"]',
+                          "new_privileges = true", "disk_quota_bytes = 33554432"])
 
     def test_fresh_in_quotes_is_not_true(self):
         self.assertIn('fresh = "false": write fresh = true or fresh = false', self.refusal('fresh = "false"'))

@@ -94,7 +94,7 @@ class Cluster:
         for pid in self._own_pids():
             _kill(pid)
         if self.cluster_id:
-            for path in pathlib.Path("/dev/shm").glob(f"crane-{self.cluster_id[:8]}*"):
+            for path in pathlib.Path("/dev/shm").glob(f"crane-{self.cluster_id}*"):
                 shutil.rmtree(path, ignore_errors=True)  # reported above; the next test shall not meet it
         if not Settings.keep:
             remove_tree(self.dir)
@@ -245,7 +245,7 @@ class Cluster:
     def _own_pids(self):
         marks = [str(self.state)]
         if self.cluster_id:
-            marks.append(f"crane-{self.cluster_id[:8]}")
+            marks.append(f"crane-{self.cluster_id}")
         mine = []
         for pid in procs.all_pids():
             if pid == os.getpid() or procs.is_zombie(pid):
@@ -258,7 +258,7 @@ class Cluster:
     def _find_leftovers(self):
         def look():
             found = [f"process {pid}: {procs.command_line(pid)[:150]}" for pid in self._own_pids()]
-            marks = [str(self.state)] + ([f"crane-{self.cluster_id[:8]}"] if self.cluster_id else [])
+            marks = [str(self.state)] + ([f"crane-{self.cluster_id}"] if self.cluster_id else [])
             for line in procs.read("/proc/self/mountinfo").splitlines():
                 if any(mark in line for mark in marks):
                     found.append(f"mount {line.split()[4]}")
@@ -267,8 +267,8 @@ class Cluster:
                     # os.walk goes on when another container's folder vanishes under it; glob does not.
                     for folder, below, _ in os.walk(base):
                         found += [f"container {folder}/{name}" for name in below
-                                  if f"crane-{self.cluster_id[:8]}" in name]
-                for path in pathlib.Path("/dev/shm").glob(f"crane-{self.cluster_id[:8]}*"):
+                                  if f"crane-{self.cluster_id}" in name]
+                for path in pathlib.Path("/dev/shm").glob(f"crane-{self.cluster_id}*"):
                     found.append(f"shared memory {path}")
             return found
 

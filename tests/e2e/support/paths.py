@@ -15,6 +15,7 @@ CRANE = ROOT / "scripts" / "crane"  # status and stop
 CRANE_TOOL = BUILD / "bin" / "crane"  # all that reads logs
 PROGRAMS = BUILD / "programs"
 SHIM = BUILD / "lib" / "libcrane.so"
+HOST_CLOCK = BUILD / "lib" / "host-clock.so"  # tests/nemesis/host_clock.c
 # Debian's own interpreter: a server under test must be the real binary, not a wrapper in someone's PATH.
 PYTHON = "/usr/bin/python3"
 

@@ -238,6 +238,20 @@ class PythonCounter(Server):
         return [PYTHON, self.site / "counter_server.py", self.port]
 
 
+class SlowReader(Server):
+    """tests/programs/slow_reader.py: echoes lines, and attends to nobody else while a client holds it."""
+
+    name = "slow-reader"
+    container_port = 7001
+
+    def prepare(self):
+        source = pathlib.Path(__file__).resolve().parents[2] / "programs" / "slow_reader.py"
+        shutil.copy(source, self.site / "slow_reader.py")
+
+    def command(self):
+        return [PYTHON, self.site / "slow_reader.py", self.port]
+
+
 class Program(Server):
     """One of the small C servers in tests/programs; copied, since the build folder may not be visible inside."""
 

@@ -1,0 +1,213 @@
+// Core: who leads. Pre-vote, the view change, leadership transfer.
+#include <algorithm>
+#include <tuple>
+
+#include "paxos/core/check.hpp"
+#include "paxos/core/core.hpp"
+#include "paxos/core/quorum.hpp"
+
+namespace crane::paxos {
+namespace {
+
+constexpr size_t max_replies = 1024;  // queued within one turn; more are dropped, their senders ask again
+
+}  // namespace
+
+void Core::queue_reply(Message reply) {
+    if (replies_.size() < max_replies) replies_.push_back(std::move(reply));
+}
+
+void Core::become_follower(View view, ReplicaId leader) {
+    CRANE_CHECK(view >= view_);
+    CRANE_CHECK(leader == no_replica || leader == view_leader(view));
+    if (view > view_) {
+        view_ = view;
+        matched_ = commit_;  // what is decided is in every later leader's log
+        leader_commit_ = 0;
+        ack_due_ = false;
+        ++stats_.views_entered;
+    }
+    highest_seen_ = std::max(highest_seen_, view_);
+    role_ = Role::Follower;
+    leader_ = leader;
+    leader_gone_ = false;
+    votes_.clear();
+    transfer_to_ = no_replica;
+    election_deadline_us_ = now_us_ + random_election_timeout();
+}
+
+View Core::next_view() const {
+    return make_view(view_counter(std::max(view_, highest_seen_)) + 1, config_.self);
+}
+
+void Core::start_pre_vote() {
+    if (!may_lead()) {  // rejoining, a learner, or no member
+        become_follower(view_, no_replica);
+        return;
+    }
+    if (alone()) {
+        start_view_change(false);
+        return;
+    }
+    role_ = Role::PreCandidate;
+    leader_ = no_replica;
+    transfer_to_ = no_replica;
+    forced_ = false;
+    asked_view_ = next_view();
+    votes_.clear();
+    election_deadline_us_ = now_us_ + random_election_timeout();
+    ask_for_votes();
+}
+
+void Core::start_view_change(bool forced) {
+    role_ = Role::Candidate;
+    leader_ = no_replica;
+    transfer_to_ = no_replica;
+    forced_ = forced;
+    asked_view_ = next_view();
+    CRANE_CHECK(asked_view_ > view_);
+    view_ = asked_view_;
+    highest_seen_ = view_;
+    matched_ = commit_;
+    leader_commit_ = 0;
+    ack_due_ = false;
+    ++stats_.views_entered;
+    votes_.clear();  // the own vote counts once the promise is on disk: see count_votes()
+    election_deadline_us_ = now_us_ + random_election_timeout();
+    ask_for_votes();
+}
+
+void Core::ask_for_votes() {
+    CRANE_CHECK(role_ == Role::PreCandidate || role_ == Role::Candidate);
+    ask_again_us_ = now_us_ + config_.heartbeat_us;
+    for (const Peer& peer : peers_) {
+        if (!peer.voter || votes_.count(peer.id) > 0) continue;
+        Message ask =
+            make(role_ == Role::Candidate ? MessageType::ViewChange : MessageType::PreVote, peer.id);
+        ask.view = asked_view_;
+        ask.forced = forced_;
+        ask.index = log_.end().index;
+        ask.index_view = log_.end().view;
+        queue_reply(std::move(ask));
+    }
+}
+
+void Core::count_votes() {
+    const auto granted = static_cast<size_t>(
+        std::count_if(votes_.begin(), votes_.end(), [this](ReplicaId id) { return membership().voter(id); }));
+    const size_t own = membership().voter(config_.self) ? 1 : 0;
+    if (granted + own < membership().quorum()) return;
+    if (role_ == Role::PreCandidate) {
+        start_view_change(false);
+    } else if (role_ == Role::Candidate && durable_view_ == view_) {
+        become_leader();
+    }
+}
+
+void Core::become_leader() {
+    CRANE_CHECK(view_leader(view_) == config_.self && durable_view_ == view_);
+    role_ = Role::Leader;
+    leader_ = config_.self;
+    uncommitted_bytes_ = 0;
+    transfer_to_ = no_replica;
+    view_start_ = log_.last_index() + 1;
+    peers_.clear();  // what was known of them in an earlier view means nothing
+    set_peers();
+    append(EntryKind::NewView, std::string());
+}
+
+// The voters that are left ask one after the other, so that one election is enough where the first one can
+// win it; even that one waits for the others to see what it saw.
+uint64_t Core::succession_delay_us() const {
+    uint64_t rank = 0;
+    for (const Member& member : membership().members)
+        rank += member.voter && member.id < config_.self && member.id != leader_;
+    return config_.heartbeat_us / 20 + rank * config_.heartbeat_us / 2;
+}
+
+bool Core::peer_gone(ReplicaId peer) {
+    if (role_ != Role::Follower || peer != leader_ || leader_gone_) return false;
+    leader_gone_ = true;
+    election_deadline_us_ = std::min(election_deadline_us_, now_us_ + succession_delay_us());
+    return true;
+}
+
+// A replica that hears its leader does not help another to depose it, unless the leader itself ordered it.
+bool Core::lease_holds(const Message& asked) const {
+    if (asked.forced) return false;
+    if (role_ == Role::Leader || now_us_ < silent_until_us_) return true;
+    return leader_ != no_replica && leader_ != asked.from && !leader_gone_ &&
+           now_us_ < leader_heard_us_ + config_.election_timeout_us;
+}
+
+void Core::on_vote_request(const Message& message) {
+    if (view_leader(message.view) != message.from) return;
+    const bool only_asking = message.type == MessageType::PreVote;
+    const LogPosition& end = log_.end();
+    bool ok = false;
+    if (message.view == view_) {
+        // Asked again. Since the promise this log has only changed by that leader's own hand, so the answer
+        // stands.
+        ok = !only_asking && !rejoining_;
+    } else if (message.view > view_) {
+        ok = !rejoining_ && !lease_holds(message) &&
+             std::tie(message.index_view, message.index) >= std::tie(end.view, end.index);
+        if (!only_asking) highest_seen_ = std::max(highest_seen_, message.view);
+        if (ok && !only_asking) become_follower(message.view, no_replica);
+    }
+    Message reply =
+        make(only_asking ? MessageType::PreVoteReply : MessageType::ViewChangeReply, message.from);
+    reply.view = message.view;
+    reply.ok = ok;
+    queue_reply(std::move(reply));
+}
+
+void Core::on_vote_reply(const Message& message) {
+    const bool pre = message.type == MessageType::PreVoteReply;
+    highest_seen_ = std::max(highest_seen_, message.promised);
+    if (role_ != (pre ? Role::PreCandidate : Role::Candidate) || message.view != asked_view_) return;
+    if (message.ok) {
+        votes_.insert(message.from);
+        count_votes();
+    } else if (pre && message.promised >= asked_view_) {
+        start_pre_vote();  // asked for too low a view: ask again, above it
+    }
+}
+
+void Core::on_take_over(const Message& message) {
+    if (role_ != Role::Follower || !may_lead() || message.view != view_ || message.from != leader_) return;
+    // A late one: the leader went on, and would be deposed for a log that lacks what it proposed since.
+    if (message.index != log_.last_index() || matched_ != message.index) return;
+    start_view_change(true);
+}
+
+// Somebody promised a higher view: this one can no longer be acknowledged by it.
+void Core::saw_higher_view(View view) {
+    highest_seen_ = std::max(highest_seen_, view);
+    if (view > view_ && role_ == Role::Leader) start_pre_vote();
+}
+
+void Core::step_down() {
+    if (role_ != Role::Leader || alone()) return;
+    become_follower(view_, no_replica);
+    election_deadline_us_ += 2 * config_.election_timeout_us;
+}
+
+void Core::transfer_leadership(ReplicaId to) {
+    if (role_ != Role::Leader || transferring()) return;
+    if (to == no_replica) {
+        const Peer* best = nullptr;
+        for (const Peer& peer : peers_)
+            if (peer.voter && (best == nullptr || std::tie(peer.counted, peer.heard_us) >
+                                                      std::tie(best->counted, best->heard_us)))
+                best = &peer;
+        if (best != nullptr) to = best->id;
+    }
+    const Peer* peer = find_peer(to);
+    if (peer == nullptr || !peer->voter || peer->rejoining != 0) return;
+    transfer_to_ = to;
+    transfer_deadline_us_ = now_us_ + config_.election_timeout_us;
+    transfer_sent_us_ = 0;
+}
+
+}  // namespace crane::paxos

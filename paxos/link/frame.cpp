@@ -1,0 +1,81 @@
+#include "paxos/link/frame.hpp"
+
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "paxos/core/check.hpp"
+#include "paxos/core/wire.hpp"
+
+namespace crane::paxos {
+namespace {
+
+constexpr uint32_t hello_magic = 0x504e5243;  // "CRNP"
+
+struct FrameHead {
+    uint32_t length;
+    uint8_t type;
+    uint8_t zero[3];
+    uint64_t checksum;
+};
+static_assert(sizeof(FrameHead) == frame_head_bytes);
+
+uint64_t frame_checksum(const FrameHead& head, const char* payload) {
+    return XXH64(payload, head.length, head.length | uint64_t{head.type} << 32);
+}
+
+}  // namespace
+
+void finish_frame(FrameType type, std::string& frame) {
+    CRANE_CHECK(frame.size() >= frame_head_bytes && frame.size() - frame_head_bytes <= max_frame_bytes);
+    FrameHead head{};
+    head.length = static_cast<uint32_t>(frame.size() - frame_head_bytes);
+    head.type = static_cast<uint8_t>(type);
+    head.checksum = frame_checksum(head, frame.data() + frame_head_bytes);
+    std::memcpy(frame.data(), &head, sizeof head);
+}
+
+std::string make_frame(FrameType type, std::string_view payload) {
+    std::string frame = begin_frame();
+    frame.append(payload);
+    finish_frame(type, frame);
+    return frame;
+}
+
+FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameType& type,
+                        std::string_view& payload, size_t& size_bytes) {
+    if (bytes.size() < frame_head_bytes) return FrameStatus::Incomplete;
+    FrameHead head;
+    std::memcpy(&head, bytes.data(), sizeof head);
+    if (head.length > max_payload_bytes || head.type < static_cast<uint8_t>(FrameType::Hello) ||
+        head.type > static_cast<uint8_t>(FrameType::App) || head.zero[0] + head.zero[1] + head.zero[2] != 0)
+        return FrameStatus::Bad;
+    size_bytes = frame_head_bytes + head.length;
+    if (bytes.size() < size_bytes) return FrameStatus::Incomplete;
+    payload = bytes.substr(frame_head_bytes, head.length);
+    if (frame_checksum(head, payload.data()) != head.checksum) return FrameStatus::Bad;
+    type = static_cast<FrameType>(head.type);
+    return FrameStatus::Complete;
+}
+
+std::string encode_hello(const Hello& hello) {
+    std::string out;
+    put_int(out, hello_magic);
+    put_int(out, hello.version);
+    put_int(out, hello.from);
+    put_int(out, hello.to);
+    put_bytes(out, hello.cluster_id);
+    return out;
+}
+
+bool decode_hello(std::string_view payload, Hello& hello) {
+    WireReader in(payload);
+    if (in.get_int<uint32_t>() != hello_magic) return false;
+    hello.version = in.get_int<uint32_t>();
+    hello.from = in.get_int<uint32_t>();
+    hello.to = in.get_int<uint32_t>();
+    hello.cluster_id = in.get_bytes(max_greeting_bytes);
+    return in.finished();
+}
+
+}  // namespace crane::paxos

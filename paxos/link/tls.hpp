@@ -1,0 +1,63 @@
+// Who may speak to this replica, and under which certificate this one does. TLS 1.3 by OpenSSL.
+//
+// Rules kept here:
+//   - both ends show a certificate, and only those signed by the cluster's own authority count: the system's
+//     authorities are never asked;
+//   - the certificate names cluster and replica (certificate.hpp). What it names is compared with who the
+//   peer
+//     says it is (Transport), on both ends;
+//   - no session is resumed and no ticket given: every connection proves itself anew;
+//   - files that have changed are used for the next connection. Ones that are not usable are reported, and
+//     what was there before is used on.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paxos/link/certificate.hpp"
+#include "paxos/link/connection.hpp"
+#include "paxos/link/peer_address.hpp"
+#include "paxos/link/tls_files.hpp"
+
+namespace crane::paxos {
+
+constexpr int64_t renewal_warning_days = 30;
+
+class TlsContext {
+  public:
+    // Reads and checks the files. Throws std::runtime_error for the operator: which file, what is wrong with
+    // it, and what to do.
+    TlsContext(TlsFiles files, Identity self);
+    ~TlsContext();
+    TlsContext(const TlsContext&) = delete;
+    TlsContext& operator=(const TlsContext&) = delete;
+
+    // Looks whether the files have changed, and warns in the log, once a day, when the certificate ends soon.
+    // Cheap when nothing has changed.
+    void refresh();
+    // Wraps a stream whose connection is made, or being made.
+    std::unique_ptr<Stream> secure(std::unique_ptr<Stream> below, bool client) const;
+
+    const CertificateInfo& own() const;
+    std::string renewal_warning(int64_t now_s) const;  // empty: not needed yet
+    uint64_t loads() const { return loads_; }          // how often the files were taken into use
+
+  private:
+    struct Loaded;
+    struct Stamp;
+
+    const TlsFiles files_;
+    const Identity self_;
+    std::unique_ptr<Stamp> stamp_;
+    std::unique_ptr<Loaded> loaded_;
+    uint64_t loads_ = 0;
+    int64_t next_warning_s_ = 0;
+};
+
+// Why a peer that proved to be `shown` is not `expected`, and what to do. Empty: it is.
+std::string identity_mismatch(const Identity& shown, const Identity& expected);
+// Empty, or why these replicas may not speak to each other unencrypted, and the commands that change it.
+std::string plaintext_refusal(const std::vector<PeerAddress>& members, const std::string& cluster);
+
+}  // namespace crane::paxos

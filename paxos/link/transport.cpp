@@ -1,0 +1,509 @@
+#include "paxos/link/transport.hpp"
+
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "paxos/core/check.hpp"
+#include "paxos/link/lookup.hpp"
+
+namespace crane::paxos {
+namespace {
+
+constexpr uint32_t first_pause_ms = 10, max_pause_ms = 500, dial_timeout_ms = 2000,
+                   greeting_timeout_ms = 2000;
+constexpr uint32_t tls_look_ms = 600'000;  // at the certificate files, when no connection is made
+constexpr size_t max_strangers = 32;       // connections that have not said who they are
+constexpr size_t max_reason_bytes = 512;
+
+timeval to_timeval(uint32_t ms) {
+    return {static_cast<time_t>(ms / 1000), static_cast<suseconds_t>(ms % 1000 * 1000)};
+}
+
+uint64_t now_ms() {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<uint64_t>(time.tv_sec) * 1000 + static_cast<uint64_t>(time.tv_nsec) / 1'000'000;
+}
+
+}  // namespace
+
+struct Transport::Link {
+    Transport* owner = nullptr;
+    PeerAddress address;
+    std::unique_ptr<Connection> connection;
+    bool up = false;
+    size_t refusals = 0;   // since it was last up, one after the other: nobody listens at an address
+    bool refused = false;  // at none of its addresses
+    size_t addresses = 1;
+    size_t failures = 0;  // to open it: a name may have several addresses, which take turns
+    bool looking_up = false;
+    uint32_t pause_ms = first_pause_ms;
+    std::unique_ptr<Lookup> lookup;  // of the name in the address
+    event* timer = nullptr;          // pause before dialling, or limit on dialling
+    std::string last_reason;
+    ~Link() {
+        if (timer != nullptr) event_free(timer);
+    }
+};
+
+struct Transport::Incoming {
+    Transport* owner = nullptr;
+    std::unique_ptr<Connection> connection;
+    ReplicaId from = no_replica;  // unknown until the greeting
+    std::string address;
+    event* timer = nullptr;
+    ~Incoming() {
+        if (timer != nullptr) event_free(timer);
+    }
+};
+
+Transport::Transport(event_base* base, TransportConfig config, TransportCallbacks callbacks)
+    : base_(base), config_(std::move(config)), callbacks_(std::move(callbacks)) {
+    reaper_ = event_new(base_, -1, 0, on_reap, this);
+    CRANE_CHECK(reaper_ != nullptr);
+    for (const PeerAddress& member : config_.members) {
+        if (member.id != config_.self) add_link(member);
+        highest_id_ = std::max(highest_id_, member.id);
+    }
+    try {
+        if (config_.tls.configured())
+            tls_ = std::make_unique<TlsContext>(config_.tls, Identity{config_.cluster_id, config_.self});
+        const std::string exposed =
+            tls_ == nullptr ? plaintext_refusal(config_.members, config_.cluster_id) : "";
+        if (!exposed.empty()) throw std::runtime_error(exposed);
+        listen();
+    } catch (...) {
+        event_free(reaper_);
+        throw;
+    }
+    if (tls_ == nullptr) return;
+    tls_->refresh();  // warns, if there is something to warn of
+    tls_timer_ = event_new(base_, -1, EV_PERSIST, on_tls_timer, this);
+    CRANE_CHECK(tls_timer_ != nullptr);
+    const timeval period = to_timeval(tls_look_ms);
+    evtimer_add(tls_timer_, &period);
+}
+
+Transport::~Transport() {
+    for (evconnlistener* listener : listeners_) evconnlistener_free(listener);
+    event_free(reaper_);
+    if (tls_timer_ != nullptr) event_free(tls_timer_);
+}
+
+void Transport::on_tls_timer(int, short, void* self) {
+    static_cast<Transport*>(self)->tls_->refresh();
+}
+
+std::unique_ptr<Stream> Transport::make_stream(int fd, bool client) {
+    auto plain = make_plain_stream(fd);
+    if (tls_ == nullptr) return plain;
+    tls_->refresh();
+    return tls_->secure(std::move(plain), client);
+}
+
+const PeerAddress& Transport::own_address() const {
+    for (const PeerAddress& member : config_.members)
+        if (member.id == config_.self) return member;
+    throw std::runtime_error("replica " + std::to_string(config_.self) + " is not among the members");
+}
+
+void Transport::add_link(const PeerAddress& address) {
+    auto link = std::make_unique<Link>();
+    link->owner = this;
+    link->address = address;
+    link->timer = evtimer_new(base_, on_dial_timer, link.get());
+    CRANE_CHECK(link->timer != nullptr);
+    links_[address.id] = std::move(link);
+}
+
+void Transport::close_link(ReplicaId id) {
+    Link& link = *links_.at(id);
+    if (link.connection != nullptr) bury(std::move(link.connection));
+    const bool was_up = link.up;
+    links_.erase(id);
+    for (const auto& incoming : incoming_)
+        if (incoming->from == id) {
+            incoming->connection->close();
+            drop(*incoming);
+            break;
+        }
+    if (was_up) callbacks_.on_link(id, false);
+}
+
+void Transport::set_members(const std::vector<PeerAddress>& members, ReplicaId highest_id) {
+    highest_id_ = std::max(highest_id_, highest_id);
+    std::vector<ReplicaId> gone;
+    for (const auto& [id, link] : links_)
+        if (std::none_of(members.begin(), members.end(),
+                         [&link = link](const PeerAddress& member) { return member == link->address; }))
+            gone.push_back(id);
+    for (const ReplicaId id : gone) close_link(id);
+    for (const PeerAddress& member : members) {
+        if (member.id == config_.self || links_.count(member.id) > 0) continue;
+        add_link(member);
+        if (started_) dial(*links_.at(member.id));
+    }
+}
+
+void Transport::listen() {
+    const PeerAddress& own = own_address();
+    const AddressInfo info(own, true);
+    if (!info.error.empty())
+        throw std::runtime_error("cannot resolve this replica's peer address " + to_text(own) + ": " +
+                                 info.error);
+    int error = 0;
+    bool fatal = false;
+    for (size_t i = 0; i < info.count() && !fatal; ++i) {
+        if (info.repeats(i)) continue;
+        const addrinfo& at = info.at(i);
+        evconnlistener* const listener = evconnlistener_new_bind(
+            base_, on_accept, this, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE, 64,
+            at.ai_addr, static_cast<int>(at.ai_addrlen));
+        if (listener != nullptr) {
+            listeners_.push_back(listener);
+            continue;
+        }
+        error = errno;  // a name may have addresses that are not this host's
+        fatal = error != EADDRNOTAVAIL && error != EAFNOSUPPORT;
+    }
+    if (!fatal && !listeners_.empty()) return;
+    for (evconnlistener* listener : listeners_) evconnlistener_free(listener);
+    listeners_.clear();
+    throw std::runtime_error("cannot listen for peers on " + to_text(own) + ": " + std::strerror(error) +
+                             (error == EADDRINUSE ? ": is this replica already running?" : ""));
+}
+
+void Transport::start() {
+    started_ = true;
+    for (auto& [id, link] : links_) dial(*link);
+}
+
+// --- the way to a peer
+// ---------------------------------------------------------------------------------------------
+
+void Transport::dial(Link& link) {
+    CRANE_CHECK(link.connection == nullptr && !link.up);
+    if (is_numeric(link.address.host)) {
+        connect_to(link, AddressInfo(link.address, false));
+        return;
+    }
+    try {
+        link.lookup = std::make_unique<Lookup>(base_, link.address, [this, &link](const AddressInfo& info) {
+            link.looking_up = false;
+            connect_to(link, info);
+        });
+        link.looking_up = true;
+    } catch (const std::system_error& error) {
+        dial_failed(link, error.what());
+    }
+}
+
+void Transport::connect_to(Link& link, const AddressInfo& info) {
+    if (!info.error.empty()) {
+        dial_failed(link, info.error);
+        return;
+    }
+    link.addresses = info.count();
+    const addrinfo& to = info.at(link.failures % link.addresses);
+    if (tls_ == nullptr && !is_loopback(to.ai_addr)) {
+        dial_failed(link, "its address is not on loopback, and no [tls] is configured here");
+        return;
+    }
+    const int fd = socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        dial_failed(link, std::strerror(errno));
+        return;
+    }
+    auto stream = make_stream(fd, true);
+    if (connect(fd, to.ai_addr, to.ai_addrlen) != 0 && errno != EINPROGRESS) {
+        const int error = errno;
+        dial_failed(link, std::strerror(error), error);
+        return;
+    }
+    Connection::Handlers handlers;
+    handlers.on_frame = [this, &link](FrameType type, std::string_view payload) {
+        return on_link_frame(link, type, payload);
+    };
+    handlers.on_closed = [this, &link](const std::string& reason) {
+        dial_failed(link, reason, link.connection->connect_error());
+    };
+    handlers.on_ready = [this, &link] { dialled(link); };
+    link.connection = std::make_unique<Connection>(base_, std::move(stream), true, std::move(handlers));
+    const timeval limit = to_timeval(dial_timeout_ms);
+    evtimer_add(link.timer, &limit);
+}
+
+void Transport::dialled(Link& link) {
+    const Identity* const shown = link.connection->peer();
+    const std::string wrong =
+        shown != nullptr ? identity_mismatch(*shown, {config_.cluster_id, link.address.id}) : "";
+    if (wrong.empty()) {
+        const Hello hello{protocol_version, config_.self, link.address.id, config_.cluster_id};
+        link.connection->queue(make_frame(FrameType::Hello, encode_hello(hello)), true);
+        return;
+    }
+    // The other side is to know why, too.
+    link.connection->queue(make_frame(FrameType::Refused, wrong.substr(0, max_reason_bytes)), true);
+    link.connection->flush();
+    link.pause_ms = max_pause_ms;
+    if (link.connection != nullptr) dial_failed(link, wrong);
+}
+
+void Transport::dial_failed(Link& link, const std::string& reason, int connect_error) {
+    if (link.connection != nullptr) bury(std::move(link.connection));
+    if (reason != link.last_reason) {
+        spdlog::warn("link to replica {} at {}: {}; trying again", link.address.id, to_text(link.address),
+                     reason);
+        link.last_reason = reason;
+    }
+    const bool was_up = link.up;
+    link.up = false;
+    if (was_up) link.pause_ms = 0;  // a cut or the peer's end? Dialling tells
+    dial_later(link);
+    link.failures += was_up ? 0 : 1;
+    link.refusals = connect_error == ECONNREFUSED ? link.refusals + 1 : 0;
+    link.refused |= link.refusals > 0 && link.refusals >= link.addresses;
+    if (was_up) callbacks_.on_link(link.address.id, false);
+    check_gone(link.address.id);
+}
+
+// A cut connection alone says nothing of the peer: it can be dialled again, or has the peer's own beside it.
+void Transport::check_gone(ReplicaId peer) {
+    const auto link = links_.find(peer);
+    if (link == links_.end() || !link->second->refused) return;
+    const bool hears_it = std::any_of(incoming_.begin(), incoming_.end(),
+                                      [&](const auto& incoming) { return incoming->from == peer; });
+    if (!hears_it) callbacks_.on_gone(peer);
+}
+
+void Transport::dial_later(Link& link) {
+    const timeval pause = to_timeval(link.pause_ms);
+    evtimer_add(link.timer, &pause);
+    link.pause_ms = std::clamp(link.pause_ms * 2, first_pause_ms, max_pause_ms);
+}
+
+void Transport::on_dial_timer(int, short, void* argument) {
+    Link& link = *static_cast<Link*>(argument);
+    if (link.up) return;
+    if (link.connection != nullptr)
+        link.owner->dial_failed(link, "no answer");
+    else
+        link.owner->dial(link);
+}
+
+bool Transport::on_link_frame(Link& link, FrameType type, std::string_view payload) {
+    if (link.up) return false;  // nothing is sent this way after the greeting
+    if (type == FrameType::Refused) {
+        link.pause_ms = max_pause_ms;
+        dial_failed(link, "refused: " + printable(payload, max_reason_bytes));
+        return true;
+    }
+    if (type != FrameType::Welcome) return false;
+    evtimer_del(link.timer);
+    link.up = true;
+    link.refused = false;
+    link.refusals = 0;
+    link.pause_ms = first_pause_ms;
+    link.last_reason.clear();
+    spdlog::info("link to replica {} at {} is up", link.address.id, to_text(link.address));
+    if (callbacks_.on_introduction) callbacks_.on_introduction(link.address.id, payload);
+    callbacks_.on_link(link.address.id, true);
+    return true;
+}
+
+bool Transport::send(ReplicaId to, FrameType type, std::string frame) {
+    const auto found = links_.find(to);
+    if (found == links_.end()) return false;
+    Link& link = *found->second;
+    const bool urgent = type == FrameType::Protocol;
+    const size_t limit = urgent ? config_.max_protocol_queue_bytes : config_.max_app_queue_bytes;
+    if (!link.up || link.connection->queued_bytes(urgent) + frame.size() > limit) {
+        ++stats_.frames_dropped;
+        return false;
+    }
+    ++stats_.frames_sent;
+    stats_.bytes_sent += frame.size();
+    link.connection->queue(std::move(frame), urgent);
+    return true;
+}
+
+void Transport::flush() {
+    for (auto& [id, link] : links_)
+        if (link->up) link->connection->flush();
+}
+
+bool Transport::up(ReplicaId peer) const {
+    const auto found = links_.find(peer);
+    return found != links_.end() && found->second->up;
+}
+
+size_t Transport::queued_bytes(ReplicaId peer, FrameType type) const {
+    return up(peer) ? links_.at(peer)->connection->queued_bytes(type == FrameType::Protocol) : 0;
+}
+
+TransportStats Transport::stats() const {
+    return stats_;
+}
+
+// --- connections opened by others
+// ------------------------------------------------------------------------------------
+
+void Transport::on_accept(evconnlistener*, int fd, sockaddr* from, int, void* self) {
+    static_cast<Transport*>(self)->accept(fd, from);
+}
+
+// For one more stranger.
+void Transport::make_room() {
+    const auto stranger = [](const auto& incoming) { return incoming->from == no_replica; };
+    if (static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(), stranger)) < max_strangers)
+        return;
+    Incoming& oldest = **std::find_if(incoming_.begin(), incoming_.end(), stranger);
+    if (refusals_.is_news("too many", now_ms()))
+        spdlog::warn(
+            "more than {} peer connections that do not say who they are, one from {}; the oldest are "
+            "closed",
+            max_strangers, oldest.address);
+    oldest.connection->close();
+    drop(oldest);
+}
+
+void Transport::accept(int fd, const sockaddr* from) {
+    make_room();
+    auto incoming = std::make_unique<Incoming>();
+    Incoming* raw = incoming.get();
+    incoming->owner = this;
+    incoming->address = to_text(from);
+    Connection::Handlers handlers;
+    handlers.on_frame = [this, raw](FrameType type, std::string_view payload) {
+        return on_incoming_frame(*raw, type, payload);
+    };
+    handlers.on_closed = [this, raw](const std::string& reason) { lost(*raw, reason); };
+    incoming->connection =
+        std::make_unique<Connection>(base_, make_stream(fd, false), false, std::move(handlers));
+    incoming->timer = evtimer_new(
+        base_,
+        [](int, short, void* argument) {
+            auto* late = static_cast<Incoming*>(argument);
+            late->connection->close();
+            late->owner->lost(*late, "no greeting in time");
+        },
+        raw);
+    CRANE_CHECK(incoming->timer != nullptr);
+    const timeval limit = to_timeval(greeting_timeout_ms);
+    evtimer_add(incoming->timer, &limit);
+    incoming_.push_back(std::move(incoming));
+}
+
+bool Transport::close_quietly(Incoming& incoming) {
+    incoming.connection->close();
+    drop(incoming);
+    return true;
+}
+
+void Transport::lost(Incoming& incoming, const std::string& reason) {
+    const std::string line = "a peer connection from " + incoming.address + " came to nothing: " + reason;
+    if (incoming.from == no_replica && refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
+    drop(incoming);
+}
+
+// What is wrong with a stranger's greeting. Empty: nothing.
+std::string Transport::refusal(const Incoming& incoming, const Hello& hello) const {
+    if (hello.version != protocol_version)
+        return "protocol version " + std::to_string(hello.version) + ", this replica speaks " +
+               std::to_string(protocol_version);
+    if (hello.cluster_id != config_.cluster_id) return "another cluster's member";
+    if (hello.to != config_.self)
+        return "this is replica " + std::to_string(config_.self) + ", not " + std::to_string(hello.to);
+    const Identity* const shown = incoming.connection->peer();
+    std::string wrong = shown != nullptr ? identity_mismatch(*shown, {config_.cluster_id, hello.from}) : "";
+    if (!wrong.empty()) return wrong;
+    if (links_.find(hello.from) == links_.end())
+        return "replica " + std::to_string(hello.from) +
+               (hello.from <= highest_id_ ? " has been removed from the cluster" : " is not a member");
+    return "";
+}
+
+bool Transport::on_incoming_frame(Incoming& incoming, FrameType type, std::string_view payload) {
+    if (incoming.from != no_replica) {
+        if (type != FrameType::Protocol && type != FrameType::App) return false;
+        ++stats_.frames_received;
+        stats_.bytes_received += payload.size() + frame_head_bytes;
+        return callbacks_.on_frame(incoming.from, type, payload);
+    }
+    if (type == FrameType::Refused && tls_ != nullptr) {  // the certificates are ours, so its words count
+        const std::string line = "the peer at " + incoming.address +
+                                 " refuses this replica: " + printable(payload, max_reason_bytes);
+        if (refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
+        return close_quietly(incoming);
+    }
+    Hello hello;
+    if (type != FrameType::Hello || !decode_hello(payload, hello)) return false;
+    const std::string reason = refusal(incoming, hello);
+    if (!reason.empty()) {
+        const std::string line = "refused a peer connection from " + incoming.address + ": " + reason;
+        if (refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
+        incoming.connection->queue(make_frame(FrameType::Refused, reason), true);
+        incoming.connection->flush();
+        return close_quietly(incoming);
+    }
+    greeted(incoming, hello.from);
+    return true;
+}
+
+void Transport::greeted(Incoming& incoming, ReplicaId from) {
+    for (const auto& other : incoming_)
+        if (other->from == from) {  // a new life of the same peer: the old connection is dead
+            other->connection->close();
+            drop(*other);
+            break;
+        }
+    evtimer_del(incoming.timer);
+    incoming.from = from;
+    incoming.connection->allow_large_frames();
+    const std::string told = callbacks_.introduction ? callbacks_.introduction() : std::string();
+    CRANE_CHECK(told.size() <= max_introduction_bytes);
+    incoming.connection->queue(make_frame(FrameType::Welcome, told), true);
+    incoming.connection->flush();
+    Link& link = *links_.at(from);
+    if (!link.up && link.connection == nullptr &&
+        !link.looking_up) {  // it is there: no need to wait before dialling
+        evtimer_del(link.timer);
+        link.pause_ms = first_pause_ms;
+        dial(link);
+    }
+}
+
+void Transport::drop(Incoming& incoming) {
+    const auto found = std::find_if(incoming_.begin(), incoming_.end(),
+                                    [&](const auto& other) { return other.get() == &incoming; });
+    if (found == incoming_.end()) return;
+    evtimer_del(incoming.timer);
+    const ReplicaId from = incoming.from;
+    incoming_graveyard_.push_back(std::move(*found));
+    incoming_.erase(found);
+    event_active(reaper_, EV_TIMEOUT, 1);
+    if (from != no_replica) check_gone(from);
+}
+
+void Transport::bury(std::unique_ptr<Connection> connection) {
+    connection->close();
+    graveyard_.push_back(std::move(connection));
+    event_active(reaper_, EV_TIMEOUT, 1);
+}
+
+void Transport::on_reap(int, short, void* self) {
+    auto* transport = static_cast<Transport*>(self);
+    transport->graveyard_.clear();
+    transport->incoming_graveyard_.clear();
+}
+
+}  // namespace crane::paxos

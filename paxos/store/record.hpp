@@ -1,0 +1,50 @@
+// Format of what the store writes, version 3. All integers little-endian, except keys.
+//
+//   key     8 bytes, an entry's index, big-endian, so that the tree's order is the log's; key 0 holds the
+//   state
+//   entry   checksum u64 | view u64 | chain u64 | kind u8 | value...
+//           checksum = XXH64 over everything behind it, seeded with the index (a record in the wrong place is
+//           bad). Entries are in the write-ahead log, in segments: segment.hpp
+//   state   checksum u64 | magic u32 | version u32 | replica id u32 | cluster id (u32 length, bytes)
+//           | flags u32 (1: rejoining) | view u64 | commit u64 | start: index u64, view u64, chain u64
+//           | count u8 (0 to 2) of memberships, each: index u64 | length u32, bytes (membership.hpp)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "paxos/core/storage.hpp"
+
+namespace crane::paxos {
+
+constexpr uint32_t record_magic = 0x58505243;  // "CRPX"
+constexpr uint32_t record_version = 3;
+constexpr size_t max_cluster_id_bytes = 256;
+
+using RecordKey = std::array<char, 8>;
+RecordKey make_key(uint64_t index);
+uint64_t key_index(const RecordKey& key);
+
+void encode_entry(const Entry& entry, std::string& out);
+void append_entry(const Entry& entry, std::string& out);  // behind what is there
+bool decode_entry(uint64_t index, std::string_view bytes, Entry& entry);
+
+struct StateRecord {
+    uint32_t version = record_version;
+    ReplicaId replica = no_replica;
+    std::string cluster_id;
+    View view = 0;
+    uint64_t commit = 0;
+    LogPosition start;
+    bool rejoining = false;
+    std::vector<MembershipAt> memberships;  // see StoredState
+};
+
+void encode_state(const StateRecord& state, std::string& out);
+// False when damaged. A record of another version decodes as far as `version`, and the rest is left empty.
+bool decode_state(std::string_view bytes, StateRecord& state);
+
+}  // namespace crane::paxos

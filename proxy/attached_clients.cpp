@@ -1,0 +1,331 @@
+#include "proxy/attached_clients.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "proxy/byte_queue.hpp"
+#include "timebubble/limits.hpp"
+
+namespace crane::proxy {
+
+using timebubble::CallKind;
+using timebubble::OutputKind;
+
+namespace {
+
+/// What a client has taken is told in these steps; less than the first window, so that it never closes for
+/// that.
+constexpr uint64_t kTakenStepBytes = timebubble::kFirstWindowBytes / 4;
+
+}  // namespace
+
+struct AttachedClients::Client final : EndpointUser {
+    AttachedClients& all;
+    Endpoint* endpoint;
+    timebubble::ConnectPayload addresses;
+    uint64_t give_up_ns;
+    std::list<std::unique_ptr<Client>>::iterator waiting_at;  ///< while it has no id
+    uint64_t id = 0;
+    bool opened = false;  ///< its connection is decided
+    bool copy = false;
+
+    ByteQueue input;       ///< from the first byte that is not decided on
+    bool known = false;    ///< to the present primary
+    uint64_t carried = 0;  ///< to the present primary
+    uint64_t credit = 0;   ///< bytes that it still takes
+    bool is_rich = false;  ///< in rich_
+    bool spoke = false;    ///< since rich_ was last looked at
+    bool input_ended = false;
+    bool end_carried = false;
+    bool end_decided = false;
+
+    uint64_t own = 0;        ///< output of the own domain so far
+    uint64_t delivered = 0;  ///< output given to the endpoint, from either source
+    uint64_t taken = 0;
+    uint64_t taken_told = 0;
+
+    Client(AttachedClients& owner, Endpoint* connection, const timebubble::ConnectPayload& from,
+           uint64_t until_ns)
+        : all(owner), endpoint(connection), addresses(from), give_up_ns(until_ns) {}
+
+    uint64_t input_room() const override {
+        return may_carry() && carried == input.end() ? all.primary_->room(id, credit) : 0;
+    }
+    void on_input(std::string_view bytes) override {
+        input.append(bytes);
+        all.held_bytes_ += bytes.size();
+        spoke = true;
+        carry();
+    }
+    void on_input_end() override {
+        input_ended = true;
+        carry();
+    }
+    void on_taken(size_t bytes) override {
+        taken += bytes;
+        if (taken < taken_told + kTakenStepBytes || !may_carry()) return;
+        taken_told = taken;
+        all.primary_->taken(id, taken);
+    }
+    void on_gone() override {
+        if (all.primary_ && id != 0) all.primary_->gone(id);
+        all.take(*this);  // destroys this
+    }
+
+    bool may_carry() const { return all.primary_ && known; }
+
+    /// All that may be said to the primary is said, and the client is read as long as there is room.
+    void carry() {
+        if (may_carry()) {
+            const uint64_t now = std::min(input.end() - carried, all.primary_->room(id, credit));
+            if (now != 0) {
+                const uint64_t from = carried;
+                carried += now;
+                credit -= std::min(credit, now);
+                all.primary_->input(id, from, input.range(from, from + now));
+            }
+            if (input_ended && !end_carried && carried == input.end()) {
+                end_carried = true;
+                all.primary_->input_end(id, carried);
+            }
+        }
+        endpoint->allow_input(!input_ended && input_room() != 0);
+    }
+
+    /// What was said to an earlier primary, or in an earlier conversation, counts no more.
+    void start_anew() {
+        known = false;
+        credit = 0;
+        end_carried = end_decided;
+        taken_told = taken;
+    }
+
+    void on_credit(uint64_t more) {
+        credit += more;
+        if (credit > kFirstCreditBytes && !is_rich) {
+            is_rich = spoke = true;
+            all.rich_.push_back(id);
+        }
+        carry();
+    }
+
+    /// A client that has fallen silent keeps the first credit alone: the rest of it serves others.
+    void give_back() {
+        is_rich = false;
+        if (credit <= kFirstCreditBytes || !may_carry()) return;
+        all.primary_->credit_back(id, credit - kFirstCreditBytes);
+        credit = kFirstCreditBytes;
+    }
+
+    void deliver(uint64_t offset, std::string_view bytes) {
+        // A gap: the primary's copy begins later than what is here; the own domain will bring all of it.
+        if (offset > delivered) return;
+        const uint64_t had = delivered - offset;
+        if (had >= bytes.size()) return;
+        delivered = offset + bytes.size();
+        all.bytes_sent_ += bytes.size() - had;
+        endpoint->send(bytes.substr(had));
+    }
+};
+
+AttachedClients::AttachedClients(uint32_t self, bool own_output, std::function<bool()> wants_copy)
+    : self_(self), own_output_(own_output), wants_copy_(std::move(wants_copy)) {}
+
+AttachedClients::~AttachedClients() {
+    reset_all();
+}
+
+AttachedClients::Client* AttachedClients::find(uint64_t connection) {
+    if (attached_replica(connection) != self_) return nullptr;
+    const auto found = named_.find(connection);
+    return found == named_.end() ? nullptr : found->second.get();
+}
+
+std::unique_ptr<AttachedClients::Client> AttachedClients::take(Client& client) {
+    std::unique_ptr<Client> out;
+    if (client.id == 0) {
+        out = std::move(*client.waiting_at);
+        waiting_.erase(client.waiting_at);
+    } else {
+        const auto found = named_.find(client.id);
+        out = std::move(found->second);
+        named_.erase(found);
+    }
+    held_bytes_ -= out->input.end() - out->input.begin();
+    return out;
+}
+
+void AttachedClients::attach(Endpoint* endpoint, const timebubble::ConnectPayload& addresses,
+                             uint64_t give_up_ns) {
+    auto client = std::make_unique<Client>(*this, endpoint, addresses, give_up_ns);
+    endpoint->set_user(client.get());
+    if (primary_) {
+        name_new(std::move(client));
+        return;
+    }
+    Client& waits = *client;
+    waiting_.push_back(std::move(client));
+    waits.waiting_at = std::prev(waiting_.end());
+}
+
+void AttachedClients::name_new(std::unique_ptr<Client> client) {
+    Client& named = *client;
+    named.id = connection_id(self_, next_number_++);
+    named.copy = !own_output_ || wants_copy_();
+    named_.emplace_hint(named_.end(), named.id, std::move(client));
+    name(named);
+}
+
+void AttachedClients::name(Client& client) {
+    if (client.opened) {
+        primary_->resume(client.id, client.copy, client.taken);
+    } else {
+        primary_->open(client.id, client.addresses, client.copy);
+    }
+}
+
+void AttachedClients::welcome(uint64_t next_number) {
+    if (next_number <= kLastConnectionNumber) next_number_ = std::max(next_number_, next_number);
+    // Without output of its own nothing can fill what the primary has said meanwhile.
+    while (!own_output_ && !named_.empty()) end(named_.begin()->first, true);
+    for (auto& [id, client] : named_) client->start_anew();
+    for (auto& [id, client] : named_) name(*client);
+    while (!waiting_.empty()) {
+        std::unique_ptr<Client> client = std::move(waiting_.front());
+        waiting_.pop_front();
+        name_new(std::move(client));
+    }
+    primary_->listed();
+}
+
+void AttachedClients::accepted(uint64_t connection, uint64_t offset) {
+    Client* client = find(connection);
+    if (!client || !primary_) return;
+    client->known = true;
+    client->carried = std::clamp(offset, client->input.begin(), client->input.end());
+    client->carry();
+}
+
+void AttachedClients::credit(uint64_t connection, uint64_t more) {
+    Client* client = find(connection);
+    if (client && client->may_carry()) client->on_credit(more);
+}
+
+void AttachedClients::reap(uint64_t now_ns) {
+    for (auto at = waiting_.begin(); at != waiting_.end();) {
+        if (now_ns < (*at)->give_up_ns) {
+            ++at;
+            continue;
+        }
+        (*at)->endpoint->reset();
+        at = waiting_.erase(at);
+    }
+    std::vector<uint64_t> still_rich;
+    for (uint64_t id : rich_) {
+        Client* client = find(id);
+        if (!client) continue;
+        if (client->spoke) {
+            client->spoke = false;
+            still_rich.push_back(id);
+        } else {
+            client->give_back();
+        }
+    }
+    rich_ = std::move(still_rich);
+    if (primary_) return;
+    std::vector<uint64_t> old;
+    for (const auto& [id, client] : named_) {
+        if (!client->opened && now_ns >= client->give_up_ns) old.push_back(id);
+    }
+    for (uint64_t id : old) end(id, true);
+}
+
+void AttachedClients::end(uint64_t connection, bool reset) {
+    const std::unique_ptr<Client> client = take(*named_.at(connection));
+    if (reset) {
+        client->endpoint->reset();
+    } else {
+        client->endpoint->close();
+    }
+}
+
+void AttachedClients::on_decided(const timebubble::Call& call) {
+    Client* client = find(call.connection);
+    if (!client) return;
+    switch (call.kind) {
+        case CallKind::kConnect:
+            client->opened = true;
+            break;
+        case CallKind::kSend: {
+            const uint64_t now = std::min(client->input.begin() + call.payload.size(), client->input.end());
+            held_bytes_ -= now - client->input.begin();
+            client->input.drop_before(now);
+            if (client->carried < now) {
+                client->carried = now;
+                client->carry();
+            }
+            break;
+        }
+        case CallKind::kShutdown:
+            client->end_decided = true;
+            break;
+        case CallKind::kReset:
+            end(call.connection, true);
+            break;
+        default:
+            break;
+    }
+}
+
+void AttachedClients::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
+    Client* client = own_output_ ? find(header.connection) : nullptr;
+    if (!client) return;
+    if (header.kind == OutputKind::kSend) {
+        const uint64_t offset = client->own;
+        client->own += payload.size();
+        client->deliver(offset, payload);
+    } else if (header.kind == OutputKind::kShutdown) {
+        client->endpoint->finish();
+    } else if (header.kind == OutputKind::kClose) {
+        end(header.connection, header.flags & 1);
+    }
+}
+
+void AttachedClients::copied(uint64_t connection, uint64_t offset, std::string_view bytes) {
+    if (Client* client = find(connection)) client->deliver(offset, bytes);
+}
+
+void AttachedClients::copied_end(uint64_t connection, uint64_t offset) {
+    Client* client = find(connection);
+    if (client && client->delivered == offset) client->endpoint->finish();
+}
+
+void AttachedClients::copied_close(uint64_t connection, uint64_t offset, bool reset) {
+    Client* client = find(connection);
+    if (client && client->delivered == offset) end(connection, reset);
+}
+
+void AttachedClients::reset_unserved() {
+    std::vector<uint64_t> unserved;
+    for (const auto& [id, client] : named_) {
+        if (!client->copy) unserved.push_back(id);
+    }
+    for (uint64_t id : unserved) {
+        if (primary_) primary_->gone(id);
+        end(id, true);
+    }
+}
+
+void AttachedClients::close_all() {
+    while (!named_.empty()) end(named_.begin()->first, false);
+    for (const auto& client : waiting_) client->endpoint->reset();
+    waiting_.clear();
+}
+
+void AttachedClients::reset_all() {
+    while (!named_.empty()) end(named_.begin()->first, true);
+    for (const auto& client : waiting_) client->endpoint->reset();
+    waiting_.clear();
+}
+
+}  // namespace crane::proxy

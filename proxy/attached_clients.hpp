@@ -1,0 +1,86 @@
+// The clients that are attached to this replica, whoever leads. Pure: no clock, no socket but through
+// Endpoint.
+//
+// What a client sends is held here until it is decided, and said to the primary as far as that gives credit;
+// what the server sends to it comes out of the own domain, or from the primary where the own domain is behind
+// (`copy`). A client that is not named to a primary yet waits, and is not read.
+//
+// Bound kept: input is read only with credit, so what is held is what the primary has room for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "proxy/carriage.hpp"
+#include "proxy/endpoint.hpp"
+#include "timebubble/transport.hpp"
+
+namespace crane::proxy {
+
+class AttachedClients final : public FromPrimary {
+  public:
+    /// `own_output`: the own domain puts out what clients are to get (not so in mode proxy).
+    /// `wants_copy`: would a client that comes now be served late by the own domain?
+    AttachedClients(uint32_t self, bool own_output, std::function<bool()> wants_copy);
+    ~AttachedClients();
+    AttachedClients(const AttachedClients&) = delete;
+    AttachedClients& operator=(const AttachedClients&) = delete;
+
+    /// A new client. It is reset if no primary has taken it by then.
+    void attach(Endpoint* endpoint, const timebubble::ConnectPayload& addresses, uint64_t give_up_ns);
+    /// Who leads has changed, or the link to it has gone: nothing is said until the next welcome.
+    void lost_primary() { primary_ = nullptr; }
+    /// The one to name the clients to; its welcome follows.
+    void set_primary(ToPrimary* primary) { primary_ = primary; }
+    /// Resets clients that have waited too long, and gives back what silent ones do not use; call now and
+    /// then.
+    void reap(uint64_t now_ns);
+
+    void on_decided(const timebubble::Call& call);
+    void on_output(const timebubble::OutputHeader& header, std::string_view payload);
+
+    /// The server has ended: what was sent is delivered, then the clients' connections end.
+    void close_all();
+    void reset_all();
+    /// The own domain does not go on: its clients are reset, and come again to the primary's copy.
+    void reset_unserved();
+
+    size_t size() const { return named_.size() + waiting_.size(); }
+    size_t waiting() const { return waiting_.size(); }
+    uint64_t held_bytes() const { return held_bytes_; }
+    uint64_t bytes_sent() const { return bytes_sent_; }
+
+    void welcome(uint64_t next_number) override;
+    void accepted(uint64_t connection, uint64_t offset) override;
+    void credit(uint64_t connection, uint64_t more) override;
+    void copied(uint64_t connection, uint64_t offset, std::string_view bytes) override;
+    void copied_end(uint64_t connection, uint64_t offset) override;
+    void copied_close(uint64_t connection, uint64_t offset, bool reset) override;
+
+  private:
+    struct Client;
+    using Named = std::map<uint64_t, std::unique_ptr<Client>>;
+    Client* find(uint64_t connection);
+    void name_new(std::unique_ptr<Client> client);
+    void name(Client& client);
+    void end(uint64_t connection, bool reset);
+    std::unique_ptr<Client> take(Client& client);
+
+    uint32_t self_;
+    bool own_output_;
+    std::function<bool()> wants_copy_;
+    ToPrimary* primary_ = nullptr;
+    uint64_t next_number_ = 1;
+    Named named_;  ///< by connection: in the order of naming
+    std::list<std::unique_ptr<Client>> waiting_;
+    std::vector<uint64_t> rich_;  ///< have been given more than the first credit
+    uint64_t held_bytes_ = 0;
+    uint64_t bytes_sent_ = 0;
+};
+
+}  // namespace crane::proxy

@@ -1,0 +1,156 @@
+#include "proxy/domain_account.hpp"
+
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace crane::proxy {
+
+using namespace timebubble;
+
+namespace {
+
+/// No connection holds more than 256 KiB, and none more than an eighth of what is left: one that hurries
+/// leaves room.
+constexpr uint64_t kMostChunks = 64;
+constexpr uint64_t kShareOfRest = 8;
+
+}  // namespace
+
+DomainAccount::DomainAccount(uint64_t input_bytes)
+    : common_limit_(std::min<uint64_t>(input_bytes / kInputChunkBytes, kCommonChunks)) {}
+
+uint64_t DomainAccount::end(const Connection& one) {
+    return std::max({one.received, one.proposed, one.promised});
+}
+
+uint64_t DomainAccount::common(const Connection& one) {
+    return one.reset_decided || one.reset_proposed ? 0 : common_chunks(one.consumed, end(one));
+}
+
+template <typename Change>
+void DomainAccount::change(uint64_t connection, Change how) {
+    const auto found = all_.find(connection);
+    if (found == all_.end()) return;  // the domain has closed it
+    const uint64_t before = common(found->second);
+    how(found->second);
+    common_used_ += common(found->second) - before;
+}
+
+void DomainAccount::add(uint64_t connection, uint16_t port) {
+    const auto [at, fresh] = all_.try_emplace(connection);
+    if (!fresh) return;
+    at->second.port = port;
+    ++ports_[port].waiting;
+}
+
+void DomainAccount::remove(uint64_t connection) {
+    const auto found = all_.find(connection);
+    if (found == all_.end()) return;
+    common_used_ -= common(found->second);
+    if (!found->second.accepted) --ports_[found->second.port].waiting;
+    all_.erase(found);
+}
+
+void DomainAccount::decided(const Call& call) {
+    if (call.kind == CallKind::kConnect) {
+        ConnectPayload addresses;
+        if (call.payload.size() != sizeof(addresses)) return;
+        memcpy(&addresses, call.payload.data(), sizeof(addresses));
+        add(call.connection, addresses.listen_port);
+        change(call.connection, [](Connection& one) { one.is_decided = true; });
+    } else if (call.kind == CallKind::kSend) {
+        change(call.connection, [&](Connection& one) { one.received += call.payload.size(); });
+    } else if (call.kind == CallKind::kReset) {
+        change(call.connection, [](Connection& one) { one.reset_decided = true; });
+    }
+}
+
+void DomainAccount::on_output(const OutputHeader& header, std::string_view payload) {
+    switch (header.kind) {
+        case OutputKind::kListen:
+        case OutputKind::kUnlisten: {
+            ListenRecord record;
+            if (payload.size() != sizeof(record)) return;
+            memcpy(&record, payload.data(), sizeof(record));
+            ports_[record.port].places = record.actual_port ? kMaxBacklog : record.places;
+            return;
+        }
+        case OutputKind::kAccept:
+            change(header.connection, [&](Connection& one) {
+                if (!one.accepted) --ports_[one.port].waiting;
+                one.accepted = true;
+            });
+            return;
+        case OutputKind::kConsumed: {
+            uint64_t total = 0;
+            if (payload.size() != sizeof(total)) return;
+            memcpy(&total, payload.data(), sizeof(total));
+            change(header.connection, [&](Connection& one) {
+                if (total > one.consumed && total <= end(one)) one.consumed = total;
+            });
+            return;
+        }
+        case OutputKind::kClose:
+            remove(header.connection);
+            return;
+        default:
+            return;
+    }
+}
+
+void DomainAccount::proposed_connect(uint64_t connection, uint16_t port) {
+    add(connection, port);
+}
+
+void DomainAccount::proposed_input(uint64_t connection, uint64_t bytes) {
+    change(connection, [&](Connection& one) { one.proposed += bytes; });
+}
+
+void DomainAccount::proposed_reset(uint64_t connection) {
+    change(connection, [](Connection& one) { one.reset_proposed = true; });
+}
+
+void DomainAccount::promised_input(uint64_t connection, uint64_t bytes) {
+    change(connection, [&](Connection& one) { one.promised = end(one) + bytes; });
+}
+
+void DomainAccount::returned_input(uint64_t connection, uint64_t bytes) {
+    change(connection, [&](Connection& one) {
+        one.promised -= std::min(bytes, one.promised - std::min(one.promised, one.proposed));
+    });
+}
+
+void DomainAccount::forget_proposals() {
+    std::vector<uint64_t> never_decided;
+    for (auto& [id, one] : all_) {
+        if (!one.is_decided) never_decided.push_back(id);
+        const uint64_t before = common(one);
+        one.proposed = one.promised = 0;
+        one.reset_proposed = false;
+        common_used_ += common(one) - before;
+    }
+    for (uint64_t id : never_decided) remove(id);
+}
+
+bool DomainAccount::place_for_client(uint16_t port) const {
+    if (all_.size() >= kMaxClients) return false;
+    const auto found = ports_.find(port);
+    if (found == ports_.end()) return true;
+    const Port& one = found->second;
+    return one.places == 0 || one.waiting < one.places;  // without a listener: the domain refuses it
+}
+
+uint64_t DomainAccount::input_room(uint64_t connection) const {
+    const auto found = all_.find(connection);
+    if (found == all_.end()) return 0;
+    const Connection& one = found->second;
+    const uint64_t last = end(one);
+    const uint64_t left = common_limit_ - std::min(common_limit_, common_used_);
+    const uint64_t most = kOwnChunks + std::min(kMostChunks - kOwnChunks, left / kShareOfRest);
+    const uint64_t held = std::max(most, chunks_held(one.consumed, last));
+    return (one.consumed / kInputChunkBytes + held) * kInputChunkBytes - last;
+}
+
+}  // namespace crane::proxy

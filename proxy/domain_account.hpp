@@ -1,0 +1,89 @@
+// What the domain holds of its clients, as this replica's craned knows it: from the decided sequence, from
+// what the domain itself has put out, and, on the primary, from what has been proposed or promised beyond
+// that. Pure.
+//
+// Rules:
+//  - It never shows less than the domain holds when the next call proposed is admitted
+//  (timebubble/limits.hpp), so what
+//    it has room for always fits there. It follows the log's order, not time: what is proposed behind a reset
+//    is admitted behind it.
+//  - Every replica keeps it, so a new primary begins with what its predecessors have left in the domain.
+//  - A connection is in it from its connect to the domain's close.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+
+#include "timebubble/batch.hpp"
+#include "timebubble/limits.hpp"
+#include "timebubble/transport.hpp"
+
+namespace crane::proxy {
+
+class DomainAccount {
+  public:
+    /// `input_bytes`: unread input beyond each connection's own chunks; at most what the domain has.
+    explicit DomainAccount(uint64_t input_bytes);
+
+    // --- what was decided, and what the domain did
+    void decided(const timebubble::Call& call);
+    void on_output(const timebubble::OutputHeader& header, std::string_view payload);
+
+    // --- what this primary has proposed, in the order of the proposals
+    void proposed_connect(uint64_t connection, uint16_t port);
+    void proposed_input(uint64_t connection, uint64_t bytes);
+    void proposed_reset(uint64_t connection);
+    /// So much more input may come of the connection, whatever happens (a relay's credit).
+    void promised_input(uint64_t connection, uint64_t bytes);
+    /// And will not come.
+    void returned_input(uint64_t connection, uint64_t bytes);
+    /// Leadership is lost: what was proposed and not decided is another's business.
+    void forget_proposals();
+
+    // --- what there is room for
+    bool place_for_client(uint16_t port) const;
+    /// Bytes of input that may be proposed, or promised, for the connection now.
+    uint64_t input_room(uint64_t connection) const;
+
+    size_t connections() const { return all_.size(); }
+    uint64_t input_bytes() const { return common_used_ * timebubble::kInputChunkBytes; }
+    /// Calls `visit` with each decided connection that nobody has reset.
+    template <typename Visit>
+    void each_open(Visit visit) const {
+        for (const auto& [id, one] : all_) {
+            if (one.is_decided && !one.reset_decided && !one.reset_proposed) visit(id);
+        }
+    }
+
+  private:
+    struct Connection {
+        uint16_t port = 0;
+        bool is_decided = false;
+        bool accepted = false;
+        bool reset_decided = false;
+        bool reset_proposed = false;
+        uint64_t received = 0;  ///< decided
+        uint64_t proposed = 0;
+        uint64_t promised = 0;  ///< end of what may still come
+        uint64_t consumed = 0;  ///< as the domain has reported
+    };
+    struct Port {
+        uint32_t places = 0;
+        uint32_t waiting = 0;  ///< connections not accepted
+    };
+    static uint64_t end(const Connection& one);
+    static uint64_t common(const Connection& one);
+    template <typename Change>
+    void change(uint64_t connection, Change how);
+    void add(uint64_t connection, uint16_t port);
+    void remove(uint64_t connection);
+
+    uint64_t common_limit_;  ///< chunks
+    uint64_t common_used_ = 0;
+    std::unordered_map<uint64_t, Connection> all_;
+    std::map<uint16_t, Port> ports_;
+};
+
+}  // namespace crane::proxy

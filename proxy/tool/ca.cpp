@@ -1,0 +1,255 @@
+// crane ca: the authority of a cluster and its replicas' certificates, in files.
+//
+// Rules kept here:
+//   - nothing that cannot be made again is overwritten: an authority never, a certificate only by one for the
+//     same replica of the same cluster;
+//   - a private key is its owner's from the first byte on, and every file appears whole or not at all;
+//   - every replica's files have the same names, so that craned.toml is the same on all hosts.
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "paxos/link/certificate.hpp"
+#include "paxos/link/tls.hpp"
+#include "proxy/config.hpp"
+#include "proxy/tool/tools.hpp"
+
+namespace crane::proxy {
+
+namespace {
+
+namespace fs = std::filesystem;
+using paxos::CertificateInfo;
+using paxos::day_s;
+
+constexpr uint32_t kAuthorityDays = 3650, kReplicaDays = 825;
+constexpr int64_t kClockSkewS = 7 * day_s;  ///< hosts whose clocks are behind this one's
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+[[noreturn]] void fail(const fs::path& path, const std::string& what) {
+    throw std::runtime_error(path.string() + ": " + what);
+}
+
+std::string read_text(const fs::path& path, const std::string& advice) {
+    std::error_code error;
+    if (!fs::exists(path, error)) fail(path, (error ? error.message() : "does not exist") + advice);
+    if (!fs::is_regular_file(path, error)) fail(path, "is no regular file");
+    std::ifstream in(path, std::ios::binary);
+    std::ostringstream text;
+    if (in && fs::file_size(path, error) <= kMaxFileBytes) text << in.rdbuf();
+    if (!in || text.str().empty()) fail(path, "cannot be read, or is no PEM file");
+    return text.str();
+}
+
+/// Whole, on disk, or not there at all.
+void write_text(const fs::path& path, const std::string& text, mode_t mode) {
+    const std::string temporary = path.string() + ".new";
+    unlink(temporary.c_str());
+    const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (fd < 0) fail(temporary, strerror(errno));
+    const bool written = fchmod(fd, mode) == 0 &&
+                         write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                         fsync(fd) == 0;
+    const int error = errno;
+    close(fd);
+    if (!written || rename(temporary.c_str(), path.c_str()) != 0) {
+        const std::string reason = strerror(written ? errno : error);
+        unlink(temporary.c_str());
+        fail(path, reason);
+    }
+}
+
+void make_dir(const fs::path& dir) {
+    std::error_code error;
+    const fs::path parent = fs::absolute(dir).lexically_normal().parent_path();
+    fs::create_directories(parent, error);
+    if (mkdir(dir.c_str(), 0700) != 0 && !(errno == EEXIST && fs::is_directory(dir, error)))
+        fail(dir, strerror(errno));
+}
+
+paxos::Validity validity(uint32_t days) {
+    const int64_t now = time(nullptr);
+    return {now - kClockSkewS, now + days * day_s};
+}
+
+nlohmann::json to_json(const fs::path& path, const CertificateInfo& info) {
+    const int64_t left_s = info.validity.not_after_s - time(nullptr);
+    nlohmann::json out{{"file", path.string()},
+                       {"authority", info.authority},
+                       {"name", info.uri},
+                       {"cluster", info.identity.cluster},
+                       {"not_before", paxos::utc_text(info.validity.not_before_s)},
+                       {"not_after", paxos::utc_text(info.validity.not_after_s)},
+                       {"days_left", left_s / day_s},
+                       {"valid_now", left_s > 0 && info.validity.not_before_s <= time(nullptr)},
+                       {"sha256", info.fingerprint}};
+    if (!info.authority) out["replica"] = info.identity.replica;
+    return out;
+}
+
+void print(const nlohmann::json& row) {
+    const int64_t days = row["days_left"];
+    const bool valid = row["valid_now"];
+    const bool soon = valid && days < paxos::renewal_warning_days;
+    printf("%s: %s\n  %s from %s to %s%s\n  sha256 %s\n", row["file"].get<std::string>().c_str(),
+           row["name"].get<std::string>().empty() ? "not of Crane's making"
+                                                  : row["name"].get<std::string>().c_str(),
+           valid ? "valid" : "NOT VALID NOW:", row["not_before"].get<std::string>().c_str(),
+           row["not_after"].get<std::string>().c_str(),
+           soon ? (", " + std::to_string(days) + " days left: renew it").c_str() : "",
+           row["sha256"].get<std::string>().c_str());
+}
+
+/// A certificate may be replaced by its successor, and by nothing else.
+void check_replaceable(const fs::path& dir, const paxos::Identity& identity) {
+    for (const char* name : {"replica.crt", "replica.key"}) {
+        const fs::path old = dir / name;
+        std::error_code error;
+        if (!fs::exists(old, error)) continue;
+        const fs::path certificate = dir / "replica.crt";
+        const std::string advice = ": give another directory with --out, or move it away";
+        if (!fs::exists(certificate, error)) fail(old, "is there without its certificate" + advice);
+        const CertificateInfo info = paxos::inspect_certificate(read_text(certificate, ""));
+        if (info.identity != identity)
+            fail(certificate, "is of " + (info.uri.empty() ? info.subject : info.uri) + ", not of " +
+                                  paxos::to_uri(identity) + advice);
+    }
+}
+
+std::vector<fs::path> certificates_in(const fs::path& dir) {
+    std::vector<fs::path> out;
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
+        const fs::path inside = entry.path() / "replica.crt";
+        if (entry.path().filename().string().starts_with("replica-") && fs::exists(inside, error))
+            out.push_back(inside);
+    }
+    std::sort(out.begin(), out.end(), [](const fs::path& a, const fs::path& b) {
+        const std::string one = a.parent_path().filename(), other = b.parent_path().filename();
+        return one.size() != other.size() ? one.size() < other.size() : one < other;
+    });
+    out.insert(out.begin(), dir / "ca.crt");
+    return out;
+}
+
+// An authority is two files; with one of them nothing can be issued, and a new one is not put over it.
+void check_whole(const fs::path& dir) {
+    std::error_code error;
+    const fs::path certificate = dir / "ca.crt", key = dir / "ca.key";
+    if (fs::exists(certificate, error) == fs::exists(key, error)) return;
+    const bool has_key = fs::exists(key, error);
+    fail(has_key ? key : certificate,
+         "is there without " + (has_key ? certificate : key).string() +
+             ": put that back. If it is lost and no certificate of this authority is in use, remove this "
+             "file and run crane ca init again; else begin a new authority in another directory and issue "
+             "all certificates with it");
+}
+
+}  // namespace
+
+int tool_ca_init(const CaRequest& request, bool json) {
+    const std::string& cluster = request.cluster;
+    if (!paxos::usable_cluster_name(cluster) ||
+        !std::all_of(cluster.begin(), cluster.end(), [](unsigned char c) { return isxdigit(c); }))
+        throw std::runtime_error("--cluster \"" + cluster + "\": give the cluster_id of craned.toml, up to " +
+                                 std::to_string(paxos::max_cluster_name_bytes) +
+                                 " hexadecimal digits (openssl rand -hex 8 makes a new one)");
+    const fs::path dir = request.dir, certificate = dir / "ca.crt", key = dir / "ca.key";
+    check_whole(dir);
+    std::error_code error;
+    for (const fs::path& path : {certificate, key})
+        if (fs::exists(path, error))
+            fail(path,
+                 "is there already, and is never overwritten: crane ca issue uses it; for another cluster "
+                 "give another --dir");
+    const paxos::PemPair pair =
+        paxos::make_authority(cluster, validity(request.days ? request.days : kAuthorityDays));
+    make_dir(dir);
+    write_text(key, pair.key, 0600);
+    write_text(certificate, pair.certificate, 0644);
+    const nlohmann::json row = to_json(certificate, paxos::inspect_certificate(pair.certificate));
+    if (json) {
+        printf("%s\n", row.dump().c_str());
+        return kExitOk;
+    }
+    print(row);
+    printf(
+        "Keep %s secret, and a copy of it safe: whoever has it can make replicas of this cluster.\n"
+        "Next, for each replica: crane ca issue --dir %s --replica N\n",
+        key.c_str(), dir.c_str());
+    return kExitOk;
+}
+
+int tool_ca_issue(const CaRequest& request, bool json) {
+    if (request.replica == 0 || request.replica > kMaxReplicaId)
+        throw std::runtime_error("--replica " + std::to_string(request.replica) +
+                                 ": there are replicas 1 to " + std::to_string(kMaxReplicaId));
+    const fs::path dir = request.dir;
+    check_whole(dir);
+    const paxos::PemPair authority{
+        read_text(dir / "ca.crt", "; crane ca init makes it"),
+        read_text(dir / "ca.key", "; it was made by crane ca init, where is it now?")};
+    const CertificateInfo ca = paxos::inspect_certificate(authority.certificate);
+    if (ca.validity.not_after_s <= time(nullptr))
+        fail(dir / "ca.crt",
+             "expired on " + paxos::utc_text(ca.validity.not_after_s) +
+                 ": begin a new authority in another directory (crane ca init), and issue all "
+                 "certificates with it");
+    paxos::Validity wanted = validity(request.days ? request.days : kReplicaDays);
+    if (request.days == 0) wanted.not_after_s = std::min(wanted.not_after_s, ca.validity.not_after_s);
+    const paxos::PemPair pair = paxos::issue_certificate(authority, request.replica, wanted);
+    const fs::path out =
+        request.out.empty() ? dir / ("replica-" + std::to_string(request.replica)) : fs::path(request.out);
+    check_replaceable(out, {ca.identity.cluster, request.replica});
+    make_dir(out);
+    write_text(out / "ca.crt", authority.certificate, 0644);
+    write_text(out / "replica.key", pair.key, 0600);
+    write_text(out / "replica.crt", pair.certificate, 0644);
+    const nlohmann::json row = to_json(out / "replica.crt", paxos::inspect_certificate(pair.certificate));
+    if (json) {
+        printf("%s\n", row.dump().c_str());
+        return kExitOk;
+    }
+    print(row);
+    printf(
+        "Copy the directory to the host of replica %u (as /etc/crane/tls, readable by craned's user only), "
+        "and "
+        "name its files in [tls] of craned.toml. A craned that runs takes a renewed one by itself.\n",
+        request.replica);
+    return kExitOk;
+}
+
+int tool_ca_show(const CaRequest& request, bool json) {
+    if (request.dir.empty() && request.files.empty())
+        throw std::runtime_error("say which: --dir DIR, or files");
+    std::vector<fs::path> paths(request.files.begin(), request.files.end());
+    if (paths.empty()) paths = certificates_in(request.dir);
+    nlohmann::json rows = nlohmann::json::array();
+    bool valid = true;
+    for (const fs::path& path : paths) {
+        const std::string text = read_text(path, request.files.empty() ? "; crane ca init makes it" : "");
+        try {
+            rows.push_back(to_json(path, paxos::inspect_certificate(text)));
+        } catch (const std::runtime_error& error) {
+            fail(path, error.what());
+        }
+        valid = valid && rows.back()["valid_now"];
+    }
+    if (json) {
+        printf("%s\n", rows.dump().c_str());
+    } else {
+        for (const nlohmann::json& row : rows) print(row);
+    }
+    return valid ? kExitOk : kExitNo;
+}
+
+}  // namespace crane::proxy

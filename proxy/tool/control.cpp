@@ -1,0 +1,200 @@
+// crane status, transfer, signal: what goes over the control sockets.
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "proxy/clock.hpp"
+#include "proxy/tool/tools.hpp"
+
+namespace crane::proxy {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+template <typename Condition>
+bool wait_until(Condition condition, int limit_ms) {
+    const uint64_t end = monotonic_ns() + static_cast<uint64_t>(limit_ms) * 1'000'000;
+    while (!condition()) {
+        if (monotonic_ns() > end) return false;
+        usleep(10'000);
+    }
+    return true;
+}
+
+}  // namespace
+
+std::string default_state_dir() {
+    if (geteuid() == 0) return "/var/lib/crane/default";
+    const char* home = getenv("HOME");
+    return std::string(home ? home : "") + "/.local/state/crane/default";
+}
+
+std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
+    std::vector<ReplicaDir> out;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(state_dir, error)) {
+        const std::string name = entry.path().filename();
+        if (name.size() < 2 || name[0] != 'r') continue;
+        if (!std::all_of(name.begin() + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
+        if (entry.is_directory())
+            out.push_back({static_cast<uint32_t>(atoi(name.c_str() + 1)), entry.path()});
+    }
+    if (error) throw std::runtime_error(state_dir + ": " + error.message());
+    for (const char* name :
+         {"/craned.toml", "/control.sock", "/output.log"}) {  // one replica of several hosts
+        if (out.empty() && fs::exists(state_dir + name, error)) out.push_back({0, state_dir});
+    }
+    if (out.empty()) {
+        throw std::runtime_error(state_dir +
+                                 " holds no replica; give the cluster's directory with --state-dir");
+    }
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+    return out;
+}
+
+json ask_craned(const std::string& replica_dir, const json& request, int timeout_ms) {
+    const std::string path = replica_dir + "/control.sock";
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+        const int reason = errno;
+        close(fd);
+        throw std::runtime_error(reason == ENOENT || reason == ECONNREFUSED
+                                     ? "not running"
+                                     : "cannot ask " + path + ": " + strerror(reason));
+    }
+    const std::string line = request.dump() + "\n";
+    std::string reply;
+    bool sent = send(fd, line.data(), line.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(line.size());
+    const uint64_t end = monotonic_ns() + static_cast<uint64_t>(timeout_ms) * 1'000'000;
+    while (sent && reply.find('\n') == std::string::npos && monotonic_ns() < end) {
+        pollfd wait{fd, POLLIN, 0};
+        if (poll(&wait, 1, 100) <= 0) continue;
+        char bytes[16 * 1024];
+        const ssize_t got = recv(fd, bytes, sizeof(bytes), 0);
+        if (got <= 0) break;
+        reply.append(bytes, static_cast<size_t>(got));
+    }
+    close(fd);
+    json answer = json::parse(reply, nullptr, false);
+    if (!answer.is_object()) throw std::runtime_error("craned did not answer on " + path);
+    return answer;
+}
+
+int tool_status(const std::string& state_dir, bool as_json) {
+    json rows = json::array();
+    bool any = false;
+    for (const ReplicaDir& replica : find_replicas(state_dir)) {
+        try {
+            json row = ask_craned(replica.path, {{"cmd", "status"}});
+            row["alive"] = true;
+            rows.push_back(row);
+            any = true;
+        } catch (const std::exception& error) {
+            rows.push_back(
+                {{"replica", replica.id}, {"alive", false}, {"role", "down"}, {"error", error.what()}});
+        }
+    }
+    if (as_json) {
+        std::cout << json{{"replicas", rows}}.dump(1) << "\n";
+        return any ? kExitOk : kExitNo;
+    }
+    printf("%-8s %-10s %-10s %-22s %6s %10s %10s %12s %6s %6s  %s\n", "replica", "role", "server",
+           "clients at", "view", "decided", "admitted", "clock", "lag", "conns", "output hash");
+    for (const json& row : rows) {
+        if (!row["alive"]) {
+            printf("%-8u %-10s %s\n", row["replica"].get<uint32_t>(), "down",
+                   row["error"].get<std::string>().c_str());
+            continue;
+        }
+        std::string clients;
+        for (const json& one : row["listen"]) {
+            clients += (clients.empty() ? "" : ",") + one["client"].get<std::string>();
+        }
+        printf("%-8u %-10s %-10s %-22s %6lu %10lu %10lu %12lu %6lu %6lu  %s\n",
+               row["replica"].get<uint32_t>(), row["role"].get<std::string>().c_str(),
+               row["server"].get<std::string>().c_str(), clients.c_str(), row["view"].get<uint64_t>(),
+               row["decided"].get<uint64_t>(), row["admitted"].get<uint64_t>(), row["clock"].get<uint64_t>(),
+               row["lag"].get<uint64_t>(), row["connections"].get<uint64_t>(),
+               row["output_hash"].get<std::string>().substr(0, 16).c_str());
+    }
+    for (const json& row : rows) {
+        if (!row["alive"]) continue;
+        const std::string message = row["message"];
+        if (!message.empty()) printf("replica %u: %s\n", row["replica"].get<uint32_t>(), message.c_str());
+        for (const json& one : row["divergence"]["diverged"]) {
+            const auto odd = one["replica"].get<uint32_t>();
+            const std::string who =
+                odd == 0 ? "no majority agrees" : "replica " + std::to_string(odd) + " differs";
+            printf("DIVERGENCE, says replica %u: %s at log index %lu; see: crane diff\n",
+                   row["replica"].get<uint32_t>(), who.c_str(), one["index"].get<uint64_t>());
+        }
+    }
+    return any ? kExitOk : kExitNo;
+}
+
+namespace {
+
+/// Asks the primary, whichever it is.
+int ask_primary(const std::string& state_dir, const json& request, bool as_json) {
+    std::string reason = "no replica runs";
+    for (const ReplicaDir& replica : find_replicas(state_dir)) {
+        try {
+            const json status = ask_craned(replica.path, {{"cmd", "status"}});
+            reason = "no replica here is primary now; try again, or ask on the primary's host";
+            if (status.value("role", "") != "primary") continue;
+            const json answer = ask_craned(replica.path, request);
+            if (as_json) std::cout << answer.dump() << "\n";
+            if (!answer.contains("error")) return kExitOk;
+            if (!as_json) std::cerr << "crane: " << answer["error"].get<std::string>() << "\n";
+            return kExitNo;
+        } catch (const std::runtime_error&) {
+            continue;
+        }
+    }
+    throw std::runtime_error(reason);
+}
+
+}  // namespace
+
+int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
+    const int asked = ask_primary(state_dir, {{"cmd", "transfer"}, {"to", to}}, as_json);
+    if (asked != kExitOk) return asked;
+    const bool done = wait_until(
+        [&] {
+            for (const ReplicaDir& replica : find_replicas(state_dir)) {
+                try {
+                    const json status = ask_craned(replica.path, {{"cmd", "status"}});
+                    if (status.value("replica", 0u) == to && status.value("role", "") == "primary")
+                        return true;
+                } catch (const std::runtime_error&) {
+                    continue;
+                }
+            }
+            return false;
+        },
+        5000);
+    if (!as_json)
+        std::cout << (done ? "replica " + std::to_string(to) + " is primary" : "it did not take over")
+                  << "\n";
+    return done ? kExitOk : kExitNo;
+}
+
+int tool_signal(const std::string& state_dir, uint32_t signal, bool as_json) {
+    return ask_primary(state_dir, {{"cmd", "signal"}, {"signal", signal}}, as_json);
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,188 @@
+// crane member: who the replicas are. A change is proposed by the primary, and done when it is decided.
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+
+#include "proxy/clock.hpp"
+#include "proxy/tool/tools.hpp"
+
+namespace crane::proxy {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t kPatienceNs = 10'000'000'000;
+constexpr useconds_t kPauseUs = 50'000;
+
+struct Primary {
+    ReplicaDir dir;
+    json status;
+};
+
+std::optional<Primary> find_primary(const std::string& state_dir) {
+    for (const ReplicaDir& replica : find_replicas(state_dir)) {
+        try {
+            json status = ask_craned(replica.path, {{"cmd", "status"}});
+            if (status.value("role", "") == "primary") return Primary{replica, std::move(status)};
+        } catch (const std::runtime_error&) {
+            continue;
+        }
+    }
+    return std::nullopt;
+}
+
+Primary need_primary(const std::string& state_dir, uint64_t until_ns) {
+    for (;;) {
+        if (auto primary = find_primary(state_dir)) return *primary;
+        if (monotonic_ns() > until_ns)
+            throw std::runtime_error("no replica here is primary; ask on the primary's host (crane status)");
+        usleep(kPauseUs);
+    }
+}
+
+const json* find_member(const json& status, uint32_t id) {
+    for (const json& member : status["membership"]["members"])
+        if (member["replica"] == id) return &member;
+    return nullptr;
+}
+
+bool done(const json& status, const std::string& what, uint32_t id) {
+    if (!status["membership"]["decided"]) return false;
+    const json* member = find_member(status, id);
+    if (what == "add") return member != nullptr;
+    if (what == "promote") return member != nullptr && (*member)["voter"];
+    return member == nullptr;
+}
+
+/// Somebody else has to lead before the primary can be removed.
+void move_primary_away(const Primary& primary, uint32_t id) {
+    for (const json& peer : primary.status["peers"]) {
+        if (!peer["voter"] || peer["rejoining"] || !peer["connected"]) continue;
+        ask_craned(primary.dir.path, {{"cmd", "transfer"}, {"to", peer["replica"]}});
+        return;
+    }
+    throw std::runtime_error("replica " + std::to_string(id) + " is primary, and nobody else could be");
+}
+
+int finish(const json& status, const std::string& text, uint32_t id, bool as_json) {
+    if (as_json)
+        std::cout << json{{"replica", id}, {"membership", status["membership"]}}.dump(1) << "\n";
+    else
+        std::cout << text << "\n";
+    return kExitOk;
+}
+
+/// Asks until it is decided. What is only in the way for a moment is waited for.
+json change(const std::string& state_dir, const std::string& what, uint32_t id, const std::string& address) {
+    const uint64_t until_ns = monotonic_ns() + kPatienceNs;
+    for (bool asked = false;;) {
+        const Primary primary = need_primary(state_dir, until_ns);
+        if (asked && done(primary.status, what, id)) return primary.status;
+        if (!asked && what == "remove" && primary.status["replica"] == id) {
+            move_primary_away(primary, id);
+        } else if (!asked) {
+            const json answer = ask_craned(
+                primary.dir.path, {{"cmd", "member"}, {"do", what}, {"id", id}, {"address", address}});
+            asked = !answer.contains("error");
+            const std::string error = answer.value("error", "");
+            const bool passing =
+                error.find("try again") != std::string::npos || error.find("under way") != std::string::npos;
+            if (!asked && (!passing || monotonic_ns() > until_ns)) throw std::runtime_error(error);
+        }
+        if (monotonic_ns() > until_ns)
+            throw std::runtime_error("it was proposed, and is not decided yet: see crane member list");
+        usleep(kPauseUs);
+    }
+}
+
+int list(const std::string& state_dir, bool as_json) {
+    json status;
+    for (const ReplicaDir& replica : find_replicas(state_dir)) {
+        try {
+            json one = ask_craned(replica.path, {{"cmd", "status"}});
+            if (status.is_null() || one["role"] == "primary") status = std::move(one);
+        } catch (const std::runtime_error&) {
+            continue;
+        }
+    }
+    if (status.is_null()) throw std::runtime_error("no replica runs");
+    const json& membership = status["membership"];
+    if (as_json) {
+        std::cout << membership.dump(1) << "\n";
+        return kExitOk;
+    }
+    printf("%-8s %-8s %-28s %10s  %s\n", "replica", "votes", "peer address", "has", "state");
+    for (const json& member : membership["members"]) {
+        std::string state = member["replica"] == status["replica"] ? status["role"] : "";
+        std::string has;
+        for (const json& peer : status["peers"]) {
+            if (peer["replica"] != member["replica"]) continue;
+            state = peer["connected"] ? "connected" : "not connected";
+            if (peer["rejoining"]) state += ", rejoining";
+            if (peer["needs_checkpoint"]) state += ", needs a checkpoint";
+            if (status["role"] == "primary") has = std::to_string(peer["matched"].get<uint64_t>());
+        }
+        if (has.empty() && member["replica"] == status["replica"])
+            has = std::to_string(status["decided"].get<uint64_t>());
+        printf("%-8u %-8s %-28s %10s  %s\n", member["replica"].get<uint32_t>(),
+               member["voter"] ? "yes" : "learner", member["address"].get<std::string>().c_str(), has.c_str(),
+               state.c_str());
+    }
+    if (!membership["decided"])
+        printf("this is proposed (entry %lu) and not decided yet\n", membership["index"].get<uint64_t>());
+    return kExitOk;
+}
+
+}  // namespace
+
+int tool_member(const std::string& state_dir, const MemberRequest& request, bool as_json) {
+    if (request.what == "list") return list(state_dir, as_json);
+    uint32_t id = request.id;
+    const std::string name = "replica " + std::to_string(id);
+    if (request.what == "add") {
+        const Primary primary = need_primary(state_dir, monotonic_ns() + kPatienceNs);
+        if (id == 0) id = primary.status["membership"]["highest_id"].get<uint32_t>() + 1;
+        const json status = change(state_dir, "add", id, request.address);
+        return finish(
+            status,
+            "replica " + std::to_string(id) +
+                " is a learner. Start its craned with replica_id = " + std::to_string(id) +
+                ", join = true under [consensus] and, where the others have [tls], a certificate of "
+                "its own (crane ca issue), then: crane member promote " +
+                std::to_string(id),
+            id, as_json);
+    }
+    if (request.what == "replace") {
+        const Primary primary = need_primary(state_dir, monotonic_ns() + kPatienceNs);
+        const json* newcomer = find_member(primary.status, request.by);
+        if (newcomer == nullptr || find_member(primary.status, id) == nullptr)
+            throw std::runtime_error("both have to be members: add replica " + std::to_string(request.by) +
+                                     " and start it first (crane member add)");
+        if ((*newcomer)["voter"])
+            throw std::runtime_error("replica " + std::to_string(request.by) +
+                                     " votes already, so it can take nobody's place: to take replica " +
+                                     std::to_string(id) + " away say crane member remove");
+        for (const json& peer : primary.status["peers"])
+            if (peer["replica"] == request.by && !peer["connected"])
+                throw std::runtime_error("replica " + std::to_string(request.by) +
+                                         " is not connected: start it first");
+        change(state_dir, "remove", id, "");
+        json status;
+        try {
+            status = change(state_dir, "promote", request.by, "");
+        } catch (const std::runtime_error& error) {
+            throw std::runtime_error(name + " is removed, and replica " + std::to_string(request.by) +
+                                     " does not vote yet: " + error.what());
+        }
+        return finish(status, "replica " + std::to_string(request.by) + " votes in the place of " + name,
+                      request.by, as_json);
+    }
+    const json status = change(state_dir, request.what, id, "");
+    return finish(status, name + (request.what == "promote" ? " votes" : " is removed"), id, as_json);
+}
+
+}  // namespace crane::proxy

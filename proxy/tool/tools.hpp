@@ -1,0 +1,80 @@
+// The operator's tool: one function for each verb of `crane`. Each returns the process's exit status.
+//
+// A library of its own on top of proxy, which knows nothing of it. It asks craneds on their control sockets
+// and reads what they leave behind; only `recover` and `ca` write, and `recover` never while a craned runs.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace crane::proxy {
+
+constexpr int kExitOk = 0;
+constexpr int kExitNo = 1;     ///< different, not running, not possible
+constexpr int kExitError = 2;  ///< the question could not be answered
+constexpr int kExitLag = 3;    ///< equal as far as it goes, but one log ends before another
+
+struct ReplicaDir {
+    uint32_t id;
+    std::string path;
+};
+
+std::string default_state_dir();
+/// STATE/r1, STATE/r2…; or STATE itself if it is one replica's. Throws if there is none.
+std::vector<ReplicaDir> find_replicas(const std::string& state_dir);
+/// One question on a control socket. Throws std::runtime_error when nobody answers.
+nlohmann::json ask_craned(const std::string& replica_dir, const nlohmann::json& request,
+                          int timeout_ms = 5000);
+
+int tool_status(const std::string& state_dir, bool json);
+int tool_transfer(const std::string& state_dir, uint32_t to, bool json);
+int tool_signal(const std::string& state_dir, uint32_t signal, bool json);
+
+struct DiffRequest {
+    std::vector<std::string> logs;  ///< as they are; empty: the state directory's, see wait_s
+    bool allow_lag = false;
+    uint32_t wait_s = 10;        ///< for running replicas to reach what was decided at the call
+    bool wait_for_down = false;  ///< wait for replicas that do not run, too: they may be starting
+};
+int tool_diff(const std::string& state_dir, const DiffRequest& request, bool json);
+
+struct LogRequest {
+    uint32_t replica = 0;  ///< 0: the first that has a log
+    uint64_t from = 1;
+    uint64_t to = UINT64_MAX;
+};
+int tool_log(const std::string& state_dir, const LogRequest& request, bool json);
+
+int tool_verify(const std::string& state_dir, uint32_t replica, bool json);
+
+struct RecoverRequest {
+    uint32_t replica = 0;  ///< 0: the one whose log goes furthest
+    bool force_new_cluster = false;
+};
+int tool_recover(const std::string& state_dir, const RecoverRequest& request, bool json);
+
+struct MemberRequest {
+    std::string what;  ///< list, add, promote, remove, replace
+    uint32_t id = 0;   ///< add: 0 for the next free one
+    uint32_t by = 0;   ///< replace: the newcomer
+    std::string address;
+};
+int tool_member(const std::string& state_dir, const MemberRequest& request, bool json);
+
+struct CaRequest {
+    std::string dir;                 ///< where the authority is
+    std::string cluster;             ///< init: the cluster_id
+    uint32_t replica = 0;            ///< issue
+    std::string out;                 ///< issue: empty: DIR/replica-N
+    uint32_t days = 0;               ///< 0: the default
+    std::vector<std::string> files;  ///< show: others than those in dir
+};
+int tool_ca_init(const CaRequest& request, bool json);
+int tool_ca_issue(const CaRequest& request, bool json);
+int tool_ca_show(const CaRequest& request, bool json);
+
+int tool_check(const std::vector<std::string>& program, bool json);
+
+}  // namespace crane::proxy

@@ -1,0 +1,101 @@
+// What may block runs beside the event loop: the loop goes on meanwhile, and waits for nothing that hangs.
+#include <event2/event.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proxy/loop_lag.hpp"
+#include "proxy/worker.hpp"
+
+using namespace crane::proxy;
+
+namespace {
+
+struct Loop {
+    event_base* base = event_base_new();
+    ~Loop() { event_base_free(base); }
+    void run_until(const std::function<bool()>& met) const {
+        while (!met()) event_base_loop(base, EVLOOP_ONCE);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("worker: jobs run one after the other, and what follows runs in the loop's thread") {
+    const Loop loop;
+    Worker worker(loop.base, "crane-test");
+    std::vector<int> order;
+    const auto here = std::this_thread::get_id();
+    auto there = std::make_shared<std::thread::id>();
+    for (int number = 0; number < 3; ++number) {
+        worker.post([there] { *there = std::this_thread::get_id(); },
+                    [&, number] {
+                        CHECK(std::this_thread::get_id() == here);
+                        order.push_back(number);
+                    });
+    }
+    loop.run_until([&] { return order.size() == 3; });
+    CHECK(order == std::vector<int>{0, 1, 2});
+    CHECK(*there != here);
+    CHECK_FALSE(worker.busy());
+}
+
+TEST_CASE("worker: the loop goes on, and can end, while a job hangs") {
+    const Loop loop;
+    auto gate = std::make_shared<std::promise<void>>();
+    std::shared_future<void> opened(gate->get_future());
+    auto ended = std::make_shared<std::promise<void>>();
+    bool called = false;
+    {
+        Worker worker(loop.base, "crane-test");
+        worker.post(
+            [opened, ended] {
+                opened.wait();
+                ended->set_value();
+            },
+            [&] { called = true; });
+        event_base_loop(loop.base, EVLOOP_NONBLOCK);
+        CHECK(worker.busy());
+        CHECK_FALSE(worker.finish(10));
+    }
+    gate->set_value();
+    ended->get_future().wait();
+    CHECK_FALSE(called);
+}
+
+TEST_CASE("worker: a thread does not inherit the loop's priority") {
+    const Loop loop;
+    std::promise<int> found;
+    auto result = found.get_future();
+    const int before = getpriority(PRIO_PROCESS, 0);
+    std::thread([&] {
+        prefer_this_thread();
+        Worker worker(loop.base, "crane-test");
+        worker.post([&] { found.set_value(getpriority(PRIO_PROCESS, 0)); }, nullptr);
+        CHECK(worker.finish(60'000));
+    }).join();
+    CHECK(result.get() == before);
+    CHECK(getpriority(PRIO_PROCESS, 0) == before);
+}
+
+TEST_CASE("loop lag: tells how late the loop was, and what held it up") {
+    constexpr uint64_t ms = 1'000'000;
+    LoopLag lag(250 * ms);
+    CHECK(lag.observe(1000 * ms, 0) == 0);
+    CHECK(lag.observe(1250 * ms, 0) == 0);
+    lag.worked("a sync", 700 * ms);
+    lag.worked("output", 20 * ms);
+    CHECK(lag.observe(2200 * ms, 10 * ms) == 700 * ms);
+    CHECK(std::string(lag.longest().held_up_by) == "a sync");
+    CHECK(lag.observe(2850 * ms, 400 * ms) == 400 * ms);
+    CHECK(std::string(lag.last().held_up_by) == "no CPU");
+    CHECK(lag.observe(3300 * ms, 400 * ms) == 200 * ms);
+    CHECK(std::string(lag.last().held_up_by) == "callbacks");
+    CHECK(lag.longest().ns == 700 * ms);
+}

@@ -1,0 +1,61 @@
+"""The shell around continuous integration: sums, statuses, and that no source is left out of clang-tidy."""
+
+import contextlib
+import importlib.util
+import io
+import pathlib
+import subprocess
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+spec = importlib.util.spec_from_file_location("ci_checks", ROOT / ".ci" / "checks.py")
+ci_checks = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(ci_checks)
+
+
+class ChecksTest(unittest.TestCase):
+    def result(self, unit, e2e, build="true"):
+        steps = [("unit", 10, ["sh", "-c", unit]), ("silent", 10, ["true"])]
+        out = io.StringIO()
+        original = ci_checks.run
+
+        def run(command, limit_s):
+            return original(["sh", "-c", build] if command[0] == "make" else command, limit_s)
+
+        with mock.patch.object(ci_checks, "checks", lambda: steps), mock.patch.object(ci_checks, "run", run), \
+                mock.patch.object(ci_checks, "RUN", ["sh", "-c", e2e]), contextlib.redirect_stdout(out):
+            status = ci_checks.main()
+        return status, out.getvalue().splitlines()
+
+    def test_what_counts_is_summed_up_in_the_last_line(self):
+        status, lines = self.result("echo 3 passed, 0 failed, 1 skipped", "echo 2 passed, 0 failed, 0 skipped")
+        self.assertEqual((status, lines[-1]), (0, "5 passed, 0 failed, 1 skipped"))
+        self.assertTrue(any(line.endswith("silent") for line in lines))  # what took how long
+
+    def test_a_failed_test_fails_it_all_and_shows_its_output(self):
+        status, lines = self.result("echo broken; echo 3 passed, 1 failed, 0 skipped; exit 1",
+                                    "echo 2 passed, 0 failed, 0 skipped")
+        self.assertEqual((status, lines[-1]), (1, "5 passed, 1 failed, 0 skipped"))
+        self.assertIn("broken", lines)
+
+    def test_a_check_that_counts_nothing_can_still_fail(self):
+        status, lines = self.result("exit 2", "echo 2 passed, 0 failed, 0 skipped")
+        self.assertEqual((status, lines[-1]), (1, "2 passed, 0 failed, 0 skipped"))
+
+    def test_end_to_end_tests_that_crash_fail_it(self):
+        self.assertEqual(self.result("true", "exit 1")[0], 1)
+
+    def test_nothing_is_checked_that_did_not_build(self):
+        status, lines = self.result("echo never", "echo never", build="echo error; exit 2")
+        self.assertEqual((status, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"))
+        self.assertNotIn("never", lines)
+
+    def test_no_source_is_left_out_of_clang_tidy(self):
+        listed = subprocess.run(["git", "ls-files", "*.cpp"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+        wanted = {name for name in listed.stdout.decode().split() if not name.startswith("tests/")}
+        self.assertEqual({name for part in ci_checks.tidy_parts() for name in part}, wanted)
+
+
+if __name__ == "__main__":
+    unittest.main()
