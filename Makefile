@@ -204,7 +204,7 @@ $(BUILD)/bin/nemesis-checker: $(shell find $(CHECKER) -name '*.go') $(CHECKER)/g
 	cd $(CHECKER) && GOFLAGS= CGO_ENABLED=0 $(GO) build -mod=vendor -buildvcs=false -o $(abspath $@) .
 $(BUILD)/programs/static_server: TEST_CC += -static
 C_MADE_WITH := $(call made_with,programs,$(TEST_CC))
-$(BUILD)/programs/%: tests/programs/%.c tests/programs/serve.h $(C_MADE_WITH)
+$(BUILD)/programs/%: tests/programs/%.c $(wildcard tests/programs/*.h) $(C_MADE_WITH)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -lm
 $(BUILD)/load/%: eval/load/%.c $(C_MADE_WITH)

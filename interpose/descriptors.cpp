@@ -6,7 +6,9 @@
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/file_locks.hpp"
 #include "interpose/core/file_times.hpp"
+#include "interpose/core/passed.hpp"
 #include "interpose/core/sockets.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -18,6 +20,7 @@ long close_fd(int fd) {
     settle_file_times(fd);
     const long rc = raw(SYS_close, fd);
     if (rc != -EBADF) drop_entry(fd);
+    settle_passed_if_any();
     file_lock_event();
     return rc;
 }
@@ -35,6 +38,7 @@ long dup_to(int fd, int copy, int flags, bool same_is_fine) {
     if (rc >= 0) {
         drop_entry(copy);
         copy_entry(fd, copy);
+        settle_passed_if_any();
     }
     return rc;
 }
@@ -93,6 +97,8 @@ long do_ioctl(int fd, unsigned long request, void* argument) {
     const FdEntry* entry = fd_entry(fd);
     if (!entry || entry->kind != FdKind::kSocket) return raw(SYS_ioctl, fd, request, argument);
     VirtualSocket& s = domain().sockets[entry->object];
+    const bool number = request == FIONBIO || request == FIONREAD || request == TIOCOUTQ;
+    if (number && !writable(argument, sizeof(int))) return -EFAULT;
     Operation turn(Op::kSocketOption, entry_key(*entry));
     switch (request) {
         case FIONBIO:
@@ -110,51 +116,6 @@ long do_ioctl(int fd, unsigned long request, void* argument) {
 }
 
 }  // namespace
-
-// --- SCM_RIGHTS
-// ---------------------------------------------------------------------------------------------
-
-namespace {
-
-/// Calls `visit` for each descriptor that the message carries.
-template <typename Visit>
-void each_descriptor(const msghdr* message, Visit visit) {
-    if (!message->msg_control || message->msg_controllen == 0) return;
-    auto* m = const_cast<msghdr*>(message);
-    for (cmsghdr* c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-        const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; ++i) visit(reinterpret_cast<int*>(CMSG_DATA(c))[i]);
-    }
-}
-
-}  // namespace
-
-void note_sent_descriptors(const msghdr* message) {
-    DomainState& d = domain();
-    each_descriptor(message, [&](int fd) {
-        const FdEntry* entry = fd_entry(fd);
-        if (!entry) return;
-        if (d.passed_count == kMaxPassed) {
-            refuse_call("more than 256 descriptors under way between processes (SCM_RIGHTS)");
-            return;
-        }
-        add_reference(*entry);
-        d.passed[(d.passed_first + d.passed_count++) % kMaxPassed] = *entry;
-    });
-}
-
-void note_received_descriptors(msghdr* message) {
-    DomainState& d = domain();
-    each_descriptor(message, [&](int fd) {
-        // Descriptors arrive in the order in which they were sent: the schedule makes it one order for the
-        // domain.
-        if (d.passed_count == 0 || static_cast<size_t>(fd) >= kMaxFds) return;
-        runtime.process->fds[fd] = d.passed[d.passed_first];
-        d.passed_first = (d.passed_first + 1) % kMaxPassed;
-        --d.passed_count;
-    });
-}
 
 }  // namespace crane::interpose
 

@@ -3,6 +3,7 @@
 #include "interpose/core/epolls.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -24,6 +25,7 @@ long create(int flags) {
 long control(int epoll_fd, int operation, int fd, epoll_event* event) {
     const FdEntry* epoll = entry_of_kind(epoll_fd, FdKind::kEpoll);
     if (!epoll) return raw(SYS_epoll_ctl, epoll_fd, operation, fd, event);
+    if (operation != EPOLL_CTL_DEL && !readable(event, sizeof(*event))) return -EFAULT;
     const FdEntry* target = fd_entry(fd);
     if (!target || fd == epoll_fd) return fd == epoll_fd ? -EINVAL : -EBADF;
     Operation turn(Op::kEpollControl, epoll_key(epoll->object), entry_key(*target));
@@ -49,13 +51,15 @@ long wait_for_events(int fd, epoll_event* events, int most, int64_t timeout_ns) 
     const FdEntry* entry = entry_of_kind(fd, FdKind::kEpoll);
     if (!entry) return raw(SYS_epoll_wait, fd, events, most, 0);
     if (most <= 0) return -EINVAL;
+    const FdEntry then = *entry;
     const uint32_t epoll = entry->object;
     Operation turn(Op::kEpollWait, epoll_key(epoll));
     const uint64_t deadline =
         timeout_ns > 0 ? deadline_from_relative_ns(static_cast<uint64_t>(timeout_ns)) : dmt::kNoDeadline;
     for (;;) {
+        if (!same_descriptor(fd, then)) return -EBADF;  // closed by another thread
         const int count = epoll_collect(epoll, fd, events, most);
-        if (count > 0) return count;
+        if (count != 0) return count;
         if (timeout_ns == 0) {
             turn.yield();
             return 0;

@@ -211,11 +211,14 @@ CRANE_EXPORT int fclose(FILE* stream) {
     // A cookie's close is the wrapper, with a turn of its own.
     if (!entry || entry->flags & kFdCookie) return real.fclose(stream);
     Operation turn(Op::kClose, descriptor_key(fd), entry_key(*entry));
+    // What could not be written is lost for good with the stream: its error is the call's.
+    int lost = 0;
     if (entry->flags & kFdWritten) {
-        real.fflush(stream);
+        if (real.fflush(stream) != 0) lost = errno;
         settle_file_times(fd);
     }
     const int rc = real.fclose(stream);
     drop_entry(fd);
-    return rc;
+    if (lost) errno = lost;
+    return lost ? EOF : rc;
 }

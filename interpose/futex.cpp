@@ -1,12 +1,15 @@
 // syscall(): the system calls that programs make by number. Those that block or that carry nondeterminism go
 // the same way as their wrappers; the others go to the kernel.
 #include <linux/futex.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 
 #include <cstdarg>
 
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/object_waits.hpp"
 #include "interpose/core/runtime.hpp"
+#include "interpose/core/sandbox.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -166,6 +169,19 @@ CRANE_EXPORT long syscall(long number, ...) noexcept {
         case SYS_vfork:
             refuse_call("a process or thread made by syscall(): it would run outside the schedule");
             return fail(ENOSYS);
+        case SYS_kill:
+            return kill(static_cast<pid_t>(a[0]), static_cast<int>(a[1]));
+        case SYS_prctl:
+            return prctl(static_cast<int>(a[0]), a[1], a[2], a[3], a[4]);
+        case SYS_seccomp:
+            if (a[0] == SECCOMP_SET_MODE_STRICT) return prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+            if (a[0] == SECCOMP_SET_MODE_FILTER) {
+                const long rc = set_filter(static_cast<unsigned>(a[1]), reinterpret_cast<const void*>(a[2]));
+                return rc < 0 ? fail(static_cast<int>(-rc)) : rc;
+            }
+            break;
+        case SYS_getppid:
+            return getppid();
         case SYS_exit_group:
             _exit(static_cast<int>(a[0]));
         default:

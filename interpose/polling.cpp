@@ -8,6 +8,7 @@
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/timers.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -43,7 +44,7 @@ int look(pollfd* fds, nfds_t count) {
     size_t waiting = 0;
     const auto ask_kernel = [&] {
         if (waiting == 0) return;
-        raw(SYS_poll, kernel, waiting, 0);
+        probe_streams(kernel, waiting, 0);
         for (size_t i = 0; i < waiting; ++i) {
             fds[places[i]].revents = kernel[i].revents;
             if (kernel[i].revents) ++ready;
@@ -102,6 +103,7 @@ WaitSet wait_set(const pollfd* fds, nfds_t count, uint64_t deadline) {
 /// `deadline` kNoDeadline: for ever; `just_look`: timeout 0.
 long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadline) {
     if (count > kMaxPollFds) return -EINVAL;
+    if (!writable(fds, count * sizeof(*fds))) return -EFAULT;
     Operation turn(Op::kPoll, count == 1 ? descriptor_key(fds->fd) : address_key(fds));
     for (;;) {
         const int ready = look(fds, count);
@@ -160,6 +162,9 @@ int note_ready(int fd, bool ready, fd_set* set) {
 long select_in_schedule(int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* timeout) {
     if (count < 0) return -EINVAL;
     if (count > FD_SETSIZE) count = FD_SETSIZE;
+    for (fd_set* set : {reads, writes, others}) {
+        if (set && !writable(set, static_cast<size_t>(count + 7) / 8)) return -EFAULT;
+    }
     pollfd fds[FD_SETSIZE];
     nfds_t used = 0;
     for (int fd = 0; fd < count; ++fd) {

@@ -98,6 +98,10 @@ void become_opaque(const char* path) {
              "wait",
              path);
     report(text);
+    drop_virtual_descriptors();
+    // A parent that waits already looks again, and runs it there.
+    const uint32_t parent = runtime.process->parent;
+    if (parent != kNone) scheduler().signal(make_key(ObjectKind::kChild, parent), ~uint32_t{0});
     const dmt::SlotId slot = self.slot;
     self.active = false;
     scheduler().finish(slot);
@@ -121,7 +125,8 @@ long do_exec(const char* path, char* const* argv, char* const* environment) {
     if (!can_be_scheduled(path)) {
         const long usable = raw(SYS_faccessat, AT_FDCWD, path, X_OK);
         if (usable == 0) become_opaque(path);
-        const long rc = enter_program(path, argv, environment);
+        strip_environment(environment, complete);
+        const long rc = enter_program(path, argv, const_cast<char* const*>(complete));
         if (self.active) return rc;
         raw(SYS_exit_group, 127);
     }

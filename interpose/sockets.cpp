@@ -9,6 +9,7 @@
 #include "interpose/core/native_ports.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -47,21 +48,28 @@ long accept_virtual(const FdEntry& entry, sockaddr* address, socklen_t* length, 
     if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) return -EINVAL;
     Operation turn(Op::kAccept, socket_key(entry.object));
     const uint32_t listener = entry.object;
-    const uint64_t timeout = at(entry).receive_timeout_ns;
+    const VirtualSocket& l = domain().sockets[listener];
+    SocketHold hold;
+    const uint64_t timeout = l.receive_timeout_ns;
+    if (address && !writable(length, sizeof(*length))) return -EFAULT;
     const uint64_t deadline = timeout ? deadline_from_relative_ns(timeout) : dmt::kNoDeadline;
     for (;;) {
-        if (at(entry).state != SocketState::kListening) return -EINVAL;
+        if (l.state != SocketState::kListening) return -EINVAL;
         const uint32_t socket = socket_accept(listener);
         if (socket != kNone) {
             VirtualSocket& s = domain().sockets[socket];
             s.nonblocking = (flags & SOCK_NONBLOCK) != 0;
-            if (address && length) address_to_sockaddr(s.peer, address, length);
+            if (const int error = address ? address_to_sockaddr(s.peer, address, length) : 0) {
+                release_socket(socket, -1);
+                return error;
+            }
             return install(socket, flags & SOCK_CLOEXEC);
         }
-        if (at(entry).nonblocking) {
+        if (l.nonblocking) {
             turn.yield();
             return -EAGAIN;
         }
+        hold.take(listener);
         switch (turn.wait(socket_key(listener), deadline, true)) {
             case dmt::WaitResult::kTimedOut:
                 return -EAGAIN;
@@ -82,9 +90,23 @@ long on_kernel_socket(Op op, int fd, short events, Call call) {
     if (entry && entry->kind == FdKind::kStream && events) {
         if (const long error = wait_for_stream(turn, fd, *entry, events, dmt::kNoDeadline)) return error;
     }
-    const long rc = call();
+    const long rc = uninterrupted(call);
     all_streams_event();
     return rc;
+}
+
+/// The address that a call was given, out of the program's memory. Negative: the call's error.
+long take_address(sockaddr_storage& into, const sockaddr* given, socklen_t length) {
+    if (length > sizeof(into)) return -EINVAL;
+    into = {};
+    return crane_copy(&into, given, length) == 0 ? 0 : -EFAULT;
+}
+
+using AddressCall = int (*)(uint32_t socket, const sockaddr* address, socklen_t length);
+long with_address(AddressCall call, uint32_t socket, const sockaddr* given, socklen_t length) {
+    sockaddr_storage address;
+    if (const long error = take_address(address, given, length)) return error;
+    return call(socket, reinterpret_cast<sockaddr*>(&address), length);
 }
 
 uint64_t timeval_ns(const void* value) {
@@ -110,7 +132,9 @@ long set_timeout(VirtualSocket& s, int name, const void* value, socklen_t length
 
 long set_option(const FdEntry& entry, int fd, int level, int name, const void* value, socklen_t length) {
     VirtualSocket& s = at(entry);
-    if (!value) return -EFAULT;
+    // No option that is looked at here is longer; what is asked of the idle socket goes there as it is.
+    if (static_cast<int>(length) < 0) return -EINVAL;
+    if (!readable(value, length < 64 ? length : 64)) return -EFAULT;
     if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO))
         return set_timeout(s, name, value, length);
     if (level == SOL_SOCKET && name == SO_LINGER && length >= sizeof(linger)) {
@@ -145,6 +169,10 @@ long set_option(const FdEntry& entry, int fd, int level, int name, const void* v
 
 long get_option(const VirtualSocket& s, int fd, int level, int name, void* value, socklen_t* length) {
     int number;
+    socklen_t room;
+    if (!fetch(room, length)) return -EFAULT;
+    if (static_cast<int>(room) < 0) return -EINVAL;
+    if (!writable(value, room < 64 ? room : 64) || !writable(length, sizeof(*length))) return -EFAULT;
     if (level == SOL_SOCKET && name == SO_ERROR) {
         number = s.reset && !s.rst_reported ? ECONNRESET : 0;
     } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
@@ -203,7 +231,7 @@ CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcep
     if (!active()) return resolve_real(), bind_native(fd, address, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
         Operation turn(Op::kBind, socket_key(entry->object));
-        return static_cast<int>(as_libc(address ? socket_bind(entry->object, address, length) : -EFAULT));
+        return static_cast<int>(as_libc(with_address(socket_bind, entry->object, address, length)));
     }
     Operation turn(Op::kBind, descriptor_key(fd));
     return static_cast<int>(as_libc(raw(SYS_bind, fd, address, length)));
@@ -244,7 +272,7 @@ CRANE_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
     if (!active()) return resolve_real(), real.connect(fd, address, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
         Operation turn(Op::kConnect, socket_key(entry->object));
-        return static_cast<int>(as_libc(address ? socket_connect(entry->object, address, length) : -EFAULT));
+        return static_cast<int>(as_libc(with_address(socket_connect, entry->object, address, length)));
     }
     return static_cast<int>(as_libc(
         on_kernel_socket(Op::kConnect, fd, 0, [&] { return raw(SYS_connect, fd, address, length); })));
@@ -264,8 +292,7 @@ CRANE_EXPORT int shutdown(int fd, int how) noexcept {
 CRANE_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) noexcept {
     if (!active()) return resolve_real(), getsockname_native(fd, address, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
-        address_to_sockaddr(at(*entry).local, address, length);
-        return 0;
+        return static_cast<int>(as_libc(address_to_sockaddr(at(*entry).local, address, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_getsockname, fd, address, length)));
 }
@@ -275,8 +302,7 @@ CRANE_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) noexc
     if (const FdEntry* entry = virtual_socket(fd)) {
         if (at(*entry).state != SocketState::kConnected || at(*entry).reset)
             return static_cast<int>(as_libc(-ENOTCONN));
-        address_to_sockaddr(at(*entry).peer, address, length);
-        return 0;
+        return static_cast<int>(as_libc(address_to_sockaddr(at(*entry).peer, address, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_getpeername, fd, address, length)));
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "interpose/core/processes.hpp"
+#include "interpose/core/sockets.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -71,6 +72,7 @@ void end_thread() {
     Record* record = own_record;
     record->state = RecordState::kEnded;
     scheduler().signal(join_key(record), ~uint32_t{0});
+    release_held_sockets(self.slot);
     domain().threads[self.slot] = {};
     const dmt::SlotId slot = self.slot;
     const auto tid = static_cast<int>(scheduler().slot(slot).tid);

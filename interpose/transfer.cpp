@@ -6,10 +6,12 @@
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/file_times.hpp"
+#include "interpose/core/passed.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/timers.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -24,22 +26,11 @@ uint64_t timeout_deadline(uint64_t timeout_ns) {
     return timeout_ns ? deadline_from_relative_ns(timeout_ns) : dmt::kNoDeadline;
 }
 
-/// 0 after a wake, or the error the call ends with.
-long wait_on_socket(Operation& turn, uint64_t key, uint64_t deadline) {
-    switch (turn.wait(key, deadline, true)) {
-        case dmt::WaitResult::kTimedOut:
-            return -EAGAIN;
-        case dmt::WaitResult::kInterrupted:
-            return restart_after_signals() ? 0 : -EINTR;
-        case dmt::WaitResult::kSignaled:
-            break;
-    }
-    return 0;
-}
-
 long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags) {
     if (flags & MSG_OOB) return -EINVAL;
+    if (flags & MSG_ERRQUEUE) return -EAGAIN;
     Operation turn(Op::kReceive, socket_key(socket));
+    SocketHold hold;
     VirtualSocket& s = domain().sockets[socket];
     const bool peek = flags & MSG_PEEK;
     const bool nonblocking = s.nonblocking || (flags & MSG_DONTWAIT);
@@ -59,7 +50,7 @@ long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags)
         }
         const bool whole =
             peek && (flags & MSG_WAITALL) && s.input.unread() < wanted && !s.fin_received && !s.reset;
-        const long n = whole ? -EAGAIN : socket_receive(socket, into, pieces, peek);
+        const long n = whole ? -EAGAIN : socket_receive(socket, into, pieces, peek, flags & MSG_TRUNC);
         if (n > 0 && !peek) done += n;
         const bool more =
             n > 0 && !peek && (flags & MSG_WAITALL) && count == 1 && static_cast<size_t>(done) < wanted;
@@ -69,7 +60,7 @@ long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags)
             return done > 0 ? done : -EAGAIN;
         }
         if (more) continue;
-        if (const long error = wait_on_socket(turn, socket_key(socket), deadline))
+        if (const long error = wait_on_socket(turn, hold, socket, socket_key(socket), deadline))
             return done > 0 ? done : error;
     }
 }
@@ -79,6 +70,7 @@ long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags)
 template <typename Send>
 long send_virtual(uint32_t socket, int flags, size_t wanted, Send send_it) {
     Operation turn(Op::kSend, socket_key(socket));
+    SocketHold hold;
     const VirtualSocket& s = domain().sockets[socket];
     const uint64_t deadline = timeout_deadline(s.send_timeout_ns);
     size_t done = 0;
@@ -97,7 +89,7 @@ long send_virtual(uint32_t socket, int flags, size_t wanted, Send send_it) {
             turn.yield();
             return n;
         }
-        if (const long error = wait_on_socket(turn, socket_write_key(socket), deadline))
+        if (const long error = wait_on_socket(turn, hold, socket, socket_write_key(socket), deadline))
             return done > 0 ? static_cast<long>(done) : error;
     }
 }
@@ -121,9 +113,10 @@ long on_stream(Op op, int fd, const FdEntry& entry, short events, bool dont_wait
     if (!dont_wait) {
         if (const long error = wait_for_stream(turn, fd, entry, events, dmt::kNoDeadline)) return error;
     }
-    const long rc = call();
+    const long rc = uninterrupted(call);
     if (rc == -EAGAIN) turn.yield();
     if (rc >= 0) stream_event(entry);
+    if (events & POLLIN) settle_passed_if_any();  // a read drops the descriptors of the message that it reads
     // The kernel's own SIGPIPE is ignored; the program's comes in the schedule.
     if (rc == -EPIPE && op != Op::kSend) raise_sigpipe();
     return rc;
@@ -146,10 +139,13 @@ long write_stream(int fd, const FdEntry& entry, size_t bytes, Write write_piece)
     return static_cast<long>(done);
 }
 
-long read_timer(uint32_t index, void* out, size_t bytes) {
+long read_timer(int fd, uint32_t index, void* out, size_t bytes) {
     if (bytes < sizeof(uint64_t)) return -EINVAL;
+    if (!writable(out, sizeof(uint64_t))) return -EFAULT;
     Operation turn(Op::kTimer, make_key(ObjectKind::kTimer, index));
+    const FdEntry then = *fd_entry(fd);
     for (;;) {
+        if (!same_descriptor(fd, then)) return -EBADF;
         const uint64_t times = timer_take(index);
         if (times) {
             std::memcpy(out, &times, sizeof(times));
@@ -169,9 +165,9 @@ long read_timer(uint32_t index, void* out, size_t bytes) {
 /// Regular files need no turn of their own in `serial`; in `parallel` their order is part of the schedule.
 template <typename Call>
 long on_file(int fd, Call call) {
-    if (serial()) return call();
+    if (serial()) return uninterrupted(call);
     Operation turn(Op::kFile, descriptor_key(fd));
-    return call();
+    return uninterrupted(call);
 }
 
 long do_read(int fd, void* buffer, size_t bytes) {
@@ -184,12 +180,13 @@ long do_read(int fd, void* buffer, size_t bytes) {
             return on_stream(Op::kRead, fd, *entry, POLLIN, false,
                              [&] { return raw(SYS_read, fd, buffer, bytes); });
         case FdKind::kEntropy: {
+            if (!writable(buffer, bytes)) return -EFAULT;
             Operation turn(Op::kEntropy, entropy_key());
             fill_random(buffer, bytes);
             return static_cast<long>(bytes);
         }
         case FdKind::kTimer:
-            return read_timer(entry->object, buffer, bytes);
+            return read_timer(fd, entry->object, buffer, bytes);
         case FdKind::kSignals:
             return read_signals(entry->object, buffer, bytes);
         default:
@@ -198,7 +195,8 @@ long do_read(int fd, void* buffer, size_t bytes) {
 }
 
 long do_readv(int fd, const iovec* vector, int count) {
-    if (count < 0 || count > IOV_MAX) return -EINVAL;
+    if (count < 0) return -EINVAL;
+    if (const long error = check_vector(vector, static_cast<size_t>(count))) return error;
     const FdEntry* entry = fd_entry(fd);
     switch (entry ? entry->kind : FdKind::kUnknown) {
         case FdKind::kSocket:
@@ -234,7 +232,8 @@ long do_write(int fd, const void* buffer, size_t bytes) {
 }
 
 long do_writev(int fd, const iovec* vector, int count) {
-    if (count < 0 || count > IOV_MAX) return -EINVAL;
+    if (count < 0) return -EINVAL;
+    if (const long error = check_vector(vector, static_cast<size_t>(count))) return error;
     const FdEntry* entry = fd_entry(fd);
     switch (entry ? entry->kind : FdKind::kUnknown) {
         case FdKind::kSocket:
@@ -254,7 +253,8 @@ long do_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* addres
     const FdEntry* entry = fd_entry(fd);
     if (entry && entry->kind == FdKind::kSocket) {
         const iovec one{buffer, bytes};
-        if (address && length) *length = 0;  // TCP gives no address here
+        // TCP gives no address here.
+        if (address && !store(length, socklen_t{0})) return -EFAULT;
         return receive_virtual(entry->object, &one, 1, flags);
     }
     const auto call = [&] { return raw(SYS_recvfrom, fd, buffer, bytes, flags, address, length); };
@@ -262,19 +262,23 @@ long do_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* addres
     return on_stream(Op::kReceive, fd, *entry, POLLIN, flags & MSG_DONTWAIT, call);
 }
 
+long check_message(const msghdr& message) {
+    return message.msg_iovlen > IOV_MAX ? -EMSGSIZE : check_vector(message.msg_iov, message.msg_iovlen);
+}
+
 long do_recvmsg(int fd, msghdr* message, int flags) {
     const FdEntry* entry = fd_entry(fd);
     if (entry && entry->kind == FdKind::kSocket) {
+        if (!writable(message, sizeof(*message))) return -EFAULT;
+        if (const long error = check_message(*message)) return error;
         message->msg_namelen = 0;
         message->msg_controllen = 0;
         message->msg_flags = 0;
         return receive_virtual(entry->object, message->msg_iov, static_cast<int>(message->msg_iovlen), flags);
     }
-    const auto call = [&] { return raw(SYS_recvmsg, fd, message, flags); };
-    if (!entry || entry->kind != FdKind::kStream) return call();
-    const long rc = on_stream(Op::kReceive, fd, *entry, POLLIN, flags & MSG_DONTWAIT, call);
-    if (rc >= 0) note_received_descriptors(message);
-    return rc;
+    if (!entry || entry->kind != FdKind::kStream) return raw(SYS_recvmsg, fd, message, flags);
+    return on_stream(Op::kReceive, fd, *entry, POLLIN, flags & MSG_DONTWAIT,
+                     [&] { return receive_message(fd, message, flags); });
 }
 
 long do_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockaddr* address,
@@ -292,17 +296,20 @@ long do_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockad
 long do_sendmsg(int fd, const msghdr* message, int flags) {
     const FdEntry* entry = fd_entry(fd);
     if (entry && entry->kind == FdKind::kSocket) {
-        return send_vector(entry->object, message->msg_iov, static_cast<int>(message->msg_iovlen), flags);
+        msghdr given;
+        if (!fetch(given, message)) return -EFAULT;
+        if (const long error = check_message(given)) return error;
+        return send_vector(entry->object, given.msg_iov, static_cast<int>(given.msg_iovlen), flags);
     }
-    const auto call = [&] { return raw(SYS_sendmsg, fd, message, flags); };
-    if (!entry || entry->kind != FdKind::kStream) return call();
-    note_sent_descriptors(message);
-    return on_stream(Op::kSend, fd, *entry, POLLOUT, flags & MSG_DONTWAIT, call);
+    if (!entry || entry->kind != FdKind::kStream) return raw(SYS_sendmsg, fd, message, flags);
+    return on_stream(Op::kSend, fd, *entry, POLLOUT, flags & MSG_DONTWAIT,
+                     [&] { return send_message(fd, message, flags); });
 }
 
 long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
     const FdEntry* entry = fd_entry(out);
     if (entry && entry->kind == FdKind::kSocket) {
+        if (offset && !writable(offset, sizeof(*offset))) return -EFAULT;
         size_t done = 0;
         return send_virtual(entry->object, 0, bytes, [&] {
             const long n = socket_send_file(entry->object, in, offset, bytes - done);
@@ -435,26 +442,4 @@ CRANE_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t bytes) noex
 }
 CRANE_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t bytes) noexcept {
     return sendfile(out, in, offset, bytes);
-}
-CRANE_EXPORT ssize_t splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t bytes, unsigned flags) {
-    if (!active()) return resolve_real(), real.splice(in, in_at, out, out_at, bytes, flags);
-    const FdEntry* from = fd_entry(in);
-    const FdEntry* to = fd_entry(out);
-    char buffer[16384];
-    const size_t piece = bytes < sizeof(buffer) ? bytes : sizeof(buffer);
-    if (to && to->kind == FdKind::kSocket && from && from->kind != FdKind::kSocket) {
-        const ssize_t got = in_at ? pread(in, buffer, piece, *in_at) : read(in, buffer, piece);
-        if (got <= 0) return got;
-        if (in_at) *in_at += got;
-        return write(out, buffer, static_cast<size_t>(got));
-    }
-    if (from && from->kind == FdKind::kSocket) {
-        const ssize_t got = read(in, buffer, piece);
-        return got <= 0 ? got : write(out, buffer, static_cast<size_t>(got));
-    }
-    Operation turn(Op::kWrite, descriptor_key(in), descriptor_key(out));
-    const long rc = raw(SYS_splice, in, in_at, out, out_at, bytes, flags | SPLICE_F_NONBLOCK);
-    if (rc > 0) all_streams_event();
-    if (rc == -EAGAIN) turn.yield();
-    return as_libc(rc);
 }

@@ -8,12 +8,14 @@
 #include <cstring>
 #include <new>
 
+#include "interpose/core/deaths.hpp"
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/environment.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
 #include "timebubble/inherited.hpp"
@@ -58,6 +60,13 @@ int move_to_reserved(long fd, int place) {
     return wanted;
 }
 
+/// What a process of the domain lacks, after an exec, costs that process alone: its parent sees it fail.
+[[noreturn]] void refuse_process(const char* why) {
+    for (const char* text : {"crane: ", why, "\n"}) raw(SYS_write, 2, text, strlen(text));
+    raw(SYS_exit_group, 127);
+    __builtin_unreachable();
+}
+
 static_assert(timebubble::kTransportFd == kReservedFdBase + 1 &&
               timebubble::kDoorbellFd == kReservedFdBase + 2);
 
@@ -77,14 +86,20 @@ bool take_inherited(char** environment) {
 /// CRANE_TRACE names a file that takes a record for each scheduled operation. For finding divergences; slow.
 void open_trace(const char* path) {
     if (!path) return;
+    if (inherited(kReservedFdBase + 4)) {  // kept over the exec: this user might not be allowed to open it
+        runtime.trace_fd = kReservedFdBase + 4;
+        return;
+    }
     const long fd = raw(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     const int place = move_to_reserved(fd, 4);
     if (place < 0) refuse_domain("cannot open the file that CRANE_TRACE names");
     runtime.trace_fd = place;
 }
 
-void map_transport_or_refuse() {
+void map_transport_or_refuse(bool first) {
     if (!timebubble::map_transport(runtime.transport_fd, runtime.view)) {
+        runtime.view = {};
+        if (!first) refuse_process("cannot map the segment shared with craned (a limit on memory?)");
         refuse_domain("cannot map the segment shared with craned");
     }
     const timebubble::Control& control = *runtime.view.control;
@@ -95,6 +110,10 @@ void map_transport_or_refuse() {
 }
 
 void make_placeholder() {
+    if (inherited(kReservedFdBase + 3)) {  // kept over the exec: a low limit on descriptors forbids another
+        runtime.placeholder_fd = kReservedFdBase + 3;
+        return;
+    }
     runtime.placeholder_fd = move_to_reserved(raw(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), 3);
     if (runtime.placeholder_fd < 0)
         refuse_domain("cannot make the socket that stands behind virtual descriptors");
@@ -136,6 +155,7 @@ void make_domain() {
     p.parent = kNone;
     p.pid = static_cast<int32_t>(raw(SYS_getpid));
     p.is_main = 1;
+    d.processes_high = 1;
     p.main_slot = runtime.scheduler.create(0, true);
     pin_to_cpu(settings.pinned_cpu_plus1);
 }
@@ -162,7 +182,8 @@ void drop_descriptors_closed_by_exec() {
 bool join_domain(int fd) {
     runtime.domain_fd = fd;
     runtime.domain = map_domain(fd);
-    if (!runtime.domain || runtime.domain->magic != kDomainMagic) return false;
+    if (!runtime.domain) refuse_process("cannot map the domain's memory (a limit on memory?)");
+    if (runtime.domain->magic != kDomainMagic) return false;
     runtime.scheduler = dmt::Scheduler(&runtime.domain->scheduler, scheduler_hooks());
     const uint32_t index = find_process(static_cast<int>(raw(SYS_getpid)));
     if (index == kNone) return false;
@@ -183,6 +204,7 @@ void after_exec() {
     for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
         const dmt::Slot& s = d.scheduler.slots[slot];
         if (s.process == runtime.process_index && s.state != dmt::SlotState::kFree && slot != self.slot) {
+            release_held_sockets(slot);
             scheduler().discard(slot);
         }
     }
@@ -210,7 +232,7 @@ void attach(char** environment) {
     const bool first = joined == nullptr;
     remember_environment(environment);
     if (first) {
-        map_transport_or_refuse();
+        map_transport_or_refuse(true);
         make_domain();
         if (!domain().schedule) {
             announce_attachment();
@@ -218,9 +240,9 @@ void attach(char** environment) {
         }
         choose_tsc(environment);
     } else {
-        map_transport_or_refuse();
+        map_transport_or_refuse(false);
         if (!join_domain(kReservedFdBase)) {
-            refuse_domain("a process entered the domain by a way that Crane does not see");
+            refuse_process("a process entered the domain by a way that Crane does not see");
         }
     }
     open_trace(find_variable(environment, "CRANE_TRACE"));
@@ -234,6 +256,7 @@ void attach(char** environment) {
         after_exec();
     }
     register_main_thread();
+    adopt_orphans();
     install_fault_handlers();
     install_tsc_trap();
     on_exit(at_process_exit, nullptr);

@@ -25,10 +25,19 @@ bool kernel_nonblocking(int fd) {
     return flags < 0 || (flags & O_NONBLOCK);
 }
 
-long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns) {
+int probe_streams(pollfd* fds, size_t count, int timeout_ms) {
     for (;;) {
+        const long ready = raw(SYS_poll, fds, count, timeout_ms);
+        if (ready != -EINTR) return static_cast<int>(ready);
+    }
+}
+
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns) {
+    const FdEntry then = entry;
+    for (;;) {
+        if (!same_descriptor(fd, then)) return -EBADF;
         pollfd probe{fd, events, 0};
-        if (raw(SYS_poll, &probe, 1, 0) != 0) return 0;
+        if (probe_streams(&probe, 1, 0) > 0) return 0;
         if (kernel_nonblocking(fd)) {
             turn.yield();
             return 0;
@@ -36,11 +45,11 @@ long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events
         if (outside_writers()) {
             // Someone outside the schedule may be at the other end: wait for real, so that it cannot overtake
             // us.
-            raw(SYS_poll, &probe, 1, -1);
+            probe_streams(&probe, 1, -1);
             return 0;
         }
-        const uint64_t key = make_key(ObjectKind::kStream, entry.object);
-        switch (turn.wait(key, deadline_ns, true, stream_bit(entry))) {
+        const uint64_t key = make_key(ObjectKind::kStream, then.object);
+        switch (turn.wait(key, deadline_ns, true, stream_bit(then))) {
             case dmt::WaitResult::kTimedOut:
                 return -EAGAIN;
             case dmt::WaitResult::kInterrupted:
@@ -50,6 +59,19 @@ long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events
                 break;
         }
     }
+}
+
+long wait_on_socket(Operation& turn, SocketHold& hold, uint32_t socket, uint64_t key, uint64_t deadline) {
+    hold.take(socket);
+    switch (turn.wait(key, deadline, true)) {
+        case dmt::WaitResult::kTimedOut:
+            return -EAGAIN;
+        case dmt::WaitResult::kInterrupted:
+            return restart_after_signals() ? 0 : -EINTR;
+        case dmt::WaitResult::kSignaled:
+            break;
+    }
+    return 0;
 }
 
 void raise_sigpipe() {

@@ -3,6 +3,7 @@
 
 #include "interpose/core/fds.hpp"
 #include "interpose/core/runtime.hpp"
+#include "interpose/core/sockets.hpp"
 
 namespace crane::interpose {
 
@@ -17,9 +18,25 @@ inline long as_libc(long rc) {
 /// call should go on (every handler was installed with SA_RESTART), false for EINTR.
 bool restart_after_signals();
 
+/// A call that does not wait, again when a tracer, a checkpoint or a real SIGCHLD cut it short: the program's
+/// own signals never reach the kernel's calls.
+template <typename Call>
+long uninterrupted(Call call) {
+    for (;;) {
+        const long rc = call();
+        if (rc != -EINTR) return rc;
+    }
+}
+
+/// poll(2) on kernel descriptors, never -EINTR.
+int probe_streams(pollfd* fds, size_t count, int timeout_ms);
 /// Waits until the kernel stream is ready for `events` (POLLIN, POLLOUT). Returns 0 when it is or when the
-/// real call will not block anyway, -EINTR, or -EAGAIN when `deadline_ns` passed.
+/// real call will not block anyway, -EINTR, -EAGAIN when `deadline_ns` passed, -EBADF when another thread
+/// closed it.
 long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns);
+/// Sleeps until something happens to the virtual socket, which `hold` keeps. 0 after a wake, or the error
+/// that the call ends with.
+long wait_on_socket(Operation& turn, SocketHold& hold, uint32_t socket, uint64_t key, uint64_t deadline_ns);
 /// True if the descriptor is non-blocking for the kernel.
 bool kernel_nonblocking(int fd);
 /// Raises SIGPIPE in this thread. Turn in hand.

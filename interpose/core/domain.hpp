@@ -26,7 +26,10 @@ constexpr size_t kMaxEpollItems = 65536;
 constexpr size_t kConnectionBuckets = 8192;
 constexpr size_t kMaxTimers = 256;
 constexpr size_t kMaxSignalFds = 1024;
-constexpr size_t kMaxPassed = 256;
+constexpr size_t kMaxPassed = 256;        ///< messages with descriptors under way
+constexpr size_t kMaxPassedAtOnce = 253;  ///< the kernel's own bound for one message
+constexpr uint32_t kMaxHeld = 8;
+constexpr uint32_t kMaxOrphans = 64;
 constexpr int kSignals = 65;
 
 // --- descriptors
@@ -47,8 +50,14 @@ enum class FdKind : uint8_t {
 struct FdEntry {
     FdKind kind;
     uint8_t flags;
-    uint16_t spare;
+    uint16_t version;  ///< tells one use of a descriptor number from the next
     uint32_t object;
+};
+
+/// What the descriptors of one message mean that is under way between processes (passed.hpp).
+struct PassedMessage {
+    uint32_t used, count;
+    FdEntry entries[kMaxPassedAtOnce];
 };
 
 // --- processes
@@ -70,14 +79,18 @@ struct Process {
     uint32_t death_expected;  ///< killed by another process of the domain
     uint32_t main_slot;
     uint32_t is_main;
-    uint32_t attention;   ///< some signal is pending for the process or one of its threads
-    int32_t status;       ///< as waitpid gives it, once kExited
-    uint32_t unseen;      ///< kExited, and its parent had said that it would not wait: as good as gone
-    uint64_t ordinal;     ///< n-th process of the domain: names its random stream
-    uint64_t entropy_at;  ///< bytes drawn from it
+    uint32_t attention;    ///< some signal is pending for the process or one of its threads
+    int32_t status;        ///< as waitpid gives it, once kExited
+    uint32_t buried;       ///< died with the turn, and someone acts in its stead
+    uint32_t subreaper;    ///< the program asked to be parent of the orphans below it
+    int32_t death_signal;  ///< PR_SET_PDEATHSIG
+    uint32_t unseen;       ///< kExited, and its parent had said that it would not wait: as good as gone
+    uint64_t ordinal;      ///< n-th process of the domain: names its random stream
+    uint64_t entropy_at;   ///< bytes drawn from it
     uint64_t pending;
     uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
+    uint32_t fds_noted;  ///< counts uses of descriptor numbers: FdEntry::version
     FdEntry fds[kMaxFds];
 };
 
@@ -91,6 +104,8 @@ struct ThreadExtra {
     uint32_t exited;     ///< ended, not joined yet
     uint32_t cancelled;  ///< 1: asked to end, 2: and a wait was cut short for it
     uint32_t next_zombie;
+    uint32_t held_count;
+    uint32_t held[kMaxHeld];  ///< sockets of the calls that it sleeps in, handlers' calls last
 };
 
 // --- virtual sockets
@@ -209,6 +224,10 @@ struct DomainState {
     uint64_t streams_made;  ///< numbers for kernel streams
     uint32_t trap_tsc;      ///< rdtsc faults and shows virtual time (tsc.hpp)
     uint32_t opaque_children;
+    uint32_t processes_high;           ///< entries ever used
+    int32_t ending_pid;                ///< passed the turn on for good and may still live; 0: none
+    uint32_t orphans;                  ///< ever ended without a parent in the domain
+    int32_t orphan_pids[kMaxOrphans];  ///< the last of them
     uint32_t file_lock_waiters;
     uint32_t next_port;
     uint64_t published_deadline_ns;
@@ -224,8 +243,7 @@ struct DomainState {
     uint32_t listener_count;
     uint32_t connections[kConnectionBuckets];
     uint32_t reuse_turn;
-    uint32_t passed_first, passed_count;
-    FdEntry passed[kMaxPassed];  ///< descriptors under way between processes
+    uint32_t passed_under_way;  ///< entries of `passed` in use
 
     dmt::State scheduler;
     ThreadExtra threads[dmt::kMaxThreads];
@@ -236,6 +254,7 @@ struct DomainState {
     VirtualTimer timers[kMaxTimers];
     uint32_t signal_fds_open;
     SignalFd signal_fds[kMaxSignalFds];
+    PassedMessage passed[kMaxPassed];
     uint32_t files_known;
     FileIdentity files[kMaxFiles];     ///< open hash table by key
     uint64_t file_numbers[kMaxFiles];  ///< open hash set of the numbers in use

@@ -44,6 +44,23 @@ void remember_environment(char** environment) {
     keep(transport, sizeof(transport), "CRANE_TRANSPORT", find_variable(environment, "CRANE_TRANSPORT"));
 }
 
+void strip_environment(char* const* given, const char** out) {
+    for (; given && *given; ++given) {
+        if (!is_own(*given)) *out++ = *given;
+    }
+    *out = nullptr;
+}
+
+bool shim_is_readable() {
+    const char* list = strchr(preload, '=');
+    if (!list) return true;
+    char path[sizeof(preload)];
+    const size_t length = strcspn(list + 1, ": ");
+    std::memcpy(path, list + 1, length);
+    path[length] = 0;
+    return raw(SYS_faccessat, AT_FDCWD, path, R_OK) == 0;
+}
+
 void complete_environment(char* const* given, const char** out) {
     for (; given && *given; ++given) {
         if (!is_own(*given)) *out++ = *given;

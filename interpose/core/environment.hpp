@@ -12,4 +12,9 @@ constexpr int kAddedVariables = 3;
 /// Writes into `out` the entries of `given` with Crane's own put in or made right; ends it with nullptr.
 void complete_environment(char* const* given, const char** out);
 
+/// The same without anything of Crane's: for a program that is not to have the shim.
+void strip_environment(char* const* given, const char** out);
+/// False where a new program's loader would not find the shim.
+bool shim_is_readable();
+
 }  // namespace crane::interpose

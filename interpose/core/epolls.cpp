@@ -6,6 +6,7 @@
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/timers.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -226,6 +227,7 @@ int epoll_control_kernel(uint32_t epoll, int real_epoll, int operation, int fd, 
 
 int epoll_collect(uint32_t epoll, int real_epoll, epoll_event* events, int most) {
     Epoll& e = epoll_at(epoll);
+    if (!writable(events, sizeof(*events))) return -EFAULT;
     int count = 0;
     // Level-triggered items go back to the tail; the mark keeps them from being met twice in one call.
     uint32_t last = e.ready_tail;

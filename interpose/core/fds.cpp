@@ -13,14 +13,17 @@ bool in_range(int fd) {
     return fd >= 0 && static_cast<size_t>(fd) < kMaxFds;
 }
 
+FdEntry noted(FdKind kind, uint8_t flags, uint32_t object) {
+    return {kind, flags, static_cast<uint16_t>(++runtime.process->fds_noted), object};
+}
+
 void classify(int fd, FdEntry& entry) {
     struct stat info;
     if (raw(SYS_fstat, fd, &info) != 0) return;
     const mode_t type = info.st_mode & S_IFMT;
     const bool stream = type == S_IFIFO || type == S_IFSOCK || type == 0 || (type == S_IFCHR && isatty(fd));
     // Type 0: anonymous inodes (eventfd, inotify, pidfd).
-    entry.kind = stream ? FdKind::kStream : FdKind::kPlain;
-    entry.object = 0;
+    entry = noted(stream ? FdKind::kStream : FdKind::kPlain, 0, 0);
 }
 
 }  // namespace
@@ -37,7 +40,7 @@ void set_entry(int fd, FdKind kind, uint32_t object) {
         refuse_call("a descriptor number of 16384 or more");
         return;
     }
-    runtime.process->fds[fd] = {kind, 0, 0, object};
+    runtime.process->fds[fd] = noted(kind, 0, object);
 }
 
 void set_stream(int fd, int second) {
@@ -57,8 +60,14 @@ void copy_entry(int fd, int copy) {
     if (!in_range(copy)) return;
     const FdEntry* from = fd_entry(fd);
     if (!from) return;
-    runtime.process->fds[copy] = *from;
+    runtime.process->fds[copy] = noted(from->kind, from->flags, from->object);
     add_reference(*from);
+}
+
+void adopt_entry(int fd, const FdEntry& meaning) {
+    if (!in_range(fd)) return;
+    runtime.process->fds[fd] = noted(meaning.kind, meaning.flags, meaning.object);
+    add_reference(meaning);
 }
 
 void drop_entry(FdEntry& entry, int fd) {

@@ -20,6 +20,12 @@ inline FdEntry* entry_of_kind(int fd, FdKind kind) {
     FdEntry* entry = &runtime.process->fds[fd];
     return entry->kind == kind ? entry : nullptr;
 }
+/// Whether `fd` still is what it was when `then` was looked up: another thread may have closed it and used
+/// the number.
+inline bool same_descriptor(int fd, const FdEntry& then) {
+    const FdEntry& now = runtime.process->fds[fd];
+    return now.kind == then.kind && now.version == then.version;
+}
 /// What an entry stands for, as operations name it; kNoObject: a file, or not looked at yet.
 inline uint64_t entry_key(const FdEntry& entry) {
     constexpr ObjectKind kKinds[] = {ObjectKind::kNone,   ObjectKind::kNone,    ObjectKind::kStream,
@@ -38,6 +44,8 @@ void set_entry(int fd, FdKind kind, uint32_t object);
 void set_stream(int fd, int second);
 /// Copies fd's meaning to `copy`, with a reference of its own.
 void copy_entry(int fd, int copy);
+/// A descriptor that came from elsewhere, with its meaning; kUnknown: as the kernel has it.
+void adopt_entry(int fd, const FdEntry& meaning);
 /// The descriptor is being closed: drops its meaning and, with the last reference, the object.
 void drop_entry(int fd);
 void drop_entry(FdEntry& entry, int fd);
@@ -45,10 +53,6 @@ void add_reference(const FdEntry& entry);
 
 /// A new descriptor number, lowest free, that stands for a virtual object. -1 with errno as dup has it.
 int new_placeholder(bool close_on_exec);
-
-/// SCM_RIGHTS: descriptors go to another process of the domain with their meaning.
-void note_sent_descriptors(const msghdr* message);
-void note_received_descriptors(msghdr* message);
 
 /// Threads that wait for a kernel stream look again: something was done to a stream.
 void stream_event(const FdEntry& entry);

@@ -4,8 +4,11 @@
 
 #include <cstring>
 
+#include "interpose/core/deaths.hpp"
+#include "interpose/core/environment.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/sockets.hpp"
 
 namespace crane::interpose {
 
@@ -24,8 +27,26 @@ bool ignores_children(const Process& parent) {
     return action.handler == reinterpret_cast<uint64_t>(SIG_IGN) || (action.flags & SA_NOCLDWAIT);
 }
 
-/// Everything of an ending process that others in the domain can see. Turn in hand.
-void withdraw(uint32_t index, int wait_status, bool own) {
+/// Its children go to the nearest ancestor that asked for orphans, or to nobody in the domain.
+void part_from_children(uint32_t index) {
+    DomainState& d = domain();
+    uint32_t heir = d.processes[index].parent;
+    while (heir != kNone && !d.processes[heir].subreaper) heir = d.processes[heir].parent;
+    for (uint32_t i = 0; i < d.processes_high; ++i) {
+        Process& child = d.processes[i];
+        if (child.state == ProcessState::kFree || child.parent != index) continue;
+        child.parent = heir;
+        if (child.state == ProcessState::kExited && heir == kNone) child.state = ProcessState::kFree;
+        if (child.state == ProcessState::kLive && child.death_signal) {
+            post_signal(i, child.death_signal, dmt::kNoSlot);
+        }
+    }
+    if (heir != kNone) scheduler().signal(make_key(ObjectKind::kChild, heir), ~uint32_t{0});
+}
+
+/// Everything of an ending process that others in the domain can see. Turn in hand, the thread's own or, of a
+/// process that died with it, `last`'s.
+void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     DomainState& d = domain();
     Process& p = d.processes[index];
     for (size_t fd = 0; fd < kMaxFds; ++fd) {
@@ -41,20 +62,18 @@ void withdraw(uint32_t index, int wait_status, bool own) {
     for (uint32_t slot = 0; slot < d.scheduler.high_water; ++slot) {
         const bool mine = d.scheduler.slots[slot].process == index &&
                           d.scheduler.slots[slot].state != dmt::SlotState::kFree;
-        if (mine && slot != self.slot) scheduler().discard(slot);
+        if (!mine) continue;
+        release_held_sockets(slot);
+        if (slot != last) scheduler().discard(slot);
     }
     p.state = ProcessState::kExited;
     p.status = wait_status;
     const timebubble::ExitRecord record{static_cast<uint32_t>(p.pid), wait_status, p.is_main, 0};
     emit(timebubble::OutputKind::kExit, 0, 0, &record, sizeof(record));
-    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
-        Process& child = d.processes[i];
-        if (child.state == ProcessState::kFree || child.parent != index) continue;
-        child.parent = kNone;
-        if (child.state == ProcessState::kExited) child.state = ProcessState::kFree;
-    }
+    part_from_children(index);
     runtime.view.control->status.processes.fetch_sub(1, std::memory_order_relaxed);
     if (p.parent == kNone) {
+        d.orphan_pids[d.orphans++ % kMaxOrphans] = p.pid;
         p.state = ProcessState::kFree;
         return;
     }
@@ -69,6 +88,7 @@ uint32_t make_child() {
     const uint32_t index = free_process();
     if (index == kNone) return kNone;
     DomainState& d = domain();
+    if (index >= d.processes_high) d.processes_high = index + 1;
     Process& p = d.processes[index];
     p = *runtime.process;
     p.state = ProcessState::kLive;
@@ -76,6 +96,8 @@ uint32_t make_child() {
     p.is_main = 0;
     p.pending = 0;
     p.attention = 0;
+    p.subreaper = 0;
+    p.death_signal = 0;
     p.ordinal = ++d.processes_started;
     p.entropy_at = 0;
     for (const FdEntry& entry : p.fds) {
@@ -112,20 +134,37 @@ void become_child(uint32_t index) {
     self.generation = scheduler().slot(self.slot).generation;
     scheduler().start(self.slot);
     scheduler().slot(self.slot).tid = static_cast<uint32_t>(raw(SYS_gettid));
+    adopt_orphans();
 }
 
 void leave_domain(int wait_status) {
     if (!self.active) return;
     scheduler().get_turn(self.slot);
     const bool alone = runtime.process->state == ProcessState::kLive;
-    if (alone) withdraw(runtime.process_index, wait_status, true);
+    if (alone) withdraw(runtime.process_index, wait_status, true, self.slot);
+    domain().ending_pid = runtime.process->pid;
     const dmt::SlotId slot = self.slot;
     self.active = false;
     scheduler().finish(slot);
 }
 
 void bury_process(uint32_t index, int wait_status) {
-    withdraw(index, wait_status, false);
+    withdraw(index, wait_status, false, dmt::kNoSlot);
+}
+
+void bury_holder(uint32_t index, int wait_status, dmt::SlotId holder) {
+    if (domain().processes[index].state == ProcessState::kLive) withdraw(index, wait_status, false, holder);
+    scheduler().finish(holder);
+}
+
+void drop_virtual_descriptors() {
+    for (size_t fd = 0; fd < kMaxFds; ++fd) {
+        FdEntry& entry = runtime.process->fds[fd];
+        if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer ||
+            entry.kind == FdKind::kSignals) {
+            drop_entry(entry, static_cast<int>(fd));
+        }
+    }
 }
 
 uint32_t find_process(int pid) {
@@ -137,6 +176,23 @@ uint32_t find_process(int pid) {
 }
 
 namespace {
+
+/// The C library that the shim stands on loads it (musl has a loader of its own).
+bool has_own_loader(int fd, const Elf64_Phdr& interpreter) {
+    char path[64] = {};
+    if (interpreter.p_filesz >= sizeof(path)) return false;
+    raw(SYS_pread64, fd, path, interpreter.p_filesz, interpreter.p_offset);
+    return strstr(path, "/ld-linux-x86-64.so.") != nullptr;
+}
+
+/// A program that gets rights by its file: the loader leaves out what is to be preloaded.
+bool is_privileged(int fd) {
+    struct stat info;
+    if (raw(SYS_fstat, fd, &info) != 0) return false;
+    if ((info.st_mode & S_ISUID) && info.st_uid != static_cast<uid_t>(raw(SYS_geteuid))) return true;
+    if ((info.st_mode & S_ISGID) && info.st_gid != static_cast<gid_t>(raw(SYS_getegid))) return true;
+    return raw(SYS_getuid) != 0 && raw(SYS_fgetxattr, fd, "security.capability", nullptr, 0) > 0;
+}
 
 /// 1: dynamic native program, 0: cannot be scheduled, -1: not a program by itself (a script, or not
 /// readable).
@@ -150,7 +206,7 @@ int inspect_elf(int fd, char* head, size_t head_bytes) {
         Elf64_Phdr ph;
         const long at = static_cast<long>(elf.e_phoff + i * elf.e_phentsize);
         if (raw(SYS_pread64, fd, &ph, sizeof(ph), at) != sizeof(ph)) return 0;
-        if (ph.p_type == PT_INTERP) return 1;
+        if (ph.p_type == PT_INTERP) return has_own_loader(fd, ph) ? 1 : 0;
     }
     return 0;
 }
@@ -159,14 +215,11 @@ int inspect_elf(int fd, char* head, size_t head_bytes) {
 
 bool can_be_scheduled(const char* path) {
     char next[256];
+    if (!shim_is_readable()) return false;  // behind a chroot, or for a user who may not read it
     for (int depth = 0; depth < 4; ++depth) {
         const long fd = raw(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
         if (fd < 0) return true;  // the kernel will say what is wrong
-        struct stat info;
-        const bool privileged =
-            raw(SYS_fstat, fd, &info) == 0 &&
-            (((info.st_mode & S_ISUID) && info.st_uid != static_cast<uid_t>(raw(SYS_geteuid))) ||
-             ((info.st_mode & S_ISGID) && info.st_gid != static_cast<gid_t>(raw(SYS_getegid))));
+        const bool privileged = is_privileged(static_cast<int>(fd));
         char head[256] = {};
         const int kind = inspect_elf(static_cast<int>(fd), head, sizeof(head) - 1);
         raw(SYS_close, fd);

@@ -16,6 +16,10 @@ void become_child(uint32_t index);
 void leave_domain(int wait_status);
 /// Another process of the domain was killed by this one: what leave_domain does, on its behalf.
 void bury_process(uint32_t index, int wait_status);
+/// Another process died with the turn in hand, in thread `holder`: the same, and its turn is passed on.
+void bury_holder(uint32_t index, int wait_status, dmt::SlotId holder);
+/// This process will run a program that cannot use what is virtual: its references end here.
+void drop_virtual_descriptors();
 /// A process in the domain by its pid, kNone if there is none.
 uint32_t find_process(int pid);
 /// Exit status as waitpid gives it.

@@ -15,5 +15,5 @@
     X(getloadavg) X(uname) X(gethostname) X(getdomainname) X(gethostid) \
     X(fclose) X(fdopen) X(freopen) X(fflush) X(fchmodat) X(opendir) X(fdopendir) X(readdir) \
     X(readdir64) X(rewinddir) X(telldir) X(seekdir) X(dirfd) X(closedir) X(scandir) \
-    X(scandir64) X(scandirat) X(scandirat64) X(mkostemps) X(mkdtemp) X(tmpfile)
+    X(scandir64) X(scandirat) X(scandirat64) X(mkostemps) X(mkdtemp) X(tmpfile) X(tee) X(vmsplice)
 // clang-format on

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "interpose/core/deaths.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/threads.hpp"
 #include "timebubble/batch.hpp"
@@ -235,6 +236,7 @@ void unpark(void*, dmt::Slot& slot) {
 
 void resumed(void*) {
     await_ended_thread();
+    await_ended_process();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/epolls.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -35,6 +36,7 @@ long read_signals(uint32_t index, void* out, size_t bytes) {
     const SignalFd& fd = domain().signal_fds[index];
     size_t done = 0;
     if (bytes < sizeof(signalfd_siginfo)) return -EINVAL;
+    if (!writable(out, bytes)) return -EFAULT;
     Operation turn(Op::kSigwait, make_key(ObjectKind::kSignalFd, index));
     for (;;) {
         while (bytes - done >= sizeof(signalfd_siginfo)) {

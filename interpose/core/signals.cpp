@@ -1,10 +1,11 @@
 #include "interpose/core/signals.hpp"
 
-#include <poll.h>
-
+#include "interpose/core/deaths.hpp"
+#include "interpose/core/passed.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/tsc.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -37,16 +38,10 @@ bool waits_for(dmt::SlotId slot, int signal) {
 void kill_process(uint32_t index, int signal) {
     Process& p = domain().processes[index];
     const int pid = p.pid;
-    const long pidfd = raw(SYS_pidfd_open, pid, 0);
     p.death_expected = 1;
     raw(SYS_kill, pid, SIGKILL);
-    if (pidfd >= 0) {
-        // Dead means its descriptors are closed: only then may the schedule go on.
-        pollfd dead{static_cast<int>(pidfd), POLLIN, 0};
-        while (raw(SYS_poll, &dead, 1, 10'000) == -EINTR) {
-        }
-        raw(SYS_close, pidfd);
-    }
+    await_death(pid);
+    settle_passed_if_any();
     bury_process(index, signal);
 }
 
@@ -67,7 +62,7 @@ dmt::SlotId choose_thread(uint32_t process, int signal) {
 
 bool is_synchronous(int signal) {
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
-           signal == SIGTRAP || signal == SIGSYS;
+           signal == SIGTRAP || signal == SIGSYS || signal == SIGABRT;
 }
 
 int post_signal(uint32_t process, int signal, dmt::SlotId slot) {
@@ -208,6 +203,7 @@ bool run_fault_handler(int signal, siginfo_t* info, void* context) {
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
+    if (leave_bad_copy(*static_cast<ucontext_t*>(context))) return;
     if (signal == SIGSEGV && emulate_tsc(*info, *static_cast<ucontext_t*>(context))) return;
     if (runtime.process && run_fault_handler(signal, info, context)) return;
     // The crash is part of the schedule: the end is reported in turn, then the kernel has its way.
@@ -217,24 +213,21 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 
-/// A child that dies without having left the schedule was killed from outside: what it was in the midst of is
-/// lost.
-void on_child(int, siginfo_t* info, void*) {
-    const uint32_t index = find_process(info->si_pid);
-    if (index == kNone) return;
-    const Process& p = domain().processes[index];
-    if (p.state == ProcessState::kLive && !p.death_expected) {
-        refuse_domain("a process of the server was killed from outside the domain");
-    }
-}
-
 void install_fault_handlers() {
     real.signal(SIGPIPE, SIG_IGN);
     struct sigaction child {};
     child.sa_sigaction = on_child;
     child.sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP;
     real.sigaction(SIGCHLD, &child, nullptr);
-    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+    sigset_t told;
+    sigemptyset(&told);
+    sigaddset(&told, SIGCHLD);
+    real.pthread_sigmask(SIG_UNBLOCK, &told, nullptr);
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
+        // Installed again when the program gives one back: the others may have handlers of its own.
+        const uint64_t own = runtime.process->actions[signal].handler;
+        if (own != reinterpret_cast<uint64_t>(SIG_DFL) && !(signal == SIGSEGV && tsc_trapped())) continue;
+
         struct sigaction action {};
         action.sa_sigaction = on_fault;
         action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;

@@ -24,8 +24,12 @@ void report_consumed(VirtualSocket& s);
 /// What the other end of a connection inside the domain takes now.
 uint64_t pair_room(const VirtualSocket& s);
 
-/// The listener for a port; among several that suit equally (SO_REUSEPORT) they take turns. kNone: none.
-uint32_t find_listener(uint16_t family, uint16_t port);
+/// An IPv4 address in IPv6's clothes (::ffff:…) as what it is, and how a socket of a family shows an address.
+Address plain(const Address& address);
+Address as_family(const Address& address, uint16_t family);
+/// The listener for a connection to that address, `outside`: by a client; among several that suit equally
+/// (SO_REUSEPORT) they take turns. kNone: none.
+uint32_t find_listener(const Address& to, bool outside);
 /// Whether one more client may wait at that port: all listeners of a port share their places, so that the
 /// proxy need not know which of them a client will meet.
 bool port_has_place(uint16_t port);

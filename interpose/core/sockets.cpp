@@ -6,6 +6,7 @@
 
 #include "interpose/core/epolls.hpp"
 #include "interpose/core/socket_table.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -18,7 +19,9 @@ void apply_connect(uint64_t connection, const char* payload, size_t bytes) {
     timebubble::ConnectPayload call;
     if (bytes != sizeof(call)) return;
     std::memcpy(&call, payload, sizeof(call));
-    const uint32_t listener = find_listener(call.family, call.listen_port);
+    Address to{call.family, call.listen_port, {}};
+    std::memcpy(to.bytes, call.local, sizeof(call.local));
+    const uint32_t listener = find_listener(to, true);
     // The proxy keeps a client waiting while there is no place for it; if one comes all the same, it alone
     // pays.
     const bool place =
@@ -40,15 +43,9 @@ void apply_connect(uint64_t connection, const char* payload, size_t bytes) {
     std::memcpy(s.peer.bytes, call.peer, sizeof(call.peer));
     std::memcpy(s.local.bytes, call.local, sizeof(call.local));
     const VirtualSocket& l = socket_at(listener);
-    if (l.local.family == AF_INET6 && call.family == AF_INET) {
-        // A dual-stack listener shows IPv4 clients as mapped addresses.
-        for (Address* a : {&s.peer, &s.local}) {
-            uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-            std::memcpy(mapped + 12, a->bytes, 4);
-            std::memcpy(a->bytes, mapped, sizeof(mapped));
-            a->family = AF_INET6;
-        }
-    }
+    // A dual-stack listener shows IPv4 clients as mapped addresses.
+    s.peer = as_family(s.peer, l.local.family);
+    s.local = as_family(s.local, l.local.family);
     s.local.port = l.local.port;
     uint32_t& bucket = connection_bucket(connection);
     s.hash_next = bucket;
@@ -167,7 +164,10 @@ void apply_call(uint16_t kind_number, uint64_t connection, const char* payload, 
     if (index != kNone) apply_to_connection(kind, index, payload, bytes);
 }
 
-void address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length) {
+int address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length) {
+    socklen_t room;
+    if (!fetch(room, length)) return -EFAULT;
+    if (static_cast<int>(room) < 0) return -EINVAL;
     sockaddr_in6 six{};
     sockaddr_in four{};
     const void* from = &four;
@@ -183,8 +183,31 @@ void address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* lengt
         four.sin_port = htons(address.port);
         std::memcpy(&four.sin_addr, address.bytes, 4);
     }
-    std::memcpy(out, from, *length < size ? *length : size);
-    *length = size;
+    if (crane_copy(out, from, room < size ? room : size) != 0 || !store(length, size)) return -EFAULT;
+    return 0;
+}
+
+// --- holds
+// ---------------------------------------------------------------------------------------------------
+
+void SocketHold::take(uint32_t socket) {
+    if (depth_) return;
+    ThreadExtra& thread = domain().threads[self.slot];
+    // A handler that left an earlier call by a jump.
+    if (self.handler_depth == 0) release_held_sockets(self.slot);
+    if (thread.held_count == kMaxHeld) return;
+    thread.held[thread.held_count++] = socket;
+    depth_ = thread.held_count;
+    ++socket_at(socket).references;
+}
+
+SocketHold::~SocketHold() {
+    if (depth_) release_held_sockets(self.slot, depth_ - 1);
+}
+
+void release_held_sockets(dmt::SlotId slot, uint32_t keep) {
+    ThreadExtra& thread = domain().threads[slot];
+    while (thread.held_count > keep) release_socket(thread.held[--thread.held_count], -1);
 }
 
 }  // namespace crane::interpose

@@ -26,11 +26,14 @@ int socket_connect(uint32_t socket, const sockaddr* address, socklen_t length);
 void socket_defer_accept(uint32_t socket, int seconds);
 /// The oldest queued connection, or kNone.
 uint32_t socket_accept(uint32_t listener);
-/// Copies up to the vector's size out of the unread input. 0: end of stream; -EAGAIN: nothing there yet.
-long socket_receive(uint32_t socket, const iovec* vector, int count, bool peek);
+/// Copies up to the vector's size out of the unread input, or drops as much (`discard`: MSG_TRUNC). 0: end of
+/// stream; -EAGAIN: nothing there yet; -EFAULT.
+long socket_receive(uint32_t socket, const iovec* vector, int count, bool peek, bool discard = false);
 /// Takes what the window has room for of the vector behind its first `skip` bytes. -EAGAIN: the window is
-/// closed; -EPIPE / -ECONNRESET / -ENOTCONN.
+/// closed; -EPIPE / -ECONNRESET / -ENOTCONN / -EFAULT.
 long socket_send(uint32_t socket, const iovec* vector, int count, size_t skip = 0);
+/// How much socket_send would take now.
+uint64_t socket_room(uint32_t socket);
 /// Sends `bytes` of the file from its offset; returns how many it sent. -EAGAIN as above, or the file's
 /// error.
 long socket_send_file(uint32_t socket, int file, off_t* offset, size_t bytes);
@@ -46,6 +49,23 @@ inline uint64_t socket_write_key(uint32_t socket) {
     return make_key(ObjectKind::kSocket, socket | 0x8000'0000);
 }
 
-void address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length);
+/// 0, -EFAULT or -EINVAL, as getsockname has it.
+int address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length);
+
+/// A thread that sleeps in a call on a socket keeps it, as the kernel's calls keep their file: closed by
+/// another thread meanwhile, it goes when the call ends. Taken and let go with the turn.
+class SocketHold {
+  public:
+    SocketHold() = default;
+    ~SocketHold();
+    SocketHold(const SocketHold&) = delete;
+    SocketHold& operator=(const SocketHold&) = delete;
+    void take(uint32_t socket);
+
+  private:
+    uint32_t depth_ = 0;  ///< how many the thread held before, plus one; 0: not taken
+};
+/// What a thread that will not return from its call still holds.
+void release_held_sockets(dmt::SlotId slot, uint32_t keep = 0);
 
 }  // namespace crane::interpose

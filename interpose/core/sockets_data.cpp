@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "interpose/core/socket_table.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -82,7 +83,39 @@ void report_consumed(VirtualSocket& s) {
     emit(OutputKind::kConsumed, s.connection, 0, &input.consumed, sizeof(input.consumed), !drained);
 }
 
-long socket_receive(uint32_t index, const iovec* vector, int count, bool peek) {
+namespace {
+
+/// Drops up to `bytes` of the unread input.
+size_t discard_input(VirtualSocket& s, size_t bytes) {
+    uint8_t nowhere[4096];
+    size_t done = 0;
+    while (done < bytes && s.input.unread() > 0) {
+        const iovec piece{nowhere, bytes - done < sizeof(nowhere) ? bytes - done : sizeof(nowhere)};
+        done += chunks_read(domain().input_pool, s.input, &piece, 1, false);
+    }
+    return done;
+}
+
+/// How many of the vector's pieces, the first ones, can take what is there to be read.
+int count_good(const VirtualSocket& s, const iovec* vector, int count) {
+    size_t left = s.input.unread();
+    for (int i = 0; i < count; ++i) {
+        const size_t here = vector[i].iov_len < left ? vector[i].iov_len : left;
+        if (!writable(vector[i].iov_base, here)) return i;
+        left -= here;
+    }
+    return count;
+}
+
+size_t total_of(const iovec* vector, int count) {
+    size_t total = 0;
+    for (int i = 0; i < count; ++i) total += vector[i].iov_len;
+    return total;
+}
+
+}  // namespace
+
+long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, bool discard) {
     VirtualSocket& s = socket_at(index);
     if (s.state != SocketState::kConnected) return -ENOTCONN;
     if (s.input.unread() == 0) {
@@ -96,7 +129,16 @@ long socket_receive(uint32_t index, const iovec* vector, int count, bool peek) {
         for (int i = 0; i < count; ++i) room += vector[i].iov_len;
         return room == 0 ? 0 : -EAGAIN;
     }
-    const size_t taken = chunks_read(domain().input_pool, s.input, vector, count, peek);
+    size_t taken;
+    if (discard) {
+        const size_t wanted = total_of(vector, count), there = s.input.unread();
+        taken = wanted < there ? wanted : there;
+        if (!peek) taken = discard_input(s, taken);
+    } else {
+        const int good = count_good(s, vector, count);
+        if (good == 0 && count > 0) return -EFAULT;
+        taken = chunks_read(domain().input_pool, s.input, vector, good, peek);
+    }
     if (peek) return static_cast<long>(taken);
     if (s.connection) {
         report_consumed(s);
@@ -106,8 +148,19 @@ long socket_receive(uint32_t index, const iovec* vector, int count, bool peek) {
     return static_cast<long>(taken);
 }
 
+uint64_t socket_room(uint32_t index) {
+    const VirtualSocket& s = socket_at(index);
+    if (s.connection) return s.window_end > s.sent ? s.window_end - s.sent : 0;
+    return s.other == kNone ? 0 : pair_room(s);
+}
+
 long socket_send(uint32_t index, const iovec* vector, int count, size_t skip) {
-    if (const long error = check_writable(index)) return error;
+    const bool nothing = total_of(vector, count) <= skip;
+    if (const long error = check_writable(index)) return error == -EAGAIN && nothing ? 0 : error;
+    if (nothing) return 0;
+    for (int i = 0; i < count; ++i) {
+        if (!readable(vector[i].iov_base, vector[i].iov_len)) return -EFAULT;
+    }
     VirtualSocket& s = socket_at(index);
     Pieces pieces(vector, count, skip);
     if (s.connection == 0) return send_to_pair(s, pieces);

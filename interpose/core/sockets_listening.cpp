@@ -11,11 +11,46 @@ using timebubble::OutputKind;
 
 namespace {
 
-/// How well a listener suits a client of that family: 2 its own, 1 a dual-stack one, 0 not at all.
-int suits(const VirtualSocket& listener, uint16_t family, uint16_t port) {
-    if (listener.local.port != port) return 0;
-    if (listener.local.family == family) return 2;
-    return listener.local.family == AF_INET6 && !listener.v6_only ? 1 : 0;
+constexpr uint8_t kMappedPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+bool is_any(const Address& address) {
+    static const uint8_t any[16] = {};
+    return std::memcmp(address.bytes, any, sizeof(any)) == 0;
+}
+
+bool is_loopback(const Address& address) {
+    if (address.family == AF_INET) return address.bytes[0] == 127;
+    static const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    return std::memcmp(address.bytes, loopback, sizeof(loopback)) == 0;
+}
+
+Address loopback_of(uint16_t family) {
+    Address address{family, 0, {}};
+    if (family == AF_INET) address.bytes[0] = 127;
+    address.bytes[family == AF_INET ? 3 : 15] = 1;
+    return address;
+}
+
+/// How well a listener suits a connection to an address, best last; ties are shared out (SO_REUSEPORT).
+enum class Fit { kNone = 0, kLoopback, kElsewhere, kAnyDual, kAny, kMapped, kExact };
+
+/// As the kernel looks it up: the address itself before any address, its own family before a dual-stack
+/// socket. Clients from outside come to an address of craned's: a listener on an address that no host of the
+/// cluster has is meant for them too, and one on loopback alone when nobody else would have them (craned
+/// serves it only where that is right).
+Fit fit(const VirtualSocket& listener, const Address& to, bool outside) {
+    if (listener.local.port != to.port) return Fit::kNone;
+    const Address own = plain(listener.local);
+    const bool same_kind = listener.local.family == to.family;
+    if (is_any(own)) {
+        if (same_kind) return Fit::kAny;
+        return listener.local.family == AF_INET6 && !listener.v6_only ? Fit::kAnyDual : Fit::kNone;
+    }
+    if (own.family != to.family) return Fit::kNone;
+    if (std::memcmp(own.bytes, to.bytes, sizeof(own.bytes)) == 0)
+        return same_kind ? Fit::kExact : Fit::kMapped;
+    if (!outside) return Fit::kNone;
+    return is_loopback(own) ? Fit::kLoopback : Fit::kElsewhere;
 }
 
 uint32_t places_of_port(uint16_t port) {
@@ -40,13 +75,32 @@ void emit_listen(OutputKind kind, const VirtualSocket& s, uint16_t flags = 0) {
 
 }  // namespace
 
-uint32_t find_listener(uint16_t family, uint16_t port) {
+Address plain(const Address& address) {
+    if (address.family != AF_INET6 || std::memcmp(address.bytes, kMappedPrefix, sizeof(kMappedPrefix)) != 0)
+        return address;
+    Address four{AF_INET, address.port, {}};
+    std::memcpy(four.bytes, address.bytes + sizeof(kMappedPrefix), 4);
+    return four;
+}
+
+Address as_family(const Address& address, uint16_t family) {
+    if (family != AF_INET6 || address.family != AF_INET) return address;
+    Address mapped{AF_INET6, address.port, {}};
+    std::memcpy(mapped.bytes, kMappedPrefix, sizeof(kMappedPrefix));
+    std::memcpy(mapped.bytes + sizeof(kMappedPrefix), address.bytes, 4);
+    return mapped;
+}
+
+uint32_t find_listener(const Address& to, bool outside) {
     DomainState& d = domain();
     uint32_t matches[256], count = 0;
-    for (int wanted = 2; wanted > 0 && count == 0; --wanted) {
-        for (uint32_t i = 0; i < d.listener_count; ++i) {
-            if (suits(socket_at(d.listeners[i]), family, port) == wanted) matches[count++] = d.listeners[i];
-        }
+    Fit best = Fit::kNone;
+    for (uint32_t i = 0; i < d.listener_count; ++i) {
+        const Fit here = fit(socket_at(d.listeners[i]), plain(to), outside);
+        if (here == Fit::kNone || here < best) continue;
+        if (here > best) count = 0;
+        best = here;
+        matches[count++] = d.listeners[i];
     }
     if (count == 0) return kNone;
     return matches[count == 1 ? 0 : d.reuse_turn++ % count];
@@ -176,44 +230,44 @@ int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     VirtualSocket& s = socket_at(index);
     if (s.state == SocketState::kConnected) return -EISCONN;
     if (s.state != SocketState::kNew) return -EOPNOTSUPP;
-    uint16_t port = 0;
-    bool local = false;
+    Address to{address->sa_family, 0, {}};
     if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
         const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-        port = ntohs(in->sin_port);
-        local = (ntohl(in->sin_addr.s_addr) >> 24) == 127 || in->sin_addr.s_addr == 0;
+        to.port = ntohs(in->sin_port);
+        std::memcpy(to.bytes, &in->sin_addr, 4);
     } else if (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
         const auto* in = reinterpret_cast<const sockaddr_in6*>(address);
-        port = ntohs(in->sin6_port);
-        local = IN6_IS_ADDR_LOOPBACK(&in->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&in->sin6_addr) ||
-                (IN6_IS_ADDR_V4MAPPED(&in->sin6_addr) && in->sin6_addr.s6_addr[12] == 127);
+        to.port = ntohs(in->sin6_port);
+        std::memcpy(to.bytes, &in->sin6_addr, 16);
     } else {
         return -EAFNOSUPPORT;
     }
-    if (!local) {
+    if (to.family != s.local.family) return -EAFNOSUPPORT;
+    to = plain(to);
+    const uint16_t port = to.port;
+    // No address at all means this host.
+    if (is_any(to)) to = loopback_of(to.family);
+    to.port = port;
+    if (!is_loopback(to)) {
         refuse_call("a connection from the server to the outside (connect)");
         return -ENETUNREACH;
     }
-    const uint32_t listener = find_listener(address->sa_family, port);
+    const uint32_t listener = find_listener(to, false);
     if (listener == kNone) return -ECONNREFUSED;
-    const uint32_t end = new_socket(s.local.family, false);
+    const uint16_t far_family = socket_at(listener).local.family;
+    const uint32_t end = new_socket(far_family, false);
     if (end == kNone) return -ENOBUFS;
     VirtualSocket& e = socket_at(end);
-    if (!s.bound) {
-        s.local.port = static_cast<uint16_t>(49152 + domain().next_port++ % 16384);
-        std::memset(s.local.bytes, 0, sizeof(s.local.bytes));
-        if (s.local.family == AF_INET) {
-            s.local.bytes[0] = 127;
-            s.local.bytes[3] = 1;
-        } else {
-            s.local.bytes[15] = 1;
-        }
-        s.bound = 1;
+    if (!s.bound) s.local.port = static_cast<uint16_t>(49152 + domain().next_port++ % 16384);
+    if (!s.bound || is_any(plain(s.local))) {
+        Address from = loopback_of(to.family);
+        from.port = s.local.port;
+        s.local = as_family(from, s.local.family);
     }
-    s.peer = s.local;
-    s.peer.port = port;
-    e.local = s.peer;
-    e.peer = s.local;
+    s.bound = 1;
+    s.peer = as_family(to, s.local.family);
+    e.local = as_family(to, far_family);
+    e.peer = as_family(plain(s.local), far_family);
     e.references = 0;
     s.state = e.state = SocketState::kConnected;
     s.other = end;

@@ -77,6 +77,21 @@ class Programs(CraneTest):
     def test_thread_ends(self):
         self.check("thread_ends")
 
+    def test_children(self):
+        self.check("children")
+
+    def test_bad_calls(self):
+        self.check("bad_calls")
+
+    def test_descriptors(self):
+        self.check("descriptors")
+
+    def test_addresses(self):
+        self.check("addresses")
+
+    def test_interrupted(self):
+        self.check("interrupted", rounds=1)
+
     def test_racy_under_serial(self):
         self.check("racy")
 

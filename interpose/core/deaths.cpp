@@ -1,0 +1,119 @@
+#include "interpose/core/deaths.hpp"
+
+#include <poll.h>
+#include <sys/prctl.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "interpose/core/passed.hpp"
+#include "interpose/core/processes.hpp"
+
+namespace crane::interpose {
+
+namespace {
+
+/// The wait status of a child that is dead and not reaped yet; -1: it lives, or is no child.
+int status_of_dead(int pid) {
+    siginfo_t info{};
+    const long rc = raw(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, nullptr);
+    if (rc != 0 || info.si_pid != pid) return -1;
+    // Whether a core was written is the host's affair.
+    return info.si_code == CLD_EXITED ? exited_status(info.si_status) : info.si_status;
+}
+
+/// The thread of that process that had the turn when it died.
+dmt::SlotId holder_in(uint32_t index) {
+    const dmt::State& s = domain().scheduler;
+    if (s.holder == dmt::kNoSlot) return dmt::kNoSlot;
+    const dmt::Slot& slot = s.slots[s.holder];
+    return slot.process == index && slot.has_turn ? s.holder : dmt::kNoSlot;
+}
+
+[[noreturn]] void give_up(const Process& p, int status) {
+    char text[200];
+    if (WIFSIGNALED(status)) {
+        const char* name = sigabbrev_np(WTERMSIG(status));
+        snprintf(text, sizeof(text),
+                 "process %d of the server was killed by signal %d (SIG%s) while it waited: from outside the "
+                 "domain, or "
+                 "for want of memory",
+                 p.pid, WTERMSIG(status), name ? name : "?");
+    } else {
+        snprintf(text, sizeof(text),
+                 "process %d of the server exited with status %d while it waited for its turn", p.pid,
+                 WEXITSTATUS(status));
+    }
+    refuse_domain(text);
+}
+
+void tell_of_kill(const Process& p) {
+    char text[200];
+    snprintf(text, sizeof(text),
+             "process %d of the server was killed by SIGKILL while it ran: its own deed, a limit, or want of "
+             "memory. If "
+             "that happened to this replica alone, they differ from here on",
+             p.pid);
+    report(text);
+}
+
+void look_at(uint32_t index) {
+    Process& p = domain().processes[index];
+    const int status = status_of_dead(p.pid);
+    if (status < 0) return;
+    const dmt::SlotId holder = holder_in(index);
+    if (holder == dmt::kNoSlot) {
+        if (p.state == ProcessState::kLive && !p.death_expected) give_up(p, status);
+        return;
+    }
+    // Two threads of the parent may be told at once.
+    if (__atomic_exchange_n(&p.buried, 1, __ATOMIC_ACQ_REL) != 0) return;
+    if (status == SIGKILL) tell_of_kill(p);
+    settle_passed_if_any();
+    bury_holder(index, status, holder);
+}
+
+/// Those that had nobody in the domain to wait for them are this process's to reap.
+void reap_orphans() {
+    const DomainState& d = domain();
+    const uint32_t count = d.orphans < kMaxOrphans ? d.orphans : kMaxOrphans;
+    for (uint32_t i = 0; i < count; ++i) raw(SYS_wait4, d.orphan_pids[i], nullptr, WNOHANG, nullptr);
+}
+
+}  // namespace
+
+void on_child(int, siginfo_t*, void*) {
+    if (!runtime.domain || !runtime.process) return;
+    const int saved = errno;
+    // All children: several deaths may be told by one signal.
+    for (uint32_t i = 0; i < domain().processes_high; ++i) {
+        const Process& p = domain().processes[i];
+        const bool present = p.state == ProcessState::kLive || holder_in(i) != dmt::kNoSlot;
+        if (present && i != runtime.process_index) look_at(i);
+    }
+    reap_orphans();
+    errno = saved;
+}
+
+void await_death(int pid) {
+    const long pidfd = raw(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0) return;  // reaped already
+    pollfd dead{static_cast<int>(pidfd), POLLIN, 0};
+    while (raw(SYS_poll, &dead, 1, -1) == -EINTR) {
+    }
+    raw(SYS_close, pidfd);
+}
+
+void await_ended_process() {
+    const int pid = domain().ending_pid;
+    if (__builtin_expect(pid == 0, 1)) return;
+    domain().ending_pid = 0;
+    await_death(pid);
+    settle_passed_if_any();
+}
+
+void adopt_orphans() {
+    raw(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+}
+
+}  // namespace crane::interpose
