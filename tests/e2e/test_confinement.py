@@ -38,7 +38,9 @@ class Confinement(CraneTest):
 
     def attempt(self, *options):
         self.built_program("escape")
-        with self.crane(Program, "escape", options=options) as cluster:
+        cluster = self.crane(Program, "escape", options=options)
+        cluster.environment["ESCAPE_STATE"] = str(cluster.state)
+        with cluster:
             answer = ask(cluster.address())
             self.assertEqual([line for line in answer if line.startswith("FOUND")], [])
             for number, row in cluster.status().items():
