@@ -30,7 +30,6 @@ constexpr size_t kMaxPassed = 256;
 constexpr int kSignals = 65;
 
 // --- descriptors
-// --------------------------------------------------------------------------------------------
 
 enum class FdKind : uint8_t {
     kUnknown = 0,  ///< not looked at yet
@@ -52,7 +51,6 @@ struct FdEntry {
 };
 
 // --- processes
-// ----------------------------------------------------------------------------------------------
 
 enum class ProcessState : uint32_t { kFree = 0, kLive, kExited, kOpaque };
 
@@ -94,7 +92,6 @@ struct ThreadExtra {
 };
 
 // --- virtual sockets
-// ----------------------------------------------------------------------------------------
 
 enum class SocketState : uint8_t { kFree = 0, kNew, kListening, kConnected, kOrphan };
 
@@ -139,7 +136,6 @@ struct VirtualSocket {
 };
 
 // --- epoll
-// --------------------------------------------------------------------------------------------------
 
 /// What an item of an epoll watches. Sockets tell their watchers; the other kinds are looked at.
 enum class Watched : uint8_t { kSocket, kTimer, kSignals };
@@ -185,7 +181,6 @@ struct SignalFd {
 };
 
 // --- files
-// --------------------------------------------------------------------------------------------------
 
 constexpr size_t kMaxFiles = 65536;  ///< a power of two
 
@@ -196,7 +191,6 @@ struct FileIdentity {
 };
 
 // --- the whole
-// ----------------------------------------------------------------------------------------------
 
 struct DomainState {
     uint64_t magic;
