@@ -74,7 +74,6 @@ CRANE_EXPORT int pthread_cond_broadcast(pthread_cond_t* c) noexcept {
 }
 
 // --- barriers
-// -----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -126,7 +125,6 @@ CRANE_EXPORT int pthread_barrier_destroy(pthread_barrier_t* b) noexcept {
 }
 
 // --- semaphores
-// ---------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -206,7 +204,6 @@ CRANE_EXPORT int sem_getvalue(sem_t* s, int* value) noexcept {
 }
 
 // --- once
-// ---------------------------------------------------------------------------------------------------
 
 namespace {
 

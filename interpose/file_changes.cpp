@@ -85,7 +85,6 @@ CRANE_EXPORT int renameat2(int from_fd, const char* from, int to_fd, const char*
 }
 
 // --- times that the program sets
-// -----------------------------------------------------------------------------
 
 namespace {
 

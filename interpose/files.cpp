@@ -92,7 +92,6 @@ CRANE_EXPORT int creat64(const char* path, mode_t mode) {
 }
 
 // --- truncation and allocation: changes without a write
-// ------------------------------------------------------
 
 CRANE_EXPORT int ftruncate(int fd, off_t length) noexcept {
     if (active()) note_file_write(fd);
@@ -112,7 +111,6 @@ CRANE_EXPORT int fallocate64(int fd, int mode, off64_t at, off64_t bytes) {
 }
 
 // --- stdio
-// ---------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -114,7 +114,6 @@ CRANE_EXPORT int pthread_mutex_unlock(pthread_mutex_t* m) noexcept {
 }
 
 // --- reader-writer locks
-// ------------------------------------------------------------------------------------
 
 namespace {
 
@@ -203,7 +202,6 @@ CRANE_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t* l) noexcept {
 }
 
 // --- spin locks
-// ---------------------------------------------------------------------------------------------
 
 CRANE_EXPORT int pthread_spin_lock(pthread_spinlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_spin_lock(l);

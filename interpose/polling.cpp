@@ -141,7 +141,6 @@ long poll_timespec(pollfd* fds, nfds_t count, const timespec* timeout) {
 }
 
 // --- select
-// -------------------------------------------------------------------------------------------------
 
 constexpr short kReadEvents = POLLIN | POLLHUP | POLLERR | POLLRDNORM;
 constexpr short kWriteEvents = POLLOUT | POLLERR | POLLWRNORM;

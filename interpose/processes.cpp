@@ -17,7 +17,6 @@ namespace crane::interpose {
 namespace {
 
 // --- fork
-// ---------------------------------------------------------------------------------------------------
 
 struct ForkHandlers {
     void (*prepare)();
@@ -69,7 +68,6 @@ long do_fork() {
 }
 
 // --- exec
-// ---------------------------------------------------------------------------------------------------
 
 size_t count_entries(char* const* list) {
     size_t count = 0;
@@ -172,7 +170,6 @@ long exec_by_search(const char* file, char* const* argv, char* const* environmen
 }
 
 // --- wait
-// ---------------------------------------------------------------------------------------------------
 
 bool matches(const Process& p, int pid) {
     if (pid > 0) return p.pid == pid;

@@ -126,7 +126,6 @@ int spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* action
 }
 
 // --- popen
-// --------------------------------------------------------------------------------------------------
 
 struct Popened {
     FILE* stream;

@@ -328,7 +328,6 @@ long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
 using namespace crane::interpose;
 
 // --- read and write
-// -----------------------------------------------------------------------------------------
 
 #define CRANE_TRANSFER(result)             \
     const long crane_rc = as_libc(result); \
@@ -374,7 +373,6 @@ CRANE_EXPORT ssize_t pwritev64(int fd, const iovec* vector, int count, off64_t a
 }
 
 // --- recv and send
-// ------------------------------------------------------------------------------------------
 
 CRANE_EXPORT ssize_t recv(int fd, void* buffer, size_t bytes, int flags) {
     if (!active()) return resolve_real(), real.recv(fd, buffer, bytes, flags);
@@ -434,7 +432,6 @@ CRANE_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) 
 }
 
 // --- from file to socket
-// ------------------------------------------------------------------------------------
 
 CRANE_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t bytes) noexcept {
     if (!active()) return resolve_real(), real.sendfile(out, in, offset, bytes);

@@ -17,7 +17,6 @@ constexpr uint32_t kMaxClients = 14336;
 constexpr uint32_t kMaxBacklog = 4096;
 
 // --- unread input
-// ------------------------------------------------------------------------------------------------
 
 /// Input lies in chunks at places of the stream that are multiples of this, so that what a connection holds
 /// depends on two offsets alone.
@@ -48,7 +47,6 @@ constexpr bool consumption_is_news(uint64_t reported, uint64_t consumed, uint64_
 }
 
 // --- output that clients have not taken
-// --------------------------------------------------------------------------
 
 /// What a new connection may be sent before the first window call, and always beyond what its client has
 /// taken.
@@ -57,7 +55,6 @@ constexpr uint64_t kFirstWindowBytes = 64 * 1024;
 constexpr uint64_t kLargestWindowBytes = 4 * 1024 * 1024;
 
 // --- connections not accepted yet
-// --------------------------------------------------------------------------------
 
 /// Places in a listener's queue, by what the server said to listen(): as Linux counts.
 constexpr uint32_t backlog_places(int backlog) {

@@ -33,7 +33,6 @@ constexpr uint32_t kMaxOrphans = 64;
 constexpr int kSignals = 65;
 
 // --- descriptors
-// --------------------------------------------------------------------------------------------
 
 enum class FdKind : uint8_t {
     kUnknown = 0,  ///< not looked at yet
@@ -61,7 +60,6 @@ struct PassedMessage {
 };
 
 // --- processes
-// ----------------------------------------------------------------------------------------------
 
 enum class ProcessState : uint32_t { kFree = 0, kLive, kExited, kOpaque };
 
@@ -109,7 +107,6 @@ struct ThreadExtra {
 };
 
 // --- virtual sockets
-// ----------------------------------------------------------------------------------------
 
 enum class SocketState : uint8_t { kFree = 0, kNew, kListening, kConnected, kOrphan };
 
@@ -154,7 +151,6 @@ struct VirtualSocket {
 };
 
 // --- epoll
-// --------------------------------------------------------------------------------------------------
 
 /// What an item of an epoll watches. Sockets tell their watchers; the other kinds are looked at.
 enum class Watched : uint8_t { kSocket, kTimer, kSignals };
@@ -200,7 +196,6 @@ struct SignalFd {
 };
 
 // --- files
-// --------------------------------------------------------------------------------------------------
 
 constexpr size_t kMaxFiles = 65536;  ///< a power of two
 
@@ -211,7 +206,6 @@ struct FileIdentity {
 };
 
 // --- the whole
-// ----------------------------------------------------------------------------------------------
 
 struct DomainState {
     uint64_t magic;

@@ -19,7 +19,6 @@ using timebubble::AdmissionStep;
 using timebubble::OutputKind;
 
 // --- virtual time
-// -------------------------------------------------------------------------------------------
 
 uint64_t to_ns(const timespec& time) {
     return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_nsec);
@@ -48,7 +47,6 @@ uint64_t deadline_from_relative_ns(uint64_t ns) {
 }
 
 // --- output
-// -------------------------------------------------------------------------------------------------
 
 uint8_t* reserve_output(size_t bytes) {
     return timebubble::OutputRing(runtime.view, runtime.doorbell_fd).reserve(bytes);
@@ -96,7 +94,6 @@ void refuse_domain(const char* why, timebubble::Attachment how) {
 }
 
 // --- trace
-// --------------------------------------------------------------------------------------------------
 
 void trace_operation(Op op, const void* caller, uint64_t object, uint64_t second) {
     const dmt::State& state = domain().scheduler;
@@ -107,7 +104,6 @@ void trace_operation(Op op, const void* caller, uint64_t object, uint64_t second
 }
 
 // --- hooks of the scheduler
-// ---------------------------------------------------------------------------------
 
 namespace {
 

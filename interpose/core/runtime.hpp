@@ -229,7 +229,6 @@ class Operation {
 };
 
 // --- virtual time
-// -------------------------------------------------------------------------------------------
 
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 /// What the monotonic clock shows when the domain starts.
@@ -253,7 +252,6 @@ uint64_t deadline_from_relative_ns(uint64_t ns);
 bool valid_timespec(const timespec* time);
 
 // --- output and messages
-// ------------------------------------------------------------------------------------
 
 /// Writes one record to craned. Caller has the turn. Without `ring` it is seen with the next record, or when
 /// the domain waits for input.
@@ -272,7 +270,6 @@ void refuse_call(const char* what);
                                 timebubble::Attachment how = timebubble::Attachment::kRefused);
 
 // --- attach.cpp
-// ---------------------------------------------------------------------------------------------
 
 /// Called by the constructor, with the process's environment.
 void attach(char** environment);

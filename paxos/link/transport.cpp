@@ -188,7 +188,6 @@ void Transport::start() {
 }
 
 // --- the way to a peer
-// ---------------------------------------------------------------------------------------------
 
 void Transport::dial(Link& link) {
     CRANE_CHECK(link.connection == nullptr && !link.up);
@@ -355,7 +354,6 @@ TransportStats Transport::stats() const {
 }
 
 // --- connections opened by others
-// ------------------------------------------------------------------------------------
 
 void Transport::on_accept(evconnlistener*, int fd, sockaddr* from, int, void* self) {
     static_cast<Transport*>(self)->accept(fd, from);
