@@ -26,7 +26,7 @@ bool takes_mode(int flags) {
 }
 
 long open_in_turn(int directory, const char* path, int flags, mode_t mode) {
-    const long machine = open_machine_file(path, flags & O_CLOEXEC);
+    const long machine = open_machine_file(path, flags & O_CLOEXEC, (flags & O_ACCMODE) != O_RDONLY);
     const bool described = machine != -1;
     const long fd = described ? machine : raw(SYS_openat, directory, path, flags, mode);
     if (fd < 0) return fd;
@@ -129,7 +129,8 @@ FILE* open_stream(const char* path, const char* mode) {
     if (!active() || !path || !mode) return real.fopen(path, mode);
     SharedOperation turn(Op::kFile, files_key());
     if (is_random_device(path)) return open_random_stream();
-    const long machine = open_machine_file(path, strchr(mode, 'e') != nullptr);
+    const long machine =
+        open_machine_file(path, strchr(mode, 'e') != nullptr, strpbrk(mode, "wa+") != nullptr);
     if (machine >= 0) {
         drop_entry(static_cast<int>(machine));
         return real.fdopen(static_cast<int>(machine), "r");

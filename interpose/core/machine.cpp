@@ -151,10 +151,11 @@ constexpr MachineFile kFiles[] = {
 
 }  // namespace
 
-long open_machine_file(const char* path, bool close_on_exec) {
+long open_machine_file(const char* path, bool close_on_exec, bool writes) {
     if (strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/sys/", 5) != 0) return -1;
     for (const MachineFile& file : kFiles) {
         if (strcmp(file.path, path) != 0) continue;
+        if (writes) return -EROFS;  // as in a container; the machine is the cluster's setting
         const long fd = raw(SYS_memfd_create, path, close_on_exec ? MFD_CLOEXEC : 0);
         if (fd < 0) return fd == -1 ? -ENFILE : fd;
         {

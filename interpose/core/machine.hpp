@@ -33,6 +33,6 @@ inline const char* virtual_hostname() {
 
 /// Opens a stand-in for a file of /proc or /sys that describes the machine. -1: the path is no such file;
 /// else a descriptor, or -errno below -1. Turn in hand.
-long open_machine_file(const char* path, bool close_on_exec);
+long open_machine_file(const char* path, bool close_on_exec, bool writes);
 
 }  // namespace crane::interpose
