@@ -35,7 +35,7 @@ class DomainAccount {
     void proposed_connect(uint64_t connection, uint16_t port);
     void proposed_input(uint64_t connection, uint64_t bytes);
     void proposed_reset(uint64_t connection);
-    /// So much more input may come of the connection, whatever happens (a relay's credit).
+    /// So much more input may come of the connection, whatever happens (credit of a client at a backup).
     void promised_input(uint64_t connection, uint64_t bytes);
     /// And will not come.
     void returned_input(uint64_t connection, uint64_t bytes);

@@ -169,12 +169,13 @@ void Cluster::restart(ReplicaId id) {
         if (cut > replica.disk.last_index()) replica.disk.restart_at(decided_.at(cut).position(), {});
     }
     const StoredState stored = replica.disk.load();
-    if (stored.view < replica.highest_view && !faults_.lying_disks) violate("a promise was forgotten");
+    if (stored.view < replica.promised && !faults_.lying_disks) violate("a promise was forgotten");
     replica.core = std::make_unique<Core>(config, stored, replica.disk);
     // The user starts again from some checkpoint, older or newer.
     const uint64_t first =
         between(stored.start.index + 1, std::max(replica.delivered, stored.start.index) + 1);
     replica.delivered = first - 1;
+    replica.highest_view = replica.promised;
     replica.dying = false;
     replica.ground = std::make_unique<Ground>(*this, id, replica);
     replica.shell = std::make_unique<Shell>(*replica.core, *replica.ground, *replica.ground, *replica.ground,
@@ -199,7 +200,7 @@ void Cluster::lose_disk(ReplicaId id) {
         if (peer.disk.rejoining() || peer.disk.state().view == 0) return;
     Replica& replica = replicas_.at(id);
     replica.disk.lose_everything(!faults_.rejoin_unmarked);
-    replica.highest_view = 0;
+    replica.highest_view = replica.promised = 0;
     replica.delivered = 0;
     ++lost_disks_;
 }
@@ -289,6 +290,7 @@ bool Cluster::persist(Replica& replica, const PersistBatch& batch) {
     if (replica.dying && chance() < 0.5) return false;
     if (chance() < 0.05) replica.disk.remember();
     replica.disk.persist(batch);
+    if (batch.has_view) replica.promised = batch.view;
     return !replica.dying;
 }
 

@@ -116,6 +116,7 @@ class Cluster {
         bool dying = false;  // in the middle of a turn
         uint64_t delivered = 0;
         View highest_view = 0;
+        View promised = 0;  // on its disk
         View led = 0;
     };
     struct Packet {
