@@ -1,18 +1,18 @@
 // Consensus for craned: viewstamped multi-Paxos bound to a libevent loop.
 //
 // paxos/ decides one sequence of opaque values that is the same on all replicas:
-//   core       the protocol: a pure state machine without sockets, clock, threads or random numbers
-//   store      the log and the view on disk (Berkeley DB), one synced transaction per outbox
-//   transport  framed messages between replicas (libevent, TCP)
-//   node       this file: binds the three to an event_base; the only header other parts need
+//   core/   the protocol: a pure state machine without sockets, clock, threads or random numbers
+//   store/  the log and the view on disk (Berkeley DB), one synced transaction per outbox
+//   link/   framed messages between replicas (libevent, TCP)
+//   shell   the loop of one replica over any storage, links and clock: what the simulator runs, too
+//   node    this file: binds the four to an event_base; the only header other parts need
 //
 // Rules kept here:
 //   - one thread: everything, callbacks included, runs in the thread that runs the event loop;
 //   - within one turn of the loop: all messages read are stepped, then one persist, then the sends, so that
 //     everything that arrived together shares one sync;
-//   - on_decided sees every entry from `first_index` on, once, in index order, without a gap, and only after
-//   it is
-//     durable on a majority *and* on this replica;
+//   - on_decided sees every entry from `first_index` on, once, in index order, without a gap, and only
+//     after it is durable on a majority *and* on this replica;
 //   - a replica that cannot persist stops (on_fatal): it never acknowledges what is not on disk.
 #pragma once
 
@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "paxos/callbacks.hpp"
 #include "paxos/core/membership.hpp"
 #include "paxos/core/types.hpp"
 #include "paxos/link/peer_address.hpp"
@@ -57,32 +58,6 @@ struct NodeConfig {
     // decided entries may be lost; must not be set on all replicas of a new cluster, which would have no
     // voters. Implied by `checkpoint`.
     bool rejoin = false;
-};
-
-struct NodeCallbacks {
-    // Every decided entry, NewView entries included (kind tells), from `first_index` on, strictly in index
-    // order. May call propose(), send_app_message() and pause_delivery(); must not destroy the node.
-    std::function<void(const Entry&)> on_decided;
-    // Role, view or known leader changed. leader is 0 while none is known. Role::Leader is reported when the
-    // view change is won, before the NewView entry of that view is decided; propose() works from here on.
-    std::function<void(Role role, uint64_t view, uint32_t leader)> on_role;
-    // A decided entry changed who the replicas are. Also called from start(), with what holds then. When
-    // membership.removed() has this replica, it should be shut down.
-    std::function<void(const MembershipAt& membership)> on_membership;
-    // Opaque bytes (at most max_report_bytes) that this replica attaches to its acknowledgements to the
-    // leader. Called for every acknowledgement, so keep it cheap. Empty: nothing attached.
-    std::function<std::string()> make_report;
-    // On the leader: the report of replica `from`.
-    std::function<void(uint32_t from, const std::string& report)> on_report;
-    // A message sent with send_app_message by replica `from`.
-    std::function<void(uint32_t from, std::string message)> on_app_message;
-    // The pipeline was full (propose said false while leader) and has room again.
-    std::function<void()> on_writable;
-    // The link to a peer came up or went down. Application messages queued on a link that went down are lost.
-    std::function<void(uint32_t peer, bool up)> on_peer;
-    // This replica cannot go on (disk full, corrupt database): the node has stopped, the process should log
-    // the reason and exit. Default: the reason goes to stderr and the process aborts.
-    std::function<void(const std::string& reason)> on_fatal;
 };
 
 struct NodeStats {

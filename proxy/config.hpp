@@ -79,7 +79,7 @@ struct Config {
     std::string user, group;  // whom the server runs as; "": as craned
     checkpoint::Confinement confinement;
     std::vector<std::string> hide, show;
-    uint64_t disk_quota_bytes = 0;  // 0: none
+    uint64_t disk_quota_bytes = 0;         // 0: none
     uint64_t input_bytes = 128ULL << 20;   ///< unread by the server, beyond each connection's own 8 KiB
     uint64_t output_bytes = 512ULL << 20;  ///< not taken by clients, beyond each connection's first 64 KiB
 

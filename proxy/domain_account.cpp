@@ -105,7 +105,8 @@ void DomainAccount::proposed_connect(uint64_t connection, uint16_t port) {
 }
 
 void DomainAccount::proposed_input(uint64_t connection, uint64_t bytes) {
-    change(connection, [&](Connection& one) { one.proposed += bytes; });
+    // Behind what is decided already: a connection may outlive the primary that proposed that.
+    change(connection, [&](Connection& one) { one.proposed = std::max(one.proposed, one.received) + bytes; });
 }
 
 void DomainAccount::proposed_reset(uint64_t connection) {
@@ -118,7 +119,8 @@ void DomainAccount::promised_input(uint64_t connection, uint64_t bytes) {
 
 void DomainAccount::returned_input(uint64_t connection, uint64_t bytes) {
     change(connection, [&](Connection& one) {
-        one.promised -= std::min(bytes, one.promised - std::min(one.promised, one.proposed));
+        const uint64_t come = std::min(one.promised, std::max(one.proposed, one.received));
+        one.promised -= std::min(bytes, one.promised - come);
     });
 }
 

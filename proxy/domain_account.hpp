@@ -65,7 +65,7 @@ class DomainAccount {
         bool reset_decided = false;
         bool reset_proposed = false;
         uint64_t received = 0;  ///< decided
-        uint64_t proposed = 0;
+        uint64_t proposed = 0;  ///< end of it, by this primary
         uint64_t promised = 0;  ///< end of what may still come
         uint64_t consumed = 0;  ///< as the domain has reported
     };

@@ -31,6 +31,7 @@ Ingress::Ingress(const Settings& settings, Batcher& batcher, DomainAccount& acco
 void Ingress::lead(const ConnectionTable& table, uint64_t now_ns) {
     stop();
     leading_ = true;
+    settled_ = false;
     last_numbers_ = table.last_numbers();
     for (const auto& [id, state] : table.open()) {
         Connection& connection = live_[id];
@@ -42,6 +43,7 @@ void Ingress::lead(const ConnectionTable& table, uint64_t now_ns) {
         peers_[attached_replica(id)];
     }
     for (auto& [replica, peer] : peers_) {
+        peer.listed = false;
         peer.down_since_ns = now_ns;
         if (peer.up) welcome(replica);
     }
@@ -70,6 +72,7 @@ void Ingress::welcome(uint32_t replica) {
         connection.promised = 0;
         connection.credit_size = kFirstCreditBytes;
     }
+    peers_[replica].listed = false;
     uint64_t last = 0;
     for (auto at = last_numbers_.lower_bound({replica, 0});
          at != last_numbers_.end() && at->first.first == replica; ++at)
@@ -84,15 +87,27 @@ void Ingress::on_link(uint32_t replica, bool up, uint64_t now_ns) {
 }
 
 void Ingress::tick(uint64_t now_ns) {
-    if (!leading_) return;
+    if (!leading_ || !settled_) return;
     reset_those([&](uint64_t id, const Connection&) {
         const Peer& peer = peers_[attached_replica(id)];
         return !peer.up && now_ns - peer.down_since_ns >= settings_.link_patience_ns;
     });
 }
 
+void Ingress::settle() {
+    settled_ = true;
+    for (const auto& [replica, peer] : peers_) {
+        if (peer.listed) reset_unnamed(replica);
+    }
+}
+
 void Ingress::listed(uint32_t replica) {
     if (!leading_) return;
+    peers_[replica].listed = true;
+    if (settled_) reset_unnamed(replica);
+}
+
+void Ingress::reset_unnamed(uint32_t replica) {
     reset_those([&](uint64_t id, const Connection& connection) {
         return attached_replica(id) == replica && !connection.named;
     });

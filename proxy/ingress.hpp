@@ -41,6 +41,10 @@ class Ingress {
 
     /// This replica is primary, and `table` is what was decided before it.
     void lead(const ConnectionTable& table, uint64_t now_ns);
+    /// The own domain has come as far as the log was then: what the server has closed by itself is known, and
+    /// what is of nobody may be closed.
+    void settle();
+    bool settled() const { return settled_; }
     void stop();
     bool leading() const { return leading_; }
 
@@ -88,6 +92,7 @@ class Ingress {
     };
     struct Peer {
         bool up = false;
+        bool listed = false;  ///< has named its clients since its welcome
         uint64_t down_since_ns = 0;
     };
     using Live = std::unordered_map<uint64_t, Connection>;
@@ -102,6 +107,7 @@ class Ingress {
     void raise_window(uint64_t id, Connection& connection);
     void copy_output(const timebubble::OutputHeader& header, std::string_view payload,
                      const Connection& connection);
+    void reset_unnamed(uint32_t replica);
     void reset(uint64_t id);
     void forget(Live::iterator at);
     template <typename Chosen>
@@ -112,6 +118,7 @@ class Ingress {
     DomainAccount& account_;
     Reply reply_;
     bool leading_ = false;
+    bool settled_ = false;
     OutputWindows windows_;
     Live live_;
     std::map<uint16_t, HeldBack> held_back_;

@@ -31,6 +31,7 @@ constexpr timeval kHousekeeping{0, 250'000};
 constexpr timeval kFlushDelay{0, 100'000};
 /// Of the stock of output, what connections may hold that the server has closed.
 constexpr uint64_t kClosingShare = 4;
+constexpr uint64_t kSettlePatienceNs = 1'000'000'000;
 constexpr uint64_t kFrozenNs = 1'000'000'000;
 constexpr uint64_t kStepDownPauseNs = 2'000'000'000;
 
@@ -242,7 +243,9 @@ void Replica::on_ready() {
         }
         batcher_.set_genesis(genesis);
     }
-    ingress_.lead(connections_, monotonic_ns());
+    lead_index_ = last_batch_index_;
+    lead_since_ns_ = monotonic_ns();
+    ingress_.lead(connections_, lead_since_ns_);
 }
 
 void Replica::on_link(uint32_t peer, bool up) {
@@ -273,6 +276,17 @@ void Replica::on_role() {
     carrier_.set_view(sequencer_.view(), sequencer_.leader());
 }
 
+/// Which connections the server has closed by itself is known once the domain has come as far as the log was
+/// when this replica took over; the rest, if nobody names them, are then closed by decision.
+void Replica::settle_connections() {
+    if (!ingress_.leading() || ingress_.settled()) return;
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    if (admitted < lead_index_) return;
+    const bool patient = monotonic_ns() - lead_since_ns_ < kSettlePatienceNs;
+    if (patient && !native_ && lead_index_ != 0 && !domain_.link().at_rest()) return;
+    ingress_.settle();
+}
+
 // --- proposing
 // --------------------------------------------------------------------------------------------------
 
@@ -288,6 +302,7 @@ bool Replica::may_propose() const {
 
 void Replica::propose() {
     begin_time();
+    settle_connections();
     while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
         propose_batch(batcher_.calls());
     }

@@ -93,6 +93,7 @@ class Replica {
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
     bool own_domain_is_behind() const;
+    void settle_connections();
     void send_queries();
     void on_membership(const paxos::MembershipAt& decided);
     void housekeep();
@@ -150,6 +151,8 @@ class Replica {
     bool flush_armed_ = false;
     bool more_output_ = false;
     uint64_t last_batch_index_ = 0;
+    uint64_t lead_index_ = 0;     ///< the last entry decided before this replica led
+    uint64_t lead_since_ns_ = 0;  ///< and since when
     bool stopping_ = false;
     bool server_ended_ = false;
     uint64_t output_records_ = 0;

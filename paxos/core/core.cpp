@@ -119,6 +119,11 @@ uint64_t Core::next_deadline_us() const {
 void Core::step(const Message& message) {
     CRANE_CHECK(!persist_out_);
     if (message.to != config_.self || message.from == config_.self) return;
+    if (!believable(message.view) || !believable(message.promised)) {
+        ++stats_.absurd_views;
+        stats_.absurd_from = message.from;
+        return;
+    }
     switch (message.type) {
         case MessageType::PreVote:
         case MessageType::ViewChange:
@@ -258,6 +263,10 @@ std::string Core::describe() const {
     if (stats_.mismatched_chains > 0)
         text += "CORRUPT: " + std::to_string(stats_.mismatched_chains) +
                 " messages refused because the leader's log and this one differ in decided entries\n";
+    if (stats_.absurd_views > 0)
+        text += "REFUSED: " + std::to_string(stats_.absurd_views) +
+                " messages of views that cannot be, the last from " + "replica " +
+                std::to_string(stats_.absurd_from) + "\n";
     if (role_ != Role::Leader) return text;
     for (const Peer& peer : peers_) {
         text += "peer " + std::to_string(peer.id) + ": matched " + std::to_string(peer.match) + ", next " +

@@ -23,7 +23,8 @@
 //   - the membership is the latest in the log, decided or not; it changes by one replica at a time
 //     (membership.hpp). Whoever speaks is listened to, only members that vote are counted; one whose removal
 //     is not decided yet may still be elected, by the others, and hands over once it is;
-//   - everything is bounded: the pipeline, batches, what is in flight to a peer, memory.
+//   - everything is bounded: the pipeline, batches, what is in flight to a peer, memory, and how far one
+//     message may move the views on.
 //
 // Files: core.cpp (life cycle, time, outbox), view_change.cpp, replication.cpp (leader's side), backup.cpp,
 // reconfiguration.cpp (who the replicas are, and their coming back).
@@ -81,6 +82,8 @@ struct CoreStats {
     uint64_t entries_from_disk = 0;
     uint64_t retransmissions = 0;
     uint64_t mismatched_chains = 0;  // a peer's log differs where it must not: corruption
+    uint64_t absurd_views = 0;       // messages of views that there cannot be: refused
+    ReplicaId absurd_from = no_replica;
 };
 
 class Core {
@@ -196,6 +199,7 @@ class Core {
     // view_change.cpp
     void become_follower(View view, ReplicaId leader);
     View next_view() const;
+    bool believable(View view) const;
     void start_pre_vote();
     void start_view_change(bool forced);
     void ask_for_votes();

@@ -40,9 +40,8 @@ struct Message {
     MessageType type = MessageType::Commit;
     ReplicaId from = no_replica;
     ReplicaId to = no_replica;
-    bool ok = false;  // replies
-    bool forced =
-        false;  // PreVote, ViewChange: ordered by the leader, so its lease does not stand in the way
+    bool ok = false;         // replies
+    bool forced = false;     // PreVote, ViewChange: ordered by the leader, so its lease is no obstacle
     bool wants_ack = false;  // Commit
     View view = 0;           // asked for (PreVote, ViewChange and their replies), else the sender's
     uint64_t index = 0;

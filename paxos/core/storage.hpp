@@ -71,6 +71,11 @@ class Storage : public LogReader {
     virtual StoredState load() = 0;
     // On return the batch is durable. Throws StorageError; the replica must then stop.
     virtual void persist(const PersistBatch& batch) = 0;
+    // The same, but may return before it is done: false, and whoever called is told when it is.
+    virtual bool start_persist(const PersistBatch& batch) {
+        persist(batch);
+        return true;
+    }
     // Forgets entries up to and including `start`, a bounded number per call; true when some are left to
     // delete.
     virtual bool truncate_front(const LogPosition& start) = 0;
@@ -78,6 +83,8 @@ class Storage : public LogReader {
     // log already contains it. `membership` is the one that holds there; empty: leaves what is stored.
     virtual void restart_at(const LogPosition& start, const MembershipAt& membership) = 0;
     virtual uint64_t syncs() const = 0;
+    // Nothing follows. `commit`: what is known to be decided, a head start for the next run.
+    virtual void close(uint64_t commit) { (void)commit; }
 };
 
 }  // namespace crane::paxos

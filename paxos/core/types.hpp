@@ -23,6 +23,7 @@ using View = uint64_t;
 constexpr View make_view(uint64_t counter, ReplicaId leader) {
     return counter << 16 | leader;
 }
+constexpr uint64_t max_view_counter = UINT64_MAX >> 16;
 constexpr uint64_t view_counter(View view) {
     return view >> 16;
 }
@@ -33,10 +34,9 @@ constexpr ReplicaId view_leader(View view) {
 std::string view_name(View view);
 
 enum class EntryKind : uint8_t {
-    Value = 1,    // proposed by the user of the log
-    NewView = 2,  // first entry of every view; its leader is view_leader(entry.view); value is empty
-    Return =
-        3,  // a replica that lost its database may vote again once it has this; value: see membership.hpp
+    Value = 1,       // proposed by the user of the log
+    NewView = 2,     // first entry of every view; its leader is view_leader(entry.view); value is empty
+    Return = 3,      // who lost its database may vote again once it has this; value: see membership.hpp
     Membership = 4,  // who the replicas are from here on; value: see membership.hpp
     // 5 is kept for checkpoint marks.
 };

@@ -9,6 +9,9 @@
 namespace crane::paxos {
 namespace {
 
+// Elections that a replica may have missed. One that is told of more and believed it would next ask for a
+// view above, and there may be none.
+constexpr uint64_t max_view_leap = 1u << 24;
 constexpr size_t max_replies = 1024;  // queued within one turn; more are dropped, their senders ask again
 
 }  // namespace
@@ -38,6 +41,11 @@ void Core::become_follower(View view, ReplicaId leader) {
 
 View Core::next_view() const {
     return make_view(view_counter(std::max(view_, highest_seen_)) + 1, config_.self);
+}
+
+bool Core::believable(View view) const {
+    const uint64_t known = view_counter(std::max(view_, highest_seen_));
+    return view_counter(view) <= std::min(known + max_view_leap, max_view_counter - 1);
 }
 
 void Core::start_pre_vote() {

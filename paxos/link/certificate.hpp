@@ -3,8 +3,7 @@
 // Rules kept here:
 //   - a cluster has an authority of its own, whose one purpose is to sign its replicas' certificates;
 //   - a certificate names its holder by one URI among its alternative names: crane://CLUSTER/ID for a
-//   replica,
-//     crane://CLUSTER for the authority. The subject is for people and is never read;
+//     replica, crane://CLUSTER for the authority. The subject is for people and is never read;
 //   - keys are ECDSA P-256; a certificate serves for both ends of a connection, and signs nothing.
 #pragma once
 

@@ -4,8 +4,7 @@
 //   - both ends show a certificate, and only those signed by the cluster's own authority count: the system's
 //     authorities are never asked;
 //   - the certificate names cluster and replica (certificate.hpp). What it names is compared with who the
-//   peer
-//     says it is (Transport), on both ends;
+//     peer says it is (Transport), on both ends;
 //   - no session is resumed and no ticket given: every connection proves itself anew;
 //   - files that have changed are used for the next connection. Ones that are not usable are reported, and
 //     what was there before is used on.

@@ -2,9 +2,8 @@
 //
 // Rules kept here:
 //   - each replica opens a connection to every other and sends on it; what comes in arrives on the
-//   connections
-//     that others opened. A lost one is opened again with a growing pause, at once when the peer itself shows
-//     up;
+//     connections that others opened. A lost one is opened again with a growing pause, at once when the
+//     peer itself shows up;
 //   - the greeting names cluster, sender, receiver and protocol version; whoever is not a member is refused,
 //     with a reason both sides log. With TLS the certificates of both must name the same, and the greeting
 //     counts only as far as they do; without TLS no address but a loopback one is used;
@@ -13,8 +12,7 @@
 //   - queues are bounded: what does not fit is dropped and counted (the protocol sends again; the user is
 //     told);
 //   - nothing is written before flush(), so that all frames of one turn to a peer share a system call;
-//   flush()
-//     writes directly and falls back on the event loop only when the socket is full.
+//     flush() writes directly and falls back on the event loop only when the socket is full.
 #pragma once
 
 #include <cstdint>

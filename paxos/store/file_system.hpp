@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace crane::paxos {
@@ -26,6 +28,16 @@ class FileSystem {
     virtual uint64_t free_bytes(const std::string& path) = 0;  // UINT64_MAX: not known
     virtual int list(const std::string& directory, std::vector<std::string>& names) = 0;  // what is in it
     virtual int read(const std::string& path, std::string& bytes) = 0;                    // a whole file
+    // A whole file in order, in pieces that take little memory, until `see` says false.
+    virtual int read_through(const std::string& path, const std::function<bool(std::string_view)>& see) {
+        std::string bytes;
+        const int error = read(path, bytes);
+        if (error == 0) see(bytes);
+        return error;
+    }
+    // Writes what is still to be written of this file, and forgets what memory holds of it: what is read from
+    // now on is what the disk has. EBUSY: memory keeps some of it.
+    virtual int reread(const std::string& path) = 0;
 };
 
 // The operating system's.

@@ -17,13 +17,28 @@ uint32_t get(std::string_view bytes, size_t place) {
 
 }  // namespace
 
+bool PageScan::add(std::string_view bytes) {
+    rest_.append(bytes);
+    const std::string_view all = rest_;
+    if (page_bytes_ == 0) {
+        if (all.size() < min_page_bytes) return true;
+        page_bytes_ = get(all, size_place);
+    }
+    if (page_bytes_ < min_page_bytes || page_bytes_ > max_page_bytes) return false;
+    size_t at = 0;
+    for (; at + page_bytes_ <= all.size(); at += page_bytes_, ++page_) {
+        if (get(all, at + number_place) == page_) continue;
+        misplaced_ = page_;
+        return false;
+    }
+    rest_.erase(0, at);
+    return true;
+}
+
 std::optional<uint64_t> find_misplaced_page(std::string_view bytes) {
-    if (bytes.size() < min_page_bytes) return std::nullopt;
-    const uint32_t page_bytes = get(bytes, size_place);
-    if (page_bytes < min_page_bytes || page_bytes > max_page_bytes) return std::nullopt;
-    for (uint64_t page = 0; (page + 1) * page_bytes <= bytes.size(); ++page)
-        if (get(bytes, page * page_bytes + number_place) != page) return page;
-    return std::nullopt;
+    PageScan scan;
+    scan.add(bytes);
+    return scan.misplaced();
 }
 
 }  // namespace crane::paxos

@@ -7,12 +7,28 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace crane::paxos {
 
-// `bytes`: a whole file in Berkeley DB 5.3's format. The first page that is not in its place; anything else
-// than such a file: nothing is found.
+// Takes a file in Berkeley DB 5.3's format piece by piece, however it is cut, and holds one page at most of
+// it besides. Anything else than such a file: nothing is found.
+class PageScan {
+  public:
+    // False: there is nothing more to find out.
+    bool add(std::string_view bytes);
+    // The first page that is not in its place.
+    std::optional<uint64_t> misplaced() const { return misplaced_; }
+
+  private:
+    std::string rest_;  // of a page that the last piece has cut
+    uint32_t page_bytes_ = 0;
+    uint64_t page_ = 0;
+    std::optional<uint64_t> misplaced_;
+};
+
+// The same of a whole file.
 std::optional<uint64_t> find_misplaced_page(std::string_view bytes);
 
 }  // namespace crane::paxos

@@ -5,7 +5,7 @@ import os
 
 from . import LaunchError, processes
 from .environment import explicit_variables, server_environment
-from .replica import check_client_address, craned_toml, free_peer_ports
+from .replica import ask, check_client_address, craned_toml, free_peer_ports
 from .report import numbers
 from .state import State, write_private
 
@@ -20,6 +20,10 @@ class Preparation:
     def prepare(self, check_signals):
         """The rows of run.json for the replicas, which are ready to be started. Raises LaunchError and OSError."""
         settings, state = self.settings, self.state
+        state.refuse_other_owner()
+        running = self._running_cluster()
+        if running:
+            return running
         self._end_earlier_run()
         anew = settings["fresh"] or self._must_begin_anew()
         goes_on = state.has_log() and not anew
@@ -44,6 +48,47 @@ class Preparation:
         self.say(f"{'going on with' if goes_on else 'starting'} {' '.join(settings['command'])} on "
                  f"{settings['replicas']} replica(s), state in {state.path}")
         return run["replicas"]
+
+    def _running_cluster(self):
+        """The rows of replicas that run under these very settings and whose crane-run was killed: clients are served, and
+        starting them anew would be an outage. Else None."""
+        state = self.state
+        try:
+            state.load()
+        except LaunchError:
+            return None
+        run = state.run
+        alive = [row for row in run["replicas"] if processes.is_alive(row.get("pid"), row.get("start"))]
+        if self.settings["fresh"] or not state.was_ready() or len(alive) <= len(run["replicas"]) // 2:
+            return None
+        if state.logs.aside.exists() or state.logs.returning.exists() or state.difference(self.settings):
+            return None
+        if not all(self._runs_as_told(row) for row in alive):
+            return None
+        others = {row["id"] for row in run["replicas"]} - {row["id"] for row in alive}
+        for row in run["replicas"]:
+            if row["id"] in others:
+                row["pid"], row["start"] = 0, 0
+        run["supervisor"] = {"pid": os.getpid(), "start": processes.start_time(os.getpid())}
+        state.save()
+        self.say(f"{numbers([row['id'] for row in alive])} of {state.path} run already, without a crane-run: watching them "
+                 "from now on")
+        return run["replicas"]
+
+    def _runs_as_told(self, row):
+        """Whether what a craned was started with is what it would be started with now."""
+        def without_rejoin(text):
+            return [line for line in text.splitlines() if not line.startswith("rejoin =")]
+        folder = self.state.replica_dir(row["id"])
+        try:
+            present = (folder / "craned.toml").read_text(encoding="utf-8")
+            replaced = os.readlink(f"/proc/{row['pid']}/exe").endswith(" (deleted)")
+            asked = self.settings["client-address"][row["id"] - 1]
+            wanted = craned_toml(self.settings, self.layout, self.state.run, row["id"], folder, True)
+        except (OSError, KeyError, IndexError, UnicodeDecodeError):
+            return False
+        return (not replaced and asked == row["client_address"] and without_rejoin(present) == without_rejoin(wanted)
+                and ask(folder, "status") is not None)
 
     def _end_earlier_run(self):
         """What a run that was killed left: its processes, and a log that it had set aside for a fresh start."""

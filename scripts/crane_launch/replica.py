@@ -13,6 +13,7 @@ from . import LaunchError, processes
 REPLY_TIMEOUT_S = 2
 MAX_REPLY_BYTES = 1 << 20
 ENDED_STATES = ("exited", "refused")
+ASKED_TO_STOP = "exited with status 0"
 
 
 def toml_text(value):
@@ -163,7 +164,7 @@ def tail(path, lines, limit=20_000):
 
 
 class Replica:
-    """A craned that this process started."""
+    """A craned that this process started, or an earlier crane-run that was killed."""
 
     def __init__(self, row, state_dir, layout):
         self.row = row  # of run.json: id, peer, client_address, container, pid, start
@@ -171,9 +172,24 @@ class Replica:
         self.state_dir = pathlib.Path(state_dir)
         self.layout = layout
         self.process = None
+        self.adopted = False
         self.pidfd = -1
+        self.folder_gone = False
+
+    def adopt(self):
+        """Watches the craned that is on record, if it lives."""
+        try:
+            self.pidfd = os.pidfd_open(self.row["pid"]) if self.row["pid"] else -1
+        except OSError:
+            return False
+        if not processes.is_alive(self.row["pid"], self.row["start"]):  # by now the number may be another's
+            self.reap()
+            return False
+        self.adopted = True
+        return True
 
     def start(self):
+        self.adopted = False
         try:
             # What a dead craned left would look like the new one's.
             (self.state_dir / "control.sock").unlink(missing_ok=True)
@@ -197,6 +213,10 @@ class Replica:
 
     def ended(self):
         """How the craned ended, as text; None while it runs."""
+        if self.adopted:  # its status is its parent's to know: what it last said tells
+            if processes.is_alive(self.row["pid"], self.row["start"]):
+                return None
+            return ASKED_TO_STOP if any(line.endswith(": stopped") for line in self.log_tail(1)) else "has ended"
         code = self.process.poll() if self.process else None
         if code is None:
             return None

@@ -29,7 +29,8 @@ class StartReport:
         self.replicas, self.rows, self.server, self.say = replicas, rows, server, say
         self.dead = {r.number: r for r in replicas if r.ended()}
 
-    def say_ready(self):
+    def say_ready(self, waited_s=None):
+        """waited_s: how long was waited in vain for the server to listen, or None."""
         for replica in self.replicas:
             self._say_replica(replica)
         for n, row in self.rows.items():
@@ -40,7 +41,16 @@ class StartReport:
         if blocked:
             self.say(f"warning: no client is served at {numbers(blocked)}; use the other addresses, or stop what has the "
                      "port: it is tried again every second")
-        self.say("ready")
+        listens = any(what in ("listening", "blocked") for n, what in self.server.items() if n not in self.dead)
+        if listens or waited_s is None:
+            self.say("ready")
+            return
+        behind = {n: row.get("lag", 0) for n, row in self.rows.items() if row.get("lag", 0) > 0}
+        for n, lag in behind.items():
+            self.say(f"  replica {n} still replays its log: {lag} entries are left")
+        self.say(f"warning: the server listens on no TCP port after {waited_s:g} s (--timeout-s): no client can be served "
+                 "until it does")
+        self.say("ready, without a port")
 
     def _say_replica(self, replica):
         n, row = replica.number, self.rows[replica.number]
@@ -62,7 +72,11 @@ class StartReport:
 
     def say_failure(self, program, timeout_s):
         """timeout_s is None when the start ended before its time was over."""
-        self.say(f"the server {program} did not start")
+        ended = [row.get("message") or "" for n, row in self.rows.items() if self.server[n] == "exited"]
+        if ended and len(ended) == len(self.rows):
+            self.say(f"the server {program} ended before it listened: {ended[0]}")
+        else:
+            self.say(f"the server {program} did not start")
         for replica in self.replicas:
             state, row = self.server[replica.number], self.rows[replica.number]
             if replica.number in self.dead:

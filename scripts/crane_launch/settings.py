@@ -173,6 +173,9 @@ def check(settings):
     for name, text in texts_of(settings):
         if "\0" in text:
             raise LaunchError(f"{settings.called(name)} holds a zero byte, which no program can be given")
+    for item in settings["env"]:
+        if not item.partition("=")[0]:
+            raise LaunchError(f"{settings.called('env')} {item}: write NAME=value, or NAME to pass it through")
     for name, allowed in CHOICES.items():
         if settings[name] not in allowed:
             raise LaunchError(f"{settings.called(name)} must be one of {', '.join(allowed)}, not {settings[name]}")

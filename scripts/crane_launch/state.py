@@ -51,11 +51,26 @@ class State:
             raise LaunchError(f"{self.path} is {who}'s and not yours ({user_name(os.geteuid())}): do this as {who}"
                               f"{' or as root' if owner else ''}, or give a --state-dir of your own")
 
+    def refuse_other_owner(self):
+        """For a start: who owns the directory could put anything into it, and root's doing would follow."""
+        owner = self.path.stat().st_uid
+        if os.geteuid() == 0 and owner != 0:
+            raise LaunchError(f"{self.path} is {user_name(owner)}'s, and root's cluster is not to be in another's hands: "
+                              f"give it to root (chown root {self.path}), or choose another --state-dir")
+        for name in ("control.sock", "craned.lock", "db"):
+            if (self.path / name).exists():
+                raise LaunchError(f"{self.path} is one replica's own directory ({name} is in it), and its craned would not "
+                                  "be seen any more: give another --state-dir, and to look at that one: crane status "
+                                  f"--state-dir {self.path}")
+
     def lock(self):
         """Keeps a second crane-run away for as long as this process lives."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / "lock", "a+")  # pylint: disable=consider-using-with
+            # Not what somebody has planted in a directory that others can write.
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC,
+                                 0o600)
+            self._lock = os.fdopen(descriptor, "a+")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lock.truncate(0)
             self._lock.write(f"{os.getpid()}\n")
@@ -144,6 +159,8 @@ def user_name(uid):
 
 def check_record(run):
     """Raises ValueError for what is JSON, but no record of a run."""
+    if isinstance(run, dict) and run.get("version", 1) != 1:
+        raise ValueError(f"its version is {run['version']}, and this Crane knows 1: use the Crane that wrote it")
     kinds = {"identity": dict, "supervisor": dict, "replicas": list, "environment": list, "env": list, "ready": bool}
     if not isinstance(run, dict):
         raise ValueError("it is no object")

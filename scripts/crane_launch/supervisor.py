@@ -1,6 +1,7 @@
 """Starts the craneds of one machine, says when the server is ready, keeps them running, stops them."""
 
 import os
+import resource
 import select
 import shutil
 import signal
@@ -9,7 +10,7 @@ import time
 from . import LaunchError, processes
 from .layout import Layout
 from .preparation import Preparation
-from .replica import ENDED_STATES, Replica, craned_toml
+from .replica import ASKED_TO_STOP, ENDED_STATES, Replica, craned_toml
 from .report import StartReport, closed_ports, server_state
 from .state import State, write_private
 from .stop import stop_processes
@@ -18,8 +19,9 @@ STATUS_EVERY_S = 2
 MIN_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5
 HEALTHY_AFTER_S = 20
-ASKED_TO_STOP = "exited with status 0"
-MAX_RESTARTS = 10  # in a row, none of which stayed up
+QUICK_RESTARTS = 10  # in a row, none of which stayed up: then pauses grow beyond MAX_BACKOFF_S
+MAX_PAUSE_S = 300
+FEW_DESCRIPTORS = 1256
 
 
 def ending_signals():
@@ -89,11 +91,13 @@ class Supervisor:
         self.state.check_owner()
         self.state.lock()
         self.signals = Signals()
+        self._warn_of_limits()
         try:
             rows = Preparation(self.settings, self.state, self.layout, self.say).prepare(self.signals.check)
             self.replicas = [Replica(row, self.state.replica_dir(row["id"]), self.layout) for row in rows]
             for replica in self.replicas:
-                replica.start()
+                if not replica.adopt():
+                    replica.start()
             self.state.save()
             code = self._wait_ready()
             if code is not None:
@@ -109,6 +113,12 @@ class Supervisor:
             self._stop()
 
     # --- the start ---------------------------------------------------------------------------------
+
+    def _warn_of_limits(self):
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if 0 <= most < FEW_DESCRIPTORS:
+            self.say(f"warning: the hard limit of open files is {most}, which leaves room for {most - min(256, most // 2)} "
+                     "clients at a replica: raise it (ulimit -Hn, LimitNOFILE= of a systemd unit)")
 
     def _all_status(self):
         """By replica number; None for one that does not answer. Asked at the same time."""
@@ -143,8 +153,6 @@ class Supervisor:
         good = [n for n in server if n not in report.dead and server[n] in ("listening", "blocked")]
         if not good and late:
             good = [n for n in server if n not in report.dead and server[n] == "running"]
-            if good:
-                self.say("the server runs, but listens on no TCP port yet")
         if len(good) <= len(self.replicas) // 2:
             report.say_failure(self.settings["command"][0], self.settings["timeout-s"] if late else None)
             return 1
@@ -153,7 +161,7 @@ class Supervisor:
             return 1
         self._became_ready()
         self.closed = {(n, port): why for n, row in rows.items() for port, why in closed_ports(row).items()}
-        report.say_ready()
+        report.say_ready(self.settings["timeout-s"] if late else None)
         return None
 
     def _became_ready(self):
@@ -201,6 +209,7 @@ class Supervisor:
                 next_status = time.monotonic() + STATUS_EVERY_S
                 rows = {n: row for n, row in self._all_status().items() if row}
                 self._watch_ports(rows)
+                self._watch_folders()
                 if self.unsaved:
                     self._save()
                 code = self._server_ended(list(rows.values()))
@@ -221,8 +230,10 @@ class Supervisor:
                 return
             self._restart_later(replica, f"its craned {how}", seconds, restarts)
         elif at and time.monotonic() >= at:
-            seconds, restarts = max(seconds, min(seconds * 2, MAX_BACKOFF_S)), restarts + 1
+            restarts += 1
+            seconds = max(seconds, min(seconds * 2, MAX_BACKOFF_S if restarts < QUICK_RESTARTS else MAX_PAUSE_S))
             try:
+                self._restore_folder(replica)
                 replica.start()
             except LaunchError as error:  # no reason to end the others
                 self._restart_later(replica, str(error), seconds, restarts)
@@ -234,13 +245,39 @@ class Supervisor:
     def _restart_later(self, replica, how, seconds, restarts):
         if self.unsaved:  # a full disk ends craneds: that passes, and says nothing of the replica
             restarts = 0
-        if self.settings["no-restart"] or restarts >= MAX_RESTARTS:
-            why = "--no-restart" if self.settings["no-restart"] else f"it died {restarts} times in a row"
-            self.say(f"replica {replica.number}: {how}; not restarted ({why}); see {replica.state_dir}/craned.log")
+        if self.settings["no-restart"]:
+            self.say(f"replica {replica.number}: {how}; not restarted (--no-restart); see "
+                     f"{replica.state_dir}/craned.log")
             self.backoff[replica.number] = (seconds, restarts, 0)
             return
+        if restarts == QUICK_RESTARTS:
+            self.say(f"replica {replica.number} died {restarts} times in a row: it is tried again for ever, with pauses "
+                     f"that grow up to {MAX_PAUSE_S} s; see {replica.state_dir}/craned.log")
         self.say(f"replica {replica.number}: {how}; restarting it in {seconds:.1f} s")
         self.backoff[replica.number] = (seconds, restarts, time.monotonic() + seconds)
+
+    def _watch_folders(self):
+        """A craned whose folder was deleted writes into files that nobody can open any more, and hears no operator."""
+        for replica in self.replicas:
+            gone = replica.pidfd >= 0 and not replica.state_dir.exists()
+            if gone and not replica.folder_gone:
+                self.say(f"{replica.state_dir} was deleted while its replica runs: " +
+                         ("it is the only one, and goes on until it is stopped; its log is lost"
+                          if len(self.replicas) == 1 else "it begins anew with what the others have"))
+            if gone and not replica.folder_gone and len(self.replicas) > 1:
+                processes.send_signal(replica.row["pid"], replica.row["start"], signal.SIGKILL)
+            replica.folder_gone = gone
+
+    def _restore_folder(self, replica):
+        """For a replica whose folder was deleted: it has lost its database, and must not vote as if it had none."""
+        if replica.state_dir.exists():
+            return
+        try:
+            replica.state_dir.mkdir(mode=0o700)
+            write_private(replica.state_dir / "craned.toml",
+                          craned_toml(self.settings, self.layout, self.state.run, replica.number, replica.state_dir, True))
+        except OSError as error:
+            raise LaunchError(f"{replica.state_dir} cannot be made again: {error.strerror}") from error
 
     def _watch_ports(self, rows):
         """Says once what clients can no longer reach, and once that they can again."""

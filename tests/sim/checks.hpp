@@ -1,12 +1,10 @@
 // What must hold at every step of a life; the first violation is kept and ends it.
 //
 //   - one value per index: what a leader decides goes into the ledger, at its end, once; whatever anybody
-//   delivers is
-//     what the ledger has there, and comes in order and without a hole;
+//     delivers is what the ledger has there, and comes in order and without a hole;
 //   - a leader decides what is on the synced disks of a majority of those who vote, and nobody but a leader
-//   decides;
-//     later too it is on a majority (lost disks, one at a time, excepted). Entries of older views it decides
-//     only together with one of its own;
+//     decides; later too it is on a majority (lost disks, one at a time, excepted). Entries of older views
+//     it decides only together with one of its own;
 //   - an acknowledgement or a promise is sent only when it is on the sender's synced disk;
 //   - log matching: (index, view) names one entry and all before it, in every log;
 //   - views never go back, not even over a restart; a new leader has all that was decided in lower views;

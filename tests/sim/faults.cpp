@@ -12,11 +12,7 @@ using namespace paxos;
 void World::fault() {
     next_fault_us_ = now_us_ + random_.skewed(2 * profile_.fault_interval_us);
     for (auto& [id, replica] : replicas_)
-        if (now_us_ >= replica->disk_faults_until_us) {
-            const bool lying = replica->disk->faults.lying;
-            replica->disk->faults = DiskFaults{};
-            replica->disk->faults.lying = lying;
-        }
+        if (now_us_ >= replica->disk_faults_until_us) replica->disk->mend();
     const FaultKind kind = profile_.pick(random_);
     note("fault", 0, static_cast<uint64_t>(kind));
     if (kind <= FaultKind::pause)
@@ -46,7 +42,7 @@ void World::machine_fault(FaultKind kind) {
             replica->disk->cut_after(random_.between(1, 12), random_.chance(0.8));
             break;
         case FaultKind::shut_down:
-            if (!replica->closing) shut_down(*replica);
+            if (!replica->shell->closing()) shut_down(*replica);
             break;
         case FaultKind::lose_disk:
             if (may_lose_disk(*replica)) lose_disk(*replica);
@@ -169,16 +165,16 @@ void World::network_fault(FaultKind kind) {
 
 void World::core_fault(FaultKind kind) {
     Replica* replica = kind == FaultKind::link_restored ? pick(true) : leader();
-    if (replica == nullptr || replica->busy || now_us_ < replica->paused_until_us) return;
+    if (replica == nullptr || replica->busy() || now_us_ < replica->paused_until_us) return;
     const auto anyone = replicas_.begin();
     const Id other = std::next(anyone, static_cast<std::ptrdiff_t>(random_.below(replicas_.size())))->first;
     if (kind == FaultKind::transfer) {
         counts_.add(Count::transfers);
-        replica->core->transfer_leadership(random_.chance(0.5) ? no_replica : other);
+        replica->shell->transfer_leadership(random_.chance(0.5) ? no_replica : other);
     } else if (kind == FaultKind::step_down) {
-        replica->core->step_down();
+        replica->shell->step_down();
     } else {
-        replica->core->link_restored(other);
+        replica->shell->link_changed(other, true);
     }
     guarded(*replica, [&] { turn(*replica); });
     set_wake(*replica);
@@ -189,7 +185,7 @@ void World::added_fault() {
     next_added_us_ = now_us_ + added_random_.skewed(2 * added_.interval_us);
     std::vector<Replica*> able;
     for (auto& [id, replica] : replicas_)
-        if (replica->up() && !replica->busy && now_us_ >= replica->paused_until_us)
+        if (replica->up() && !replica->busy() && now_us_ >= replica->paused_until_us)
             able.push_back(replica.get());
     if (able.empty()) return;
     Replica& replica = *able[added_random_.below(able.size())];
@@ -202,9 +198,13 @@ void World::added_fault() {
         const Id leader = added_random_.chance(0.5) ? replica.core->leader() : no_replica;
         const Id gone = leader != no_replica ? leader : std::next(replicas_.begin(), any)->first;
         note("gone", replica.id, gone);  // true or not
-        counts_.add(Count::peers_gone, replica.core->peer_gone(gone) ? 1 : 0);
+        replica.shell->peer_gone(gone);
     }
-    guarded(replica, [&] { turn(replica); });
+    guarded(replica, [&] {
+        const uint64_t before = replica.shell->leaders_gone();
+        turn(replica);
+        counts_.add(Count::peers_gone, replica.shell->leaders_gone() - before);
+    });
     set_wake(replica);
 }
 

@@ -27,8 +27,7 @@ struct NetworkFaults {
 struct Packet {
     uint64_t at_us = 0;
     uint64_t sequence = 0;
-    bool link_up =
-        false;  // not a message: `to` learns that its link to `message.from` was down and is up again
+    bool link_up = false;  // no message: `to` learns that its link to `message.from` is up again
     uint64_t connection = 0;
     paxos::Message message;
     bool operator<(const Packet& other) const {  // a heap's top is its greatest

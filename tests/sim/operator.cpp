@@ -63,7 +63,7 @@ void World::restore_who_needs_it() {
 
 void World::change_membership() {
     Replica* first = leader();
-    if (first == nullptr || first->busy || now_us_ < first->paused_until_us) return;
+    if (first == nullptr || first->busy() || now_us_ < first->paused_until_us) return;
     const Membership& membership = first->core->membership();
     std::vector<Id> learners, all;
     for (const Member& member : membership.members) {
@@ -92,7 +92,7 @@ void World::change_membership() {
 void World::propose_change(Replica& first, const MembershipChange& change) {
     guarded(first, [&] {
         if (settings_.canary == nullptr || !settings_.canary->change_membership(*first.core, change)) {
-            const std::string refused = first.core->propose_change(change);
+            const std::string refused = first.shell->change_membership(change);
             note("change", change.id, static_cast<uint64_t>(change.kind) << 8 | (refused.empty() ? 1 : 0));
             if (settings_.verbose && !refused.empty()) say("refused: " + refused);
             const Count done = change.kind == ChangeKind::Add       ? Count::learners_added
@@ -100,7 +100,7 @@ void World::propose_change(Replica& first, const MembershipChange& change) {
                                                                     : Count::removed;
             counts_.add(refused.empty() ? done : Count::changes_refused);
             if (change.id == first.id && change.kind == ChangeKind::Remove)
-                first.core->transfer_leadership(no_replica);
+                first.shell->transfer_leadership(no_replica);
         }
         turn(first);
     });
@@ -108,15 +108,14 @@ void World::propose_change(Replica& first, const MembershipChange& change) {
 }
 
 void World::make_checkpoint(Replica& replica) {
-    if (replica.busy || replica.delivered == 0) return;
+    if (replica.busy() || replica.delivered == 0) return;
     const uint64_t index = random_.between(1, replica.delivered);
     note("checkpoint", replica.id, index);
     replica.checkpoint = std::max(replica.checkpoint, index);
     guarded(replica, [&] {
-        replica.core->hold_checkpoint(index);
+        replica.shell->hold_checkpoint(index);
         checks_.observe(replica);
     });
-    replica.again = replica.up();
     set_wake(replica);
 }
 

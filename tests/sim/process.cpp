@@ -1,9 +1,8 @@
-// A replica's process: how it starts, what a turn of its loop does (as Node's does), how it ends.
+// A replica's process: how it starts, when its shell gets a turn, how it ends.
 #include <algorithm>
 
+#include "ground.hpp"
 #include "paxos/core/check.hpp"
-#include "paxos/core/describe.hpp"
-#include "world.hpp"
 
 namespace crane::sim {
 
@@ -11,7 +10,6 @@ using namespace paxos;
 
 namespace {
 
-constexpr int rounds_per_turn = 4;  // as in Node
 constexpr size_t max_inbox = 4'000;
 
 }  // namespace
@@ -23,7 +21,15 @@ void World::guarded(Replica& replica, const std::function<void()>& act) {
         stop_by_disk(replica, error.what());
         return;
     }
-    if (replica.disk->is_cut()) finish_cut(replica);
+    if (replica.disk->is_cut()) {
+        finish_cut(replica);
+    } else if (replica.up() && replica.shell->closed()) {
+        note("closed", replica.id);
+        destroy(replica);
+        replica.restart_at_us = now_us_ + down_for_us();
+    } else if (replica.up() && replica.shell->stopped()) {
+        stop_by_disk(replica, std::string(replica.shell->fatal()));
+    }
 }
 
 // What Node's constructor and start() do.
@@ -77,11 +83,13 @@ void World::open(Replica& replica) {
     // The user starts again from some checkpoint, older or newer.
     const uint64_t first =
         random_.between(stored.start.index + 1, std::max(replica.delivered, stored.start.index) + 1);
-    replica.core->deliver_from(first);
     replica.delivered = first - 1;
     replica.checkpoint = std::max(replica.checkpoint, stored.start.index);
-    replica.again = true;
-    replica.core->tick(now_us_);
+    auto ground = std::make_unique<Ground>(*this, replica);
+    replica.shell =
+        std::make_unique<Shell>(*replica.core, *ground, *ground, *ground, ground->callbacks(), ground.get());
+    replica.ground = std::move(ground);
+    replica.shell->start(first);
 }
 
 // From a checkpoint that another replica made: behind the front of all logs, so that whoever leads can go on
@@ -109,12 +117,12 @@ void World::restore(Replica& replica) {
 }
 
 void World::destroy(Replica& replica) {
+    replica.shell.reset();
+    replica.ground.reset();
     replica.core.reset();
     replica.store.reset();
-    replica.out = Outbox{};
     replica.inbox.clear();
     replica.links_up.clear();
-    replica.busy = replica.again = replica.truncating = replica.closing = false;
     replica.paused_until_us = replica.delivery_paused_until_us = 0;
     replica.wake_us = never;
 }
@@ -150,9 +158,7 @@ void World::stop_by_disk(Replica& replica, const std::string& why) {
 void World::shut_down(Replica& replica) {
     note("shut down", replica.id);
     counts_.add(Count::shutdowns);
-    replica.closing = true;
-    replica.close_deadline_us = now_us_ + profile_.core.election_timeout_us;
-    if (!replica.busy) replica.core->transfer_leadership(no_replica);
+    replica.shell->shutdown(profile_.core.election_timeout_us);
 }
 
 uint64_t World::sync_us(Replica& replica) {
@@ -160,112 +166,24 @@ uint64_t World::sync_us(Replica& replica) {
     return now_us_ < replica.slow_until_us ? usual + random_.below(100'000) : usual;
 }
 
-void World::send(Replica& replica, std::vector<Message>& messages) {
-    for (const Message& message : messages) {
-        checks_.sending(replica, message);
-        if (settings_.verbose) say("    " + describe(message));
-        network_.send(now_us_, message);
-    }
-    messages.clear();
-}
-
 // Its disk has answered, a deadline is due, or there is something to read.
 void World::wake(Replica& replica) {
-    if (replica.busy) {
-        replica.busy = false;
-        complete(replica);
-        if (replica.disk->is_cut()) return;
-    }
-    for (const Id peer : replica.links_up) replica.core->link_restored(peer);
+    if (replica.busy()) replica.shell->persisted();
+    for (const Id peer : replica.links_up) replica.shell->link_changed(peer, true);
     replica.links_up.clear();
     replica.core->advance_clock(now_us_);
-    while (!replica.inbox.empty()) {
+    while (!replica.inbox.empty() && replica.shell->running()) {
         Message message = std::move(replica.inbox.front());
         replica.inbox.pop_front();
         if (settings_.canary != nullptr) settings_.canary->arriving(*replica.core, message);
-        replica.core->step(message);
-        checks_.observe(replica);
+        replica.shell->receive(message);
     }
     turn(replica);
 }
 
 void World::turn(Replica& replica) {
-    if (settings_.canary != nullptr) settings_.canary->before_turn(*replica.core);
-    replica.core->pause_delivery(now_us_ < replica.delivery_paused_until_us);
-    replica.core->tick(now_us_);
-    checks_.observe(replica);
-    replica.again = true;
-    for (int round = 0; round < rounds_per_turn && replica.again && !replica.busy; ++round) {
-        take(replica);
-        if (replica.disk->is_cut() || !violation().empty()) return;
-    }
-    if (replica.busy) return;
-    truncate_some(replica);
-    if (!replica.closing) return;
-    const bool handed_over = replica.core->role() != Role::Leader || replica.core->decides_alone();
-    if (!handed_over && now_us_ < replica.close_deadline_us) return;
-    replica.store->close(replica.core->decided_index());
-    note("closed", replica.id);
-    if (replica.disk->is_cut()) return;
-    destroy(replica);
-    replica.restart_at_us = now_us_ + down_for_us();
-}
-
-void World::take(Replica& replica) {
-    replica.core->take_outbox(replica.out);
-    if (settings_.canary != nullptr) settings_.canary->outbox(replica.out);
-    replica.again = !replica.out.empty();
-    send(replica, replica.out.send_now);
-    if (replica.out.persist.empty()) {
-        complete(replica);
-        return;
-    }
-    persist(replica);
-}
-
-void World::persist(Replica& replica) {
-    const PersistBatch& batch = replica.out.persist;
-    checks_.persisting(replica, batch);
-    if (settings_.verbose) say("    replica " + std::to_string(replica.id) + " persists " + describe(batch));
-    if (!replica.shadow.fits(batch)) {
-        checks_.violate("replica " + std::to_string(replica.id) + " persists " + describe(batch) +
-                        ", and its disk ends at " + describe(replica.shadow.end()));
-        return;
-    }
-    replica.otherwise = replica.shadow;
-    replica.otherwise->apply(batch);
-    replica.store->persist(batch);
-    if (replica.disk->is_cut()) return;
-    if (replica.disk->synced()) {
-        replica.shadow = std::move(*replica.otherwise);
-        replica.otherwise.reset();
-    } else {
-        say("not synced:\n" + replica.disk->describe());
-    }
-    if (!replica.shadow.rejoining() && replica.lost) {
-        replica.lost.reset();
-        replica.rejoins = false;
-        counts_.add(Count::rejoined);
-    }
-    replica.busy = true;
-    replica.busy_until_us = now_us_ + sync_us(replica);
-}
-
-void World::complete(Replica& replica) {
-    if (!replica.out.persist.empty()) {
-        replica.core->persisted();
-        checks_.observe(replica);
-    }
-    send(replica, replica.out.send_after);
-    for (const Entry& entry : replica.out.decided) checks_.delivering(replica, entry);
-    replica.out = Outbox{};
-}
-
-void World::truncate_some(Replica& replica) {
-    if (!replica.truncating && replica.shadow.cut() == replica.core->log_start().index) return;
-    if (replica.shadow.cut() != replica.core->log_start().index) counts_.add(Count::truncations);
-    replica.shadow.cut_front(replica.core->log_start());
-    replica.truncating = replica.store->truncate_front(replica.core->log_start());
+    replica.shell->pause_delivery(now_us_ < replica.delivery_paused_until_us);
+    replica.shell->turn();
 }
 
 void World::set_wake(Replica& replica) {
@@ -273,14 +191,12 @@ void World::set_wake(Replica& replica) {
         replica.wake_us = replica.retired || replica.held ? never : replica.restart_at_us;
         return;
     }
-    if (replica.busy) {
+    if (replica.busy()) {
         replica.wake_us = std::max(replica.busy_until_us, replica.paused_until_us);
         return;
     }
-    const bool work =
-        replica.again || replica.truncating || !replica.inbox.empty() || !replica.links_up.empty();
-    uint64_t due = work ? now_us_ : replica.core->next_deadline_us();
-    if (replica.closing) due = std::min(due, replica.close_deadline_us);
+    const bool work = replica.shell->turn_due() || !replica.inbox.empty() || !replica.links_up.empty();
+    uint64_t due = work ? now_us_ : replica.shell->next_deadline_us();
     if (now_us_ < replica.delivery_paused_until_us) due = std::min(due, replica.delivery_paused_until_us);
     replica.wake_us = std::max(due, replica.paused_until_us);
     CRANE_CHECK(replica.inbox.size() <= max_inbox);

@@ -9,12 +9,18 @@
 
 #include "disk_registry.hpp"
 #include "paxos/core/core.hpp"
+#include "paxos/shell.hpp"
 #include "paxos/store/store.hpp"
 #include "shadow.hpp"
 
 namespace crane::sim {
 
 constexpr uint64_t never = UINT64_MAX;
+
+// What its shell stands on: ground.hpp.
+struct ReplicaGround {
+    virtual ~ReplicaGround() = default;
+};
 
 struct Replica {
     paxos::ReplicaId id = paxos::no_replica;
@@ -31,16 +37,12 @@ struct Replica {
     // The process.
     std::unique_ptr<paxos::BdbStore> store;
     std::unique_ptr<paxos::Core> core;
-    paxos::Outbox out;
-    bool busy = false;  // with its disk: nothing else happens until then
-    uint64_t busy_until_us = 0;
+    std::unique_ptr<ReplicaGround> ground;
+    std::unique_ptr<paxos::Shell> shell;
+    uint64_t busy_until_us = 0;  // with its disk: nothing else happens until then
     uint64_t paused_until_us = 0;
     uint64_t slow_until_us = 0;  // its syncs are slow until then
-    bool again = false;          // the outbox is not empty yet
-    bool truncating = false;
-    bool closing = false;
     uint64_t delivery_paused_until_us = 0;
-    uint64_t close_deadline_us = 0;
     std::deque<paxos::Message> inbox;
     std::deque<paxos::ReplicaId> links_up;
     uint64_t wake_us = never;
@@ -63,7 +65,8 @@ struct Replica {
     uint64_t runs = 0;
     uint64_t checkpoint = 0;  // the newest that it ever held
 
-    bool up() const { return core != nullptr; }
+    bool up() const { return shell != nullptr; }
+    bool busy() const { return shell != nullptr && shell->busy(); }
 };
 
 }  // namespace crane::sim

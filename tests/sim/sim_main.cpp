@@ -7,6 +7,7 @@
 //        sim --soak [--first N]   on and on, with new seeds, until interrupted or something is found
 //   --seeds COUNT (2000), --first N (1), --steps N (10000), --jobs N (all cores), --known FILE
 // The last line is `N passed, N failed`; the exit status is 0 only if nothing failed.
+#include <spdlog/spdlog.h>
 #include <sys/personality.h>
 #include <unistd.h>
 
@@ -245,6 +246,7 @@ int main(int argc, char** argv) {
     fix_addresses(argv);
     const Options options = parse(argc, argv);
     install_disk_hooks();
+    spdlog::set_level(spdlog::level::off);  // failing disks are what it is about
     if (options.seed) return run_one(options);
     if (options.soak) return run_soak(options);
     Tally tally;

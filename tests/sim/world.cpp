@@ -107,7 +107,7 @@ void World::arrive(Packet packet) {
         if (settings_.verbose) say("  " + describe(message));
         replica.inbox.push_back(std::move(message));
     }
-    if (replica.busy || now_us_ < replica.paused_until_us) return;
+    if (replica.busy() || now_us_ < replica.paused_until_us) return;
     guarded(replica, [&] { wake(replica); });
     set_wake(replica);
 }
@@ -116,7 +116,8 @@ void World::arrive(Packet packet) {
 void World::propose() {
     next_proposal_us_ = now_us_ + random_.skewed(2 * profile_.proposal_interval_us);
     for (auto& [id, replica] : replicas_) {
-        if (!replica->up() || replica->busy || replica->closing || now_us_ < replica->paused_until_us)
+        if (!replica->up() || replica->busy() || replica->shell->closing() ||
+            now_us_ < replica->paused_until_us)
             continue;
         bool accepted = false;
         for (uint64_t burst = random_.below(4); burst > 0; --burst) {
@@ -124,7 +125,7 @@ void World::propose() {
             const uint64_t number = proposed_[replica->core->view()] + 1;
             const bool large = profile_.large_values && random_.chance(0.1);
             std::string value = make_value(replica->core->view(), number, random_.below(large ? 3'000 : 100));
-            if (!replica->core->propose(value)) break;
+            if (!replica->shell->propose(value)) break;
             proposed_[replica->core->view()] = number;
             counts_.add(Count::proposals);
             accepted = true;
@@ -199,6 +200,7 @@ void World::run() {
         counts_.add(Count::lost_names, disk.lost_names);
         counts_.add(Count::removed_files, disk.removed);
         counts_.add(Count::disk_errors, disk.errors);
+        counts_.add(Count::forgotten_writes, disk.forgotten);
     }
 }
 

@@ -1,11 +1,12 @@
-// One life of a cluster: the real core and the real store on simulated machines, one event per step.
+// One life of a cluster: the real core, shell and store on simulated machines, one event per step.
 //
 // The clock jumps from event to event: a message arrives, a replica wakes (its disk has answered, a deadline
 // is due, a pause is over), somebody proposes, something goes wrong (faults.cpp), the operator acts
 // (operator.cpp). The first part of a life has faults; then they stop for a majority, which must go on
 // deciding; then for all, and all must arrive at the same log (settle.cpp). Everything follows from the seed.
 //
-// Files: world.cpp (steps), process.cpp (a replica's process: start, turns, end), faults.cpp, rot.cpp (what a
+// Files: world.cpp (steps), process.cpp (a replica's process: start, turns, end), ground.cpp (what its shell
+// stands on), faults.cpp, rot.cpp (what a
 // disk does while its replica is down), inspect.cpp (looking at copies of a disk), operator.cpp, settle.cpp.
 #pragma once
 
@@ -40,6 +41,7 @@ class World {
 
   private:
     using Id = paxos::ReplicaId;
+    class Ground;
 
     // world.cpp
     bool step();
@@ -68,12 +70,7 @@ class World {
     void guarded(Replica& replica, const std::function<void()>& act);
     void wake(Replica& replica);
     void turn(Replica& replica);
-    void take(Replica& replica);
-    void persist(Replica& replica);
-    void complete(Replica& replica);
-    void truncate_some(Replica& replica);
     void set_wake(Replica& replica);
-    void send(Replica& replica, std::vector<paxos::Message>& messages);
     uint64_t sync_us(Replica& replica);
 
     // faults.cpp

@@ -1,6 +1,7 @@
 // The bounds of memory, over plain memory: what the primary's account lets through always fits into the
 // domain's chunks, whatever is read when; windows never promise more than their stock.
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <random>
@@ -30,9 +31,15 @@ void say(DomainAccount& account, OutputKind kind, uint64_t connection, std::stri
     account.on_output({static_cast<uint32_t>(payload.size()), kind, 0, connection, 0, 0}, payload);
 }
 
+/// Zeroed, and as in a domain, pages that are never used cost nothing.
+using Pool = std::unique_ptr<ChunkPool, decltype(&std::free)>;
+Pool new_pool() {
+    return {static_cast<ChunkPool*>(std::calloc(1, sizeof(ChunkPool))), &std::free};
+}
+
 /// The domain's side as the shim keeps it: one queue a connection, consumption reported when it is news.
 struct Domain {
-    std::unique_ptr<ChunkPool> pool = std::make_unique<ChunkPool>();
+    Pool pool = new_pool();
     struct One {
         InputQueue queue{};
         uint64_t reported = 0;
@@ -60,7 +67,7 @@ struct Domain {
 }  // namespace
 
 TEST_CASE("memory: what is admitted always fits, and arrives whole", "[memory]") {
-    std::mt19937_64 random(GENERATE(1, 2, 3));
+    std::mt19937_64 random(GENERATE(1, 2));
     constexpr size_t kConnections = 700;
     Domain domain(kConnections);
     DomainAccount account(kAllInput);
@@ -125,7 +132,7 @@ TEST_CASE("memory: a connection whose server reads is never starved by those who
 }
 
 TEST_CASE("memory: one byte of a connection costs one chunk, and it goes back", "[memory]") {
-    auto pool = std::make_unique<ChunkPool>();
+    const Pool pool = new_pool();
     std::vector<InputQueue> all(interpose::kMaxSockets);
     const uint8_t byte = 1;
     for (int more = 0; more < 3; ++more)
@@ -138,7 +145,7 @@ TEST_CASE("memory: one byte of a connection costs one chunk, and it goes back", 
 }
 
 TEST_CASE("memory: connections inside the domain and clients do not use up each other's chunks", "[memory]") {
-    auto pool = std::make_unique<ChunkPool>();
+    const Pool pool = new_pool();
     const std::string much(1 << 20, 'm');
     const auto* bytes = reinterpret_cast<const uint8_t*>(much.data());
     std::vector<InputQueue> pairs(200);
@@ -154,7 +161,7 @@ TEST_CASE("memory: connections inside the domain and clients do not use up each 
 }
 
 TEST_CASE("memory: an input beyond the stock is refused whole, and nothing else changes", "[memory]") {
-    auto pool = std::make_unique<ChunkPool>();
+    const Pool pool = new_pool();
     InputQueue hog{};
     const std::string much(kAllInput + kOwnChunks * kInputChunkBytes, 'h');
     const auto* bytes = reinterpret_cast<const uint8_t*>(much.data());
@@ -233,6 +240,26 @@ TEST_CASE("account: a new primary begins with what its predecessor has left in t
     CHECK(account.input_bytes() == left / 100 * 97);
 }
 
+TEST_CASE("account: what a new primary proposes for an old connection counts on top of what is decided",
+          "[memory]") {
+    const std::string block(100'000, 'b');
+    ConnectPayload connect{};
+    DomainAccount account(kAllInput);
+    account.decided({CallKind::kConnect, 1, bytes_of(connect)});
+    account.decided({CallKind::kSend, 1, block});
+    account.proposed_input(1, block.size());
+    CHECK(account.input_bytes() == common_chunks(0, 2 * block.size()) * kInputChunkBytes);
+    account.decided({CallKind::kSend, 1, block});
+    CHECK(account.input_bytes() == common_chunks(0, 2 * block.size()) * kInputChunkBytes);
+    account.promised_input(1, 8192);
+    account.forget_proposals();
+    account.promised_input(1, 8192);
+    account.returned_input(1, ~uint64_t{0});
+    CHECK(account.input_bytes() == common_chunks(0, 2 * block.size()) * kInputChunkBytes);
+    account.proposed_input(1, 5000);
+    CHECK(account.input_bytes() == common_chunks(0, 2 * block.size() + 5000) * kInputChunkBytes);
+}
+
 TEST_CASE("account: credit that comes back serves others", "[memory]") {
     DomainAccount account(kAllInput);
     account.proposed_connect(1, 80);
@@ -283,5 +310,5 @@ TEST_CASE("windows: one client that reads gets the largest window", "[memory]") 
     }
     CHECK(one.size == kLargestWindowBytes);
     CHECK(one.sent == 1000 * 64 * 1024);  // it never stood still
-    CHECK(raises < 60);                   // about one a megabyte
+    CHECK(raises < 60);                   // about one for two megabytes
 }

@@ -180,6 +180,36 @@ TEST_CASE("paxos: a replica cut off from the leader alone does not disturb the v
     REQUIRE(cluster.core(leader).view() == view);
 }
 
+TEST_CASE("paxos: a view that cannot be, told by one member, stops no later election") {
+    Cluster cluster(3, 11);
+    settle(cluster);
+    for (ReplicaId id = 1; id <= 3; ++id) {
+        for (const MessageType type :
+             {MessageType::PreVoteReply, MessageType::ViewChangeReply, MessageType::Ack, MessageType::PreVote,
+              MessageType::ViewChange, MessageType::Commit}) {
+            Message absurd;
+            absurd.type = type;
+            absurd.from = id % 3 + 1;
+            absurd.to = id;
+            absurd.view = type == MessageType::Ack || type == MessageType::PreVoteReply
+                              ? cluster.core(id).view()
+                              : make_view(max_view_counter, absurd.from);
+            absurd.promised = make_view(max_view_counter, absurd.from);
+            cluster.core(id).step(absurd);
+            cluster.act(id);
+        }
+        REQUIRE(cluster.core(id).stats().absurd_views == 6);
+    }
+    const ReplicaId first = cluster.leader();
+    const uint64_t before = cluster.decided();
+    cluster.crash(first);
+    cluster.run(2 * second_us, Faults{});
+    REQUIRE(cluster.violation() == "");
+    REQUIRE(cluster.leader() != first);
+    REQUIRE(cluster.decided() > before + 10);
+    REQUIRE(view_counter(cluster.core(cluster.leader()).view()) < 100);
+}
+
 TEST_CASE("paxos: leadership moves on request, without an election timeout") {
     Cluster cluster(3, 5);
     settle(cluster);

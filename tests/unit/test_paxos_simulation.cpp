@@ -101,6 +101,43 @@ bool on_majority(const Entry& entry, const Membership& membership,
     return static_cast<size_t>(copies) >= membership.quorum();
 }
 
+class Cluster::Ground : public Storage, public Links, public Clock, public ShellProbe {
+  public:
+    Ground(Cluster& cluster, ReplicaId id, Replica& replica) : cluster_(cluster), id_(id), replica_(replica) {
+        callbacks_.on_decided = [this](const Entry& entry) { cluster_.deliver(id_, replica_, entry); };
+    }
+    const NodeCallbacks& callbacks() const { return callbacks_; }
+
+    StoredState load() override { return replica_.disk.load(); }
+    void persist(const PersistBatch& batch) override { replica_.disk.persist(batch); }
+    bool start_persist(const PersistBatch& batch) override { return cluster_.persist(replica_, batch); }
+    bool truncate_front(const LogPosition& start) override { return replica_.disk.truncate_front(start); }
+    void restart_at(const LogPosition& start, const MembershipAt& membership) override {
+        replica_.disk.restart_at(start, membership);
+    }
+    void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override {
+        replica_.disk.read(first, last, max_bytes, out);
+    }
+    uint64_t syncs() const override { return replica_.disk.syncs(); }
+
+    bool up(ReplicaId) const override { return true; }
+    void send(const Message& message) override { cluster_.send(message); }
+    void flush() override {}
+    void follow(const Core&) override {}
+    uint64_t now_us() const override { return cluster_.now_us_; }
+    void changed() override { cluster_.check_state(id_, replica_); }
+
+  private:
+    Cluster& cluster_;
+    const ReplicaId id_;
+    Replica& replica_;
+    NodeCallbacks callbacks_;
+};
+
+Cluster::Replica::Replica() = default;
+Cluster::Replica::~Replica() = default;
+Cluster::~Cluster() = default;
+
 Cluster::Cluster(unsigned replicas, uint64_t seed) : random_(seed) {
     for (ReplicaId id = 1; id <= replicas; ++id) replicas_[id];
     for (ReplicaId id = 1; id <= replicas; ++id) restart(id);
@@ -137,15 +174,20 @@ void Cluster::restart(ReplicaId id) {
     // The user starts again from some checkpoint, older or newer.
     const uint64_t first =
         between(stored.start.index + 1, std::max(replica.delivered, stored.start.index) + 1);
-    replica.core->deliver_from(first);
     replica.delivered = first - 1;
-    replica.core->tick(now_us_);
+    replica.dying = false;
+    replica.ground = std::make_unique<Ground>(*this, id, replica);
+    replica.shell = std::make_unique<Shell>(*replica.core, *replica.ground, *replica.ground, *replica.ground,
+                                            replica.ground->callbacks(), replica.ground.get());
+    replica.shell->start(first);
     turn(id, replica);
 }
 
 void Cluster::crash(ReplicaId id) {
     Replica& replica = replicas_.at(id);
     if (replica.core == nullptr) return;
+    replica.shell.reset();
+    replica.ground.reset();
     replica.core.reset();
     ++crashes_;
     if (faults_.lying_disks) replica.disk.go_back();
@@ -191,7 +233,7 @@ bool Cluster::propose(ReplicaId at) {
     Replica& replica = replicas_.at(at);
     if (replica.core == nullptr) return false;
     std::string value = "value " + std::to_string(proposed_ + 1) + std::string(between(0, 60), '.');
-    if (!replica.core->propose(value)) return false;
+    if (!replica.shell->propose(value)) return false;
     ++proposed_;
     turn(at, replica);
     return true;
@@ -210,17 +252,15 @@ bool Cluster::settled() const {
     });
 }
 
-void Cluster::send(const std::vector<Message>& messages) {
-    for (const Message& message : messages) {
-        if (cut_.count({message.from, message.to}) > 0 || chance() < faults_.loss) continue;
-        std::string bytes;
-        encode(message, bytes);
-        const int copies = chance() < faults_.duplication ? 2 : 1;
-        for (int copy = 0; copy < copies; ++copy) {
-            uint64_t delay = between(faults_.min_delay_us, faults_.max_delay_us);
-            if (faults_.duplication > 0 && chance() < 0.01) delay += between(0, 200'000);  // a late one
-            network_.push({now_us_ + delay, ++sequence_, message.to, bytes});
-        }
+void Cluster::send(const Message& message) {
+    if (cut_.count({message.from, message.to}) > 0 || chance() < faults_.loss) return;
+    std::string bytes;
+    encode(message, bytes);
+    const int copies = chance() < faults_.duplication ? 2 : 1;
+    for (int copy = 0; copy < copies; ++copy) {
+        uint64_t delay = between(faults_.min_delay_us, faults_.max_delay_us);
+        if (faults_.duplication > 0 && chance() < 0.01) delay += between(0, 200'000);  // a late one
+        network_.push({now_us_ + delay, ++sequence_, message.to, bytes});
     }
 }
 
@@ -238,58 +278,43 @@ void Cluster::deliver_packets() {
             return;
         }
         if (cut_.count({message.from, message.to}) > 0) continue;
-        replica.core->advance_clock(now_us_);
-        replica.core->step(message);
+        replica.shell->receive(message);
         touched.insert(packet.to);
     }
     for (ReplicaId id : touched) turn(id, replicas_.at(id));
 }
 
-void Cluster::turn(ReplicaId id, Replica& replica) {
-    for (int round = 0; round < 64 && replica.core != nullptr; ++round) {
-        Outbox out;
-        replica.core->take_outbox(out);
-        replica.disk.truncate_front(replica.core->log_start());
-        if (out.empty()) return;
-        send(out.send_now);
-        if (!out.persist.empty()) {
-            const bool dies = chance() < faults_.crash_in_turn;
-            if (dies && chance() < 0.5) {
-                crash(id);
-                return;
-            }
-            if (chance() < 0.05) replica.disk.remember();
-            replica.disk.persist(out.persist);
-            if (dies) {
-                crash(id);
-                return;
-            }
-            replica.core->persisted();
-        }
-        send(out.send_after);
-        deliver(id, replica, out.decided);
-        check_state(id, replica);
-    }
+bool Cluster::persist(Replica& replica, const PersistBatch& batch) {
+    replica.dying = chance() < faults_.crash_in_turn;
+    if (replica.dying && chance() < 0.5) return false;
+    if (chance() < 0.05) replica.disk.remember();
+    replica.disk.persist(batch);
+    return !replica.dying;
 }
 
-void Cluster::deliver(ReplicaId id, Replica& replica, const std::vector<Entry>& entries) {
-    for (const Entry& entry : entries) {
-        const std::string where = "replica " + std::to_string(id) + ", entry " + std::to_string(entry.index);
-        if (entry.index != replica.delivered + 1)
-            violate(where + " delivered after " + std::to_string(replica.delivered));
-        replica.delivered = entry.index;
-        const auto [known, is_new] = decided_.emplace(entry.index, entry);
-        if (known->second.chain != entry.chain || *known->second.value != *entry.value ||
-            known->second.view != entry.view || known->second.kind != entry.kind)
-            violate(where + " differs from what was decided");
-        if (!is_new) continue;
-        if (entry.kind == EntryKind::Value && !decided_values_.insert(*entry.value).second)
-            violate(where + " was decided twice");
-        const auto copies = std::count_if(replicas_.begin(), replicas_.end(),
-                                          [&](const auto& each) { return each.second.disk.holds(entry); });
-        if (lost_disks_ == 0 && static_cast<size_t>(copies) < majority(replicas_.size()))
-            violate(where + " delivered before it was on a majority of disks");
-    }
+void Cluster::turn(ReplicaId id, Replica& replica) {
+    if (replica.core == nullptr) return;
+    replica.shell->turn();
+    for (int more = 0; more < 16 && replica.shell->turn_due(); ++more) replica.shell->turn();
+    if (replica.dying) crash(id);
+}
+
+void Cluster::deliver(ReplicaId id, Replica& replica, const Entry& entry) {
+    const std::string where = "replica " + std::to_string(id) + ", entry " + std::to_string(entry.index);
+    if (entry.index != replica.delivered + 1)
+        violate(where + " delivered after " + std::to_string(replica.delivered));
+    replica.delivered = entry.index;
+    const auto [known, is_new] = decided_.emplace(entry.index, entry);
+    if (known->second.chain != entry.chain || *known->second.value != *entry.value ||
+        known->second.view != entry.view || known->second.kind != entry.kind)
+        violate(where + " differs from what was decided");
+    if (!is_new) return;
+    if (entry.kind == EntryKind::Value && !decided_values_.insert(*entry.value).second)
+        violate(where + " was decided twice");
+    const auto copies = std::count_if(replicas_.begin(), replicas_.end(),
+                                      [&](const auto& each) { return each.second.disk.holds(entry); });
+    if (lost_disks_ == 0 && static_cast<size_t>(copies) < majority(replicas_.size()))
+        violate(where + " delivered before it was on a majority of disks");
 }
 
 void Cluster::check_state(ReplicaId id, Replica& replica) {
@@ -334,17 +359,17 @@ void Cluster::upheaval() {
     if (replica.core == nullptr) return;
     const double kind = chance();
     if (kind < 0.4) {
-        replica.core->transfer_leadership(chance() < 0.5 ? no_replica : anyone());
+        replica.shell->transfer_leadership(chance() < 0.5 ? no_replica : anyone());
     } else if (kind < 0.5) {
-        replica.core->step_down();
+        replica.shell->step_down();
     } else if (kind < 0.6) {
-        replica.core->link_restored(anyone());
+        replica.shell->link_changed(anyone(), true);
     } else if (kind < 0.7) {
-        replica.core->peer_gone(anyone());  // true or not
+        replica.shell->peer_gone(anyone());  // true or not
     } else {
         uint64_t everywhere = UINT64_MAX;
         for (const auto& [other, peer] : replicas_) everywhere = std::min(everywhere, peer.delivered);
-        replica.core->hold_checkpoint(everywhere);
+        replica.shell->hold_checkpoint(everywhere);
     }
     turn(id, replica);
 }
@@ -369,6 +394,7 @@ void Cluster::restore_who_needs_it() {
     for (auto& [id, replica] : replicas_) {
         const bool restarts = replica.core != nullptr && replica.disk.rejoining();
         if (!restarts || !replicas_.at(first).core->needs_checkpoint(id)) continue;
+        replica.shell.reset();
         replica.core.reset();
         restart(id);
     }
@@ -392,7 +418,6 @@ void Cluster::run(uint64_t duration_us, const Faults& faults) {
         deliver_packets();
         for (auto& [id, replica] : replicas_)
             if (replica.core != nullptr && replica.core->next_deadline_us() <= now_us_) {
-                replica.core->tick(now_us_);
                 turn(id, replica);
             }
         restore_who_needs_it();

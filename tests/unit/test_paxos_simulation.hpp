@@ -1,4 +1,5 @@
-// A cluster in one thread: the real core over a simulated network, clock and disks, driven by one seed.
+// A cluster in one thread: the real core and shell over a simulated network, clock and disks, driven by one
+// seed.
 //
 // Faults: delay, loss, duplication, reordering, one-way and two-way partitions, crashes at every point of a
 // turn, with what was not persisted lost. Checked after every turn; the first violation is kept and ends the
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "paxos/core/core.hpp"
+#include "paxos/shell.hpp"
 
 namespace crane::paxos::simulation {
 
@@ -76,6 +78,7 @@ struct Faults {
 class Cluster {
   public:
     Cluster(unsigned replicas, uint64_t seed);
+    ~Cluster();
 
     void run(uint64_t duration_us, const Faults& faults);
     void heal();  // all links, all replicas up
@@ -91,7 +94,7 @@ class Cluster {
     bool settled() const;  // all up, and all have delivered everything proposed by the present leader
     Core& core(ReplicaId id) { return *replicas_.at(id).core; }
     bool up(ReplicaId id) const { return replicas_.at(id).core != nullptr; }
-    void act(ReplicaId id);  // a turn, after the core was touched from outside
+    void act(ReplicaId id);  // turns, after the core was touched from outside
     MemoryStorage& disk(ReplicaId id) { return replicas_.at(id).disk; }
 
     const std::string& violation() const { return violation_; }
@@ -102,9 +105,15 @@ class Cluster {
     uint64_t proposal_interval_us = 2'000;
 
   private:
+    class Ground;  // what a shell stands on
     struct Replica {
+        Replica();
+        ~Replica();
         MemoryStorage disk;
         std::unique_ptr<Core> core;
+        std::unique_ptr<Ground> ground;
+        std::unique_ptr<Shell> shell;
+        bool dying = false;  // in the middle of a turn
         uint64_t delivered = 0;
         View highest_view = 0;
         View led = 0;
@@ -124,10 +133,11 @@ class Cluster {
         return std::uniform_int_distribution<uint64_t>(low, high)(random_);
     }
     ReplicaId anyone() { return static_cast<ReplicaId>(between(1, replicas_.size())); }
-    void send(const std::vector<Message>& messages);
+    void send(const Message& message);
+    bool persist(Replica& replica, const PersistBatch& batch);  // false: the process died of it
     void deliver_packets();
     void turn(ReplicaId id, Replica& replica);
-    void deliver(ReplicaId id, Replica& replica, const std::vector<Entry>& entries);
+    void deliver(ReplicaId id, Replica& replica, const Entry& entry);
     void check_state(ReplicaId id, Replica& replica);
     void inject(const Faults& faults, uint64_t elapsed_us);
     void upheaval();

@@ -228,6 +228,7 @@ class World {
         while (leader.delivered < log_.size()) deliver(leader);
         leader.carrier.set_view(view_, leader_);
         leader.ingress.lead(leader.table, now_);
+        lead_entries_ = log_.size();
     }
 
     void kill_one() {
@@ -293,6 +294,7 @@ class World {
         for (auto& [id, replica] : replicas_) {
             while (replica->delivered < log_.size() && (finish_ || !one_in(4))) deliver(*replica);
             while (replica->executed < replica->delivered && (finish_ || !one_in(3))) execute(*replica);
+            if (replica->ingress.leading() && replica->executed >= lead_entries_) replica->ingress.settle();
             replica->ingress.tick(now_);
             if (one_in(5)) replica->clients.reap(now_);
             replica->carrier.end_turn();
@@ -333,6 +335,7 @@ class World {
     uint64_t now_ = 1000;
     uint64_t view_ = 0;
     uint32_t leader_ = 0;
+    size_t lead_entries_ = 0;
     bool finish_ = false;
     std::set<uint32_t> untold_;
     std::vector<std::string> log_;

@@ -73,7 +73,7 @@ bool has_ipv6() {
 TEST_CASE("listeners: `::` serves clients of the families that the server has", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
-    Listeners here(base.get(), "::", {}, [](int, uint16_t) {});
+    Listeners here(base.get(), "::", {}, [](int, uint16_t, const Listeners::Place&) {});
     here.listen(record_of(AF_INET, "0.0.0.0", port));
     REQUIRE(here.states().size() == 1);
     CHECK(here.states()[0].open);
@@ -92,7 +92,7 @@ TEST_CASE("listeners: `::` serves clients of the families that the server has", 
 TEST_CASE("listeners: a server of IPv4 alone at an address of IPv6 alone is an error that is said",
           "[proxy]") {
     const Base base(event_base_new(), event_base_free);
-    Listeners here(base.get(), "::1", {}, [](int, uint16_t) {});
+    Listeners here(base.get(), "::1", {}, [](int, uint16_t, const Listeners::Place&) {});
     here.listen(record_of(AF_INET, "0.0.0.0", free_port()));
     REQUIRE(here.states().size() == 1);
     CHECK_FALSE(here.states()[0].open);
@@ -102,7 +102,7 @@ TEST_CASE("listeners: a server of IPv4 alone at an address of IPv6 alone is an e
 TEST_CASE("listeners: all addresses of a name are served, and it is looked up beside the loop", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
-    Listeners here(base.get(), "localhost", {}, [](int, uint16_t) {});
+    Listeners here(base.get(), "localhost", {}, [](int, uint16_t, const Listeners::Place&) {});
     here.listen(record_of(AF_INET, "127.0.0.1", port));
     CHECK_FALSE(here.states()[0].open);  // nothing has waited for a name server
     while (!here.states()[0].open) event_base_loop(base.get(), EVLOOP_ONCE);

@@ -2,7 +2,7 @@
 """Stands in for craned in the tests of crane-run: speaks the control protocol, runs no server.
 
 The "server" is its instruction: ["listen"], ["exit", CODE], ["refuse"], ["die"] (craned itself, at once),
-["never"] (stays at "starting"), ["deaf"] (listens, ignores stop), ["blocked", N, ...] (replica N's client port is
+["never"] (stays at "starting"), ["mute"] (runs, and listens on no port), ["deaf"] (listens, ignores stop), ["blocked", N, ...] (replica N's client port is
 taken until there is a file STATE/rN/port-is-free), ["end-if", FILE, CODE] (exits with that status where FILE is, else listens).
 """
 
@@ -27,6 +27,8 @@ def status_of(config):
         row |= {"server": "exited", "message": f"exited with status {code}"}
     elif what == "refuse":
         row |= {"server": "refused", "message": "cannot be scheduled: statically linked"}
+    elif what == "mute":
+        row |= {"server": "running", "lag": 7 if number == 2 else 0}
     elif what == "never":
         row["server"] = "starting"
     else:

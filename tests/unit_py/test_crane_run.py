@@ -180,7 +180,7 @@ class RunTest(LauncherCase):
         process.wait()
         left = self.ours()
         self.assertEqual(len(left), 3)
-        process, text = self.start("listen")
+        process, text = self.start("listen", options=("--fresh",))  # else they are watched on: see test_watch.py
         self.assertIn("ended 3 process(es) that an earlier run left", text)
         for identity in left:
             self.assertFalse(processes.is_alive(*identity))

@@ -1,0 +1,283 @@
+#include "paxos/shell.hpp"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "paxos/core/check.hpp"
+
+namespace crane::paxos {
+namespace {
+
+constexpr int rounds_per_turn = 4;  // of taking the outbox; what is left waits for the next turn
+constexpr size_t max_waiting = 4096;
+
+}  // namespace
+
+Shell::Shell(Core& core, Storage& storage, Links& links, const Clock& clock, const NodeCallbacks& callbacks,
+             ShellProbe* probe)
+    : core_(core), storage_(storage), links_(links), clock_(clock), callbacks_(callbacks), probe_(probe) {}
+
+void Shell::start(uint64_t first_index) {
+    CRANE_CHECK(!started_);
+    core_.deliver_from(first_index);
+    core_.tick(clock_.now_us());
+    started_ = true;
+    const MembershipAt* at_start = nullptr;
+    for (const MembershipAt& membership : core_.memberships())
+        if (membership.index < first_index) at_start = &membership;
+    if (at_start != nullptr) report_membership(*at_start);
+}
+
+void Shell::changed() {
+    if (probe_ != nullptr) probe_->changed();
+}
+
+void Shell::guarded(const std::function<void()>& act) {
+    try {
+        act();
+    } catch (const StorageError& error) {
+        stop(error.what());
+    }
+}
+
+// One turn: everything stepped since the last one shares this persist and these sends.
+void Shell::turn() {
+    if (in_turn_ || busy_) return;
+    in_turn_ = true;
+    if (running()) guarded([this] { work(); });
+    if (!busy_) finish_closing();
+    in_turn_ = false;
+}
+
+bool Shell::turn_due() const {
+    return running() && !busy_ && (more_ || truncating_ || !link_events_.empty() || !gone_.empty());
+}
+
+uint64_t Shell::next_deadline_us() const {
+    return closing_ ? std::min(core_.next_deadline_us(), close_deadline_us_) : core_.next_deadline_us();
+}
+
+void Shell::work() {
+    handle_link_events();
+    if (probe_ != nullptr) probe_->before_turn();
+    core_.tick(clock_.now_us());
+    changed();
+    more_ = true;
+    for (int round = 0; round < rounds_per_turn && more_ && running() && !busy_; ++round) take();
+    if (busy_) return;
+    if (wants_room_ && core_.can_propose()) {
+        wants_room_ = false;
+        if (callbacks_.on_writable) callbacks_.on_writable();
+    }
+    truncate_some();
+}
+
+void Shell::take() {
+    core_.take_outbox(outbox_);
+    if (probe_ != nullptr) probe_->taken(outbox_);
+    more_ = !outbox_.empty();
+    send(outbox_.send_now);
+    links_.flush();
+    if (!outbox_.persist.empty() && !storage_.start_persist(outbox_.persist)) {
+        busy_ = true;
+        return;
+    }
+    complete();
+}
+
+void Shell::persisted() {
+    CRANE_CHECK(busy_);
+    busy_ = false;
+    if (!running()) return;
+    guarded([this] {
+        complete();
+        while (!waiting_.empty() && running()) {
+            const auto change = std::move(waiting_.front());
+            waiting_.pop_front();
+            change();
+        }
+    });
+}
+
+// What had to be durable is.
+void Shell::complete() {
+    if (!outbox_.persist.empty()) {
+        core_.persisted();
+        changed();
+    }
+    if (!outbox_.send_after.empty()) {
+        send(outbox_.send_after);
+        links_.flush();
+    }
+    report_role();
+    report_mismatches();
+    links_.follow(core_);
+    deliver();
+}
+
+void Shell::when_idle(std::function<void()> change) {
+    more_ = true;
+    if (!busy_)
+        change();
+    else if (waiting_.size() < max_waiting)
+        waiting_.push_back(std::move(change));
+}
+
+void Shell::receive(const Message& message) {
+    if (!running()) return;
+    if (busy_) {
+        when_idle([this, message] { receive(message); });
+        return;
+    }
+    guarded([&] {
+        core_.advance_clock(clock_.now_us());
+        core_.step(message);
+        changed();
+    });
+    if (running() && !message.report.empty() && callbacks_.on_report)
+        callbacks_.on_report(message.from, message.report);
+}
+
+bool Shell::propose(std::string& value) {
+    if (!running() || closing_) return false;
+    if (!busy_ && core_.propose(value)) return true;
+    wants_room_ |= core_.role() == Role::Leader;
+    return false;
+}
+
+std::string Shell::change_membership(const MembershipChange& change) {
+    if (!running() || closing_) return "this replica is stopping";
+    return busy_ ? "this replica waits for its disk: try again" : core_.propose_change(change);
+}
+
+void Shell::transfer_leadership(ReplicaId to) {
+    when_idle([this, to] { core_.transfer_leadership(to); });
+}
+
+void Shell::step_down() {
+    when_idle([this] { core_.step_down(); });
+}
+
+void Shell::hold_checkpoint(uint64_t index) {
+    if (running()) when_idle([this, index] { core_.hold_checkpoint(index); });
+}
+
+void Shell::handle_link_events() {
+    std::vector<std::pair<ReplicaId, bool>> events;
+    events.swap(link_events_);
+    for (const auto& [peer, up] : events) {
+        if (up) core_.link_restored(peer);
+        if (callbacks_.on_peer) callbacks_.on_peer(peer, up);
+    }
+    if (!gone_.empty()) core_.advance_clock(clock_.now_us());
+    for (const ReplicaId peer : gone_) {
+        if (!core_.peer_gone(peer)) continue;
+        ++leaders_gone_;
+        spdlog::info("the process of the leader, replica {}, has ended", peer);
+    }
+    gone_.clear();
+}
+
+void Shell::send(std::vector<Message>& messages) {
+    for (Message& message : messages) {
+        if (!links_.up(message.to)) continue;
+        if (message.type == MessageType::Ack && message.ok && callbacks_.make_report) {
+            message.report = callbacks_.make_report();
+            CRANE_CHECK(message.report.size() <= max_report_bytes);
+        }
+        links_.send(message);
+    }
+}
+
+void Shell::report_role() {
+    const Reported now{core_.role(), core_.view(), core_.leader()};
+    if (now == reported_) return;
+    reported_ = now;
+    spdlog::debug("paxos: {} in view {}, leader {}", role_name(now.role), view_name(now.view), now.leader);
+    if (callbacks_.on_role) callbacks_.on_role(now.role, now.view, now.leader);
+}
+
+// Each of these messages was left unanswered, and comes again: told are the first, the second, the fourth...
+void Shell::report_mismatches() {
+    const CoreStats& seen = core_.stats();
+    auto news = [](uint64_t now, uint64_t& told) {
+        if (now == told || now < 2 * told) return false;
+        told = now;
+        return true;
+    };
+    if (news(seen.mismatched_chains, mismatches_))
+        spdlog::error(
+            "paxos: what replica {} sends differs from what is decided here ({} messages refused): one of "
+            "the "
+            "two logs is damaged. Stop the replica that 'crane log verify' finds fault with, move its "
+            "database "
+            "away and start it with rejoin = true",
+            core_.leader(), seen.mismatched_chains);
+    if (news(seen.absurd_views, absurd_views_))
+        spdlog::error(
+            "paxos: replica {} speaks of views that cannot be ({} messages refused): its database or its "
+            "memory "
+            "is damaged. Stop it, move its database away and start it with rejoin = true",
+            seen.absurd_from, seen.absurd_views);
+}
+
+const MembershipAt* Shell::delivered_membership() const {
+    return delivered_membership_.membership.members.empty() ? nullptr : &delivered_membership_;
+}
+
+void Shell::report_membership(const MembershipAt& membership) {
+    delivered_membership_ = membership;
+    if (callbacks_.on_membership) callbacks_.on_membership(delivered_membership_);
+}
+
+void Shell::deliver() {
+    for (const Entry& entry : outbox_.decided) {
+        CRANE_CHECK(last_delivered_ == 0 || entry.index == last_delivered_ + 1);
+        last_delivered_ = entry.index;
+        ++delivered_;
+        if (callbacks_.on_decided) callbacks_.on_decided(entry);
+        if (entry.kind != EntryKind::Membership) continue;
+        MembershipAt at{entry.index, {}};
+        CRANE_CHECK(decode(*entry.value, at.membership));
+        report_membership(at);
+    }
+}
+
+void Shell::truncate_some() {
+    if (!running() || (!truncating_ && cut_at_ == core_.log_start().index)) return;
+    cut_at_ = core_.log_start().index;
+    truncating_ = storage_.truncate_front(core_.log_start());
+}
+
+void Shell::stop(const std::string& reason) {
+    stopped_ = true;
+    fatal_ = reason;
+    spdlog::critical("this replica stops: {}", reason);
+    if (!callbacks_.on_fatal) {
+        std::fprintf(stderr, "crane: this replica stops: %s\n", reason.c_str());
+        std::abort();
+    }
+    callbacks_.on_fatal(reason);
+}
+
+void Shell::shutdown(uint64_t patience_us) {
+    if (closing_) return;
+    closing_ = true;
+    close_deadline_us_ = clock_.now_us() + patience_us;
+    if (running()) transfer_leadership(no_replica);
+}
+
+void Shell::finish_closing() {
+    if (!closing_ || closed_) return;
+    const bool handed_over = !running() || core_.role() != Role::Leader || core_.decides_alone() ||
+                             clock_.now_us() >= close_deadline_us_;
+    if (!handed_over) return;
+    closed_ = true;
+    if (!stopped_) storage_.close(core_.decided_index());
+    stopped_ = true;
+}
+
+}  // namespace crane::paxos

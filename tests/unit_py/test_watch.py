@@ -1,0 +1,141 @@
+"""What crane-run watches over: replicas that run already, that die again and again, whose folder is deleted; and state
+directories that are not its own."""
+
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+# pylint: disable=wrong-import-position
+from launcher_case import LauncherCase, eventually  # noqa: E402
+from crane_launch import processes  # noqa: E402
+from crane_launch.settings import parse  # noqa: E402
+from crane_launch.supervisor import QUICK_RESTARTS, Supervisor  # noqa: E402
+
+
+class KilledLauncherTest(LauncherCase):
+    def kill(self, process):
+        process.kill()
+        process.wait(20)
+
+    def pids(self):
+        return {row["id"]: row["pid"] for row in self.run_record()["replicas"]}
+
+    def test_replicas_that_run_are_watched_on_and_not_started_anew(self):
+        first, _ = self.start("listen")
+        before = self.pids()
+        self.kill(first)
+        second, text = self.start("listen")
+        self.assertIn("replicas 1, 2, 3 of", text)
+        self.assertIn("run already", text)
+        self.assertEqual(self.pids(), before)
+        # One that dies is started again, and one that is asked to stop is not.
+        os.kill(before[2], signal.SIGKILL)
+        self.read_until(second, "restarting it")
+        eventually(lambda: self.pids()[2] not in (0, before[2]))
+        self.assertEqual({n: pid for n, pid in self.pids().items() if n != 2}, {n: before[n] for n in (1, 3)})
+        self.stop(second)
+
+    def test_one_that_died_meanwhile_is_started(self):
+        first, _ = self.start("listen")
+        before = self.pids()
+        self.kill(first)
+        os.kill(before[3], signal.SIGKILL)
+        eventually(lambda: processes.start_time(before[3]) is None)
+        second, text = self.start("listen")
+        self.assertIn("replicas 1, 2 of", text)
+        self.assertEqual([self.pids()[n] for n in (1, 2)], [before[n] for n in (1, 2)])
+        self.assertNotIn(self.pids()[3], (0, before[3]))
+        self.stop(second)
+
+    def test_other_settings_start_anew(self):
+        first, _ = self.start("listen")
+        before = self.pids()
+        self.kill(first)
+        second, text = self.start("listen", options=("--heartbeat-ms", "60"))
+        self.assertNotIn("run already", text)
+        self.assertFalse(set(self.pids().values()) & set(before.values()))
+        self.stop(second)
+
+
+class DyingReplicaTest(LauncherCase):
+    def test_one_that_dies_again_and_again_is_tried_for_ever(self):
+        said = []
+        supervisor = Supervisor(parse(["--state-dir", str(self.state), "--", "listen"]), said.append)
+
+        class Dead:
+            number, state_dir = 2, self.state / "r2"
+
+        pauses = []
+        for restarts in (0, QUICK_RESTARTS, 1000):
+            supervisor._restart_later(Dead, "its craned exited with status 1", 300, restarts)
+            pauses.append(supervisor.backoff[2][2])
+        self.assertTrue(all(pauses))
+        self.assertIn("tried again for ever", "\n".join(said))
+
+    def test_deleted_folder_is_made_again_and_the_replica_rejoins(self):
+        process, _ = self.start("listen")
+        before = self.run_record()["replicas"][1]["pid"]
+        shutil.rmtree(self.state / "r2")
+        self.assertIn("r2 was deleted while its replica runs", self.read_until(process, "was deleted"))
+        eventually(lambda: self.run_record()["replicas"][1]["pid"] not in (0, before), 30)
+        self.assertIn("rejoin = true", (self.state / "r2/craned.toml").read_text())
+        self.stop(process)
+
+
+class StateDirectoryTest(LauncherCase):
+    def test_directory_of_a_craned_is_refused(self):
+        self.state.mkdir()
+        (self.state / "db").mkdir()
+        code, text = self.finish("listen")
+        self.assertEqual(code, 1)
+        self.assertRegex(text, "one replica's own directory .db is in it.*another --state-dir")
+        self.assertFalse((self.state / "r1").exists())
+
+    def test_planted_lock_is_not_followed(self):
+        self.state.mkdir()
+        target = self.dir / "precious"
+        target.write_text("keep")
+        (self.state / "lock").symlink_to(target)
+        self.assertEqual(self.finish("listen")[0], 1)
+        self.assertEqual(target.read_text(), "keep")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can give a directory away")
+    def test_root_starts_nothing_in_anothers_directory(self):
+        self.state.mkdir()
+        os.chown(self.state, 65534, 65534)
+        code, text = self.finish("listen")
+        self.assertEqual(code, 1)
+        self.assertIn("chown root", text)
+
+
+class WordsTest(LauncherCase):
+    def test_newer_record_is_refused(self):
+        self.state.mkdir()
+        (self.state / "run.json").write_text('{"version": 99, "replicas": []}')
+        self.assertIn("its version is 99", self.finish("listen")[1])
+
+    def test_variable_without_a_name_is_a_wrong_option(self):
+        code, text = self.finish("listen", options=("--env", "=x"))
+        self.assertEqual(code, 2)
+        self.assertIn("--env =x: write NAME=value", text)
+
+    def test_server_that_ended_is_not_said_to_have_not_started(self):
+        text = self.finish("exit", "3")[1]
+        self.assertIn("the server exit ended before it listened: exited with status 3", text)
+        self.assertNotIn("did not start", text)
+
+    def test_ready_without_a_port_says_that_nobody_is_served(self):
+        process = self.spawn("mute", options=("--timeout-s", "1"))
+        text = self.read_until(process, "ready, without a port")
+        self.assertIn("listens on no TCP port after 1 s", text)
+        self.assertRegex(text, "replica 2 still replays its log: 7 entries are left")
+        self.stop(process)
+
+
+if __name__ == "__main__":
+    unittest.main()
