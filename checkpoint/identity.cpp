@@ -35,9 +35,9 @@ std::optional<Identity> identity_of(const DomainSpec& spec) {
         identity.gid = wanted->gr_gid;
         identity.groups.push_back(wanted->gr_gid);
     }
-    std::ranges::sort(identity.groups);  // the same on every host whose users are the same
-    const auto twice = std::ranges::unique(identity.groups);
-    identity.groups.erase(twice.begin(), twice.end());
+    std::sort(identity.groups.begin(),
+              identity.groups.end());  // the same on every host whose users are the same
+    identity.groups.erase(std::unique(identity.groups.begin(), identity.groups.end()), identity.groups.end());
     return identity;
 }
 
@@ -51,13 +51,14 @@ void check_identity(const DomainSpec& spec) {
 void add_user_variables(const DomainSpec& spec, std::vector<std::string>* environment) {
     const passwd* user = spec.user.empty() ? nullptr : ::getpwnam(spec.user.c_str());
     if (user == nullptr) return;
-    for (const auto& [name, value] : {std::pair<std::string, std::string>{"HOME=", user->pw_dir},
-                                      {"USER=", spec.user},
-                                      {"LOGNAME=", spec.user},
-                                      {"SHELL=", "/bin/sh"}}) {
+    for (const auto& variable : {std::pair<std::string, std::string>{"HOME=", user->pw_dir},
+                                 {"USER=", spec.user},
+                                 {"LOGNAME=", spec.user},
+                                 {"SHELL=", "/bin/sh"}}) {
         // The environment of crane-run has root's.
-        std::erase_if(*environment, [&](const std::string& entry) { return entry.starts_with(name); });
-        environment->push_back(name + value);
+        std::erase_if(*environment,
+                      [&](const std::string& entry) { return entry.starts_with(variable.first); });
+        environment->push_back(variable.first + variable.second);
     }
 }
 

@@ -150,7 +150,7 @@ std::vector<std::string> backtrace_asleep(pid_t thread, const ThreadState& state
     unw_accessors_t accessors = _UPT_accessors;
     accessors.access_mem = read_word;
     accessors.access_reg = read_register;
-    const auto frames = unwind(thread, accessors, most);
+    auto frames = unwind(thread, accessors, most);
     sleeper = nullptr;
     return frames;
 }
