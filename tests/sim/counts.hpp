@@ -33,7 +33,6 @@ enum class Count : uint8_t {
     lost_names,
     removed_files,
     disk_errors,
-    forgotten_writes,
     pauses,
     clogs,
     broken_links,
