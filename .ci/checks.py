@@ -20,6 +20,8 @@ RUN = ["python3", "-B", "tests/e2e/run.py"]
 BUILDS = ["all", "build/bin/sim", "programs", "asan-build", "tsan-build", "fuzz-build"]
 TIDY_PARTS = 4
 LINES_OF_A_FAILURE = 400
+# How the test runner, Catch2 (place and condition), clang-tidy and the compilers name what failed.
+FAILURES = re.compile(r"^(failed: .*|\S+:\d+: FAILED:\n.*|\S+:\d+:\d+: (?:fatal )?(?:error|warning): .*)$", re.MULTILINE)
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
 
 
@@ -49,7 +51,7 @@ def checks():
 class Totals:
     def __init__(self):
         self.counts = [0, 0, 0]  # passed, failed, skipped
-        self.failed = False
+        self.failed = []  # what tells of it: the steps, and the tests that they name
         self.took = []
 
     def add(self, name, status, text, seconds):
@@ -57,7 +59,8 @@ class Totals:
         counted = [[int(number) for number in found] for found in COUNTS.findall(text)]
         if counted:
             self.counts = [sum(pair) for pair in zip(self.counts, counted[-1])]
-        self.failed |= status != 0
+        if status != 0:
+            self.failed += [name, *(f"  {found}" for found in FAILURES.findall(text))]
         self.took.append((seconds, name))
         if status != 0:
             print("\n".join(text.splitlines()[-LINES_OF_A_FAILURE:]))
@@ -106,6 +109,8 @@ def main():
         print(f"  {seconds:6.0f} s  {name}")
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"  {used.ru_utime + used.ru_stime:6.0f} s  of processor time in all")
+    # Again and last, since whoever reads the end of a long log should not have to look for it.
+    print("\n".join(["", "failed:", *totals.failed] if totals.failed else []))
     print("{} passed, {} failed, {} skipped".format(*totals.counts))
     return 1 if totals.failed or totals.counts[1] or not totals.counts[0] else 0
 

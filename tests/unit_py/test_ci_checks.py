@@ -15,23 +15,29 @@ spec.loader.exec_module(ci_checks)
 
 
 class ChecksTest(unittest.TestCase):
-    def result(self, unit, e2e, build="true"):
-        steps = [("unit", 10, ["sh", "-c", unit]), ("silent", 10, ["true"])]
+    def result(self, unit="true", e2e="true", build="true", check="true"):
+        """Status and lines of continuous integration whose steps are these shell commands."""
+        instead = {"build": build, "unit tests under ASan": unit}
         out = io.StringIO()
         original = ci_checks.run
 
         def run(command, limit_s):
-            return original(["sh", "-c", build] if command[0] == "make" else command, limit_s)
+            shell = instead["build"] if command[0] == "make" else instead["unit tests under ASan"] \
+                if "--unit" in command else command[-1]
+            return original(["sh", "-c", shell], limit_s)
 
-        with mock.patch.object(ci_checks, "checks", lambda: steps), mock.patch.object(ci_checks, "run", run), \
+        with mock.patch.object(ci_checks, "checks", lambda: [("a check", 10, ["sh", "-c", check])]), \
+                mock.patch.object(ci_checks, "run", run), \
                 mock.patch.object(ci_checks, "RUN", ["sh", "-c", e2e]), contextlib.redirect_stdout(out):
             status = ci_checks.main()
         return status, out.getvalue().splitlines()
 
     def test_what_counts_is_summed_up_in_the_last_line(self):
-        status, lines = self.result("echo 3 passed, 0 failed, 1 skipped", "echo 2 passed, 0 failed, 0 skipped")
-        self.assertEqual((status, lines[-1]), (0, "5 passed, 0 failed, 1 skipped"))
-        self.assertTrue(any(line.endswith("silent") for line in lines))  # what took how long
+        status, lines = self.result("echo 3 passed, 0 failed, 1 skipped", "echo 2 passed, 0 failed, 0 skipped",
+                                    check="echo 4 passed, 0 failed, 0 skipped")
+        self.assertEqual((status, lines[-1]), (0, "9 passed, 0 failed, 1 skipped"))
+        self.assertTrue(any(line.endswith("a check") for line in lines))  # what took how long
+        self.assertNotIn("failed:", lines)
 
     def test_a_failed_test_fails_it_all_and_shows_its_output(self):
         status, lines = self.result("echo broken; echo 3 passed, 1 failed, 0 skipped; exit 1",
@@ -39,12 +45,20 @@ class ChecksTest(unittest.TestCase):
         self.assertEqual((status, lines[-1]), (1, "5 passed, 1 failed, 0 skipped"))
         self.assertIn("broken", lines)
 
+    def test_what_failed_is_named_again_at_the_end(self):
+        unit = "echo tests/unit/a.cpp:7: FAILED:; echo '  REQUIRE( x )'; echo failed: unit; exit 1"
+        _, lines = self.result(unit, "echo failed: redis.Kills; exit 1", check="echo 'a.cpp:1:2: error: no'; exit 1")
+        end = lines[lines.index("failed:"):-1]
+        self.assertEqual(end, ["failed:", "unit tests under ASan", "  tests/unit/a.cpp:7: FAILED:", "  REQUIRE( x )",
+                               "  failed: unit", "a check", "  a.cpp:1:2: error: no",
+                               "end-to-end tests", "  failed: redis.Kills"])
+
     def test_a_check_that_counts_nothing_can_still_fail(self):
-        status, lines = self.result("exit 2", "echo 2 passed, 0 failed, 0 skipped")
+        status, lines = self.result(check="exit 2", e2e="echo 2 passed, 0 failed, 0 skipped")
         self.assertEqual((status, lines[-1]), (1, "2 passed, 0 failed, 0 skipped"))
 
     def test_end_to_end_tests_that_crash_fail_it(self):
-        self.assertEqual(self.result("true", "exit 1")[0], 1)
+        self.assertEqual(self.result("echo 1 passed, 0 failed, 0 skipped", "exit 1")[0], 1)
 
     def test_nothing_is_checked_that_did_not_build(self):
         status, lines = self.result("echo never", "echo never", build="echo error; exit 2")
