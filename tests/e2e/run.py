@@ -24,7 +24,7 @@ from support.paths import Settings  # noqa: E402
 class Tally:
     def __init__(self):
         self.passed, self.failed, self.skipped = 0, 0, 0
-        self.names_failed = []
+        self.failures = []
 
     def line(self):
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -105,7 +105,7 @@ def run_one(test, place, total, tally):
         tally.skipped += 1
     else:
         tally.failed += 1
-        tally.names_failed.append(short_name(test))
+        tally.failures.append(f"{short_name(test)}: {(result.detail.strip().splitlines() or ['?'])[-1]}")
 
 
 def run_unit(binary, tally):
@@ -124,7 +124,7 @@ def run_unit(binary, tally):
         tally.passed += counts.get("passed", 0)
         tally.failed += counts.get("failed", 0)
     if done.returncode != 0:
-        tally.names_failed.append("unit")
+        tally.failures.append("unit")
         if not cases:  # it crashed before it could count
             tally.failed += 1
             print(f"unit tests: {binary} ended with {done.returncode}", flush=True)
@@ -148,7 +148,7 @@ def run_sim(binary, quick, tally):
         tally.passed += passed
         tally.failed += failed
         if failed:
-            tally.names_failed.append("sim " + words[0])
+            tally.failures.append("sim " + words[0])
 
 
 def main():
@@ -180,8 +180,8 @@ def main():
         run_sim(options.sim, options.quick, tally)
     for place, test in enumerate(tests, 1):
         run_one(test, place, len(tests), tally)
-    if tally.names_failed:
-        print("failed: " + " ".join(tally.names_failed))
+    for failure in tally.failures:
+        print("failed: " + failure)
     print(tally.line(), flush=True)
     return 0 if tally.failed == 0 and tally.passed > 0 else 1
 

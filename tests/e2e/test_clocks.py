@@ -67,7 +67,9 @@ class ClockTest(CraneTest):
             set_clock(cluster, old, 3 * HOUR_MS)
             self.assert_time_goes_on(cluster, old)
             new = wait_until(lambda: (now := cluster.primary()) != old and now, 60, "one with a right clock leads")
-            self.assertIn("clock is 10800", self.clock_skew(cluster, new)["alarm"])
+            wait_until(lambda: f"replica {old}'s clock is 10" in self.clock_skew(cluster, new)["alarm"], 60,
+                       "the new primary has heard of it")
+            wait_until(lambda: self.clock_skew(cluster, old)["host_s"], 60, "and has told what time it is")
             self.assertAlmostEqual(self.clock_skew(cluster, old)["host_s"], 10800, delta=5)
             self.assert_time_goes_on(cluster, new)
             # Its clock is right again, and the new primary's is behind when it is killed.
