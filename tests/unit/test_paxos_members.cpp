@@ -107,7 +107,8 @@ TEST_CASE("paxos members: a removed replica that comes back is told that it was 
     }));
     LogLines log;
     nodes.start(3);
-    const bool told = nodes.run_until([&] { return log.has("refused: replica 3 has been removed from the cluster"); });
+    const bool told =
+        nodes.run_until([&] { return log.has("refused: replica 3 has been removed from the cluster"); });
     INFO(log.all());
     REQUIRE(told);
     REQUIRE(log.has("refused a peer connection from 127.0.0.1: replica 3 has been removed from the cluster"));
