@@ -56,23 +56,6 @@ int mutex_try(pthread_mutex_t* m) {
 }
 
 }  // namespace
-
-int unlock_mutex_in_turn(pthread_mutex_t* m) {
-    const bool shared = is_shared(m);
-    const int rc = real.pthread_mutex_unlock(m);
-    if (rc == 0) wake_waiters(m, shared, 1);
-    return rc;
-}
-
-int lock_mutex_in_turn(Operation& turn, pthread_mutex_t* m) {
-    const uint64_t key = mutex_key(m);
-    for (;;) {
-        const int rc = real.pthread_mutex_trylock(m);
-        if (rc != EBUSY) return rc;
-        turn.wait(key);
-    }
-}
-
 }  // namespace crane::interpose
 
 using namespace crane::interpose;

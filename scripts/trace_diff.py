@@ -9,7 +9,7 @@ import sys
 
 # TraceRecord: clock, slot, operation, caller, virtual time in ns, first and second object
 RECORD = struct.Struct("<QIIQQQQ")
-HEADER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interpose", "core", "runtime.hpp")
+CORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interpose", "core")
 KIND_SHIFT = 60
 
 
@@ -24,14 +24,16 @@ def names_of(enum, text):
     return names
 
 
-def read_names(path=HEADER):
+def read_names(folder=CORE):
     """Names of operations and of kinds of objects; none where the sources are not at hand."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except OSError:
-        return {}, {}
-    return names_of("Op", text), names_of("ObjectKind", text)
+    named = []
+    for enum, header in (("Op", "operation.hpp"), ("ObjectKind", "objects.hpp")):
+        try:
+            with open(os.path.join(folder, header), encoding="utf-8") as file:
+                named.append(names_of(enum, file.read()))
+        except OSError:
+            named.append({})
+    return tuple(named)
 
 
 def records(path):

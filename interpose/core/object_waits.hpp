@@ -18,7 +18,20 @@ inline bool is_shared(const pthread_mutex_t* m) {
 inline uint64_t mutex_key(const pthread_mutex_t* m) {
     return object_key(m, is_shared(m));
 }
-int unlock_mutex_in_turn(pthread_mutex_t* m);
-int lock_mutex_in_turn(Operation& turn, pthread_mutex_t* m);
+inline int unlock_mutex_in_turn(pthread_mutex_t* m) {
+    const bool shared = is_shared(m);
+    const int rc = real.pthread_mutex_unlock(m);
+    if (rc == 0) wake_waiters(m, shared, 1);
+    return rc;
+}
+
+inline int lock_mutex_in_turn(Operation& turn, pthread_mutex_t* m) {
+    const uint64_t key = mutex_key(m);
+    for (;;) {
+        const int rc = real.pthread_mutex_trylock(m);
+        if (rc != EBUSY) return rc;
+        turn.wait(key);
+    }
+}
 
 }  // namespace crane::interpose

@@ -11,40 +11,9 @@
 
 namespace crane::interpose {
 
-constinit thread_local Self self{};
-constinit Runtime runtime{};
-
 using timebubble::AdmissionRule;
 using timebubble::AdmissionStep;
 using timebubble::OutputKind;
-
-// --- virtual time
-
-uint64_t to_ns(const timespec& time) {
-    return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_nsec);
-}
-
-timespec to_timespec(uint64_t ns) {
-    return {static_cast<time_t>(ns / kNsPerSecond), static_cast<long>(ns % kNsPerSecond)};
-}
-
-bool valid_timespec(const timespec* time) {
-    return time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < static_cast<long>(kNsPerSecond);
-}
-
-uint64_t deadline_from_absolute(clockid_t clock, const timespec& when) {
-    if (when.tv_sec < 0) return 1;
-    // Far beyond any run: never due, and safe to add to.
-    if (when.tv_sec > 8'000'000'000) return dmt::kNoDeadline;
-    uint64_t ns = to_ns(when);
-    if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE) ns += domain().monotonic_offset_ns;
-    return ns ? ns : 1;
-}
-
-uint64_t deadline_from_relative_ns(uint64_t ns) {
-    if (ns > 8'000'000'000 * kNsPerSecond) return dmt::kNoDeadline;
-    return now_realtime_ns() + ns;
-}
 
 // --- output
 
@@ -91,16 +60,6 @@ void refuse_domain(const char* why, timebubble::Attachment how) {
     raw(SYS_write, 2, "\n", 1);
     raw(SYS_exit_group, 125);
     __builtin_unreachable();
-}
-
-// --- trace
-
-void trace_operation(Op op, const void* caller, uint64_t object, uint64_t second) {
-    const dmt::State& state = domain().scheduler;
-    const TraceRecord record{
-        state.clock, self.slot, static_cast<uint32_t>(op), reinterpret_cast<uint64_t>(caller), state.now_ns,
-        object,      second};
-    raw(SYS_write, runtime.trace_fd, &record, sizeof(record));
 }
 
 // --- hooks of the scheduler

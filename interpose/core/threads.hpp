@@ -12,12 +12,20 @@ namespace crane::interpose {
 void register_main_thread();
 /// In a fork child: only the calling thread is left.
 void keep_only_this_thread();
-/// Acts on a pthread_cancel that reached this thread. Call at cancellation points, outside of a Turn.
+/// Acts on a pthread_cancel that reached this thread. Call at cancellation points, outside of an
+/// Operation.
 void test_cancel();
 /// A thread that has left the schedule may still be on its way out: waits until it is gone.
 void await_ended_thread();
 /// Slot of a live thread of this process, kNoSlot if it has ended or is unknown.
 dmt::SlotId slot_of_thread(pthread_t thread);
+/// What pthread_create, pthread_detach and pthread_cancel do, turn in hand.
+int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
+                  void* argument);
+int detach_thread(pthread_t thread);
+int cancel_thread(pthread_t thread);
+/// pthread_join: an operation of its own, since libc's part of it comes after.
+int join_thread(pthread_t thread, void** result, uint64_t deadline, bool try_only);
 /// How many threads of this process are in the schedule.
 uint32_t count_threads();
 

@@ -34,13 +34,6 @@ FREE_TO_INCLUDE = ("tests/", "eval/")
 PURE = {"dmt_scheduler", "paxos/core"}
 IMPURE = re.compile(r"^\s*#\s*include <(event2?/|openssl/|db\.h|sys/socket|sys/epoll|netinet/|arpa/|netdb|thread|mutex)")
 
-# Headers of interpose/core that sources above it implement, as it is today. To be emptied: none may be added.
-IMPLEMENTED_ABOVE = {
-    "interpose/core/file_locks.hpp",
-    "interpose/core/object_waits.hpp",
-    "interpose/core/signal_masks.hpp",
-    "interpose/core/threads.hpp",
-}
 DECLARATION = re.compile(r"^[a-zA-Z_:][^=/{]*\)( noexcept)?;")
 
 
@@ -52,8 +45,7 @@ def include_problems(name, lines):
         yield f"{name}: {folder}/ is not in INCLUDES of tests/e2e/style.py: say there what it may include"
         return
     if folder == "interpose/core" and name.suffix == ".hpp" and not (ROOT / name).with_suffix(".cpp").exists():
-        above = any(DECLARATION.match(line) for line in lines)
-        if above and name.as_posix() not in IMPLEMENTED_ABOVE:
+        if any(DECLARATION.match(line) for line in lines):
             yield f"{name}: declares functions that no {name.stem}.cpp beside it has: what is implemented above is not core"
     allowed = INCLUDES[folder] | {folder}
     if name.name.endswith("_main.cpp"):

@@ -1,7 +1,4 @@
-// Threads: creation, end, join, detach, cancellation; C11 threads on top of them.
 #include "interpose/core/threads.hpp"
-
-#include <threads.h>
 
 #include <atomic>
 #include <cstring>
@@ -107,9 +104,10 @@ void* run_thread(void* argument) {
     return own_record->routine(own_record->argument);
 }
 
+}  // namespace
+
 int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                   void* argument) {
-    Operation turn(Op::kThreadCreate, process_key(runtime.process->pid));
     reap_detached();
     Record* record = new_record();
     const dmt::SlotId slot = record ? scheduler().create(runtime.process_index, false) : dmt::kNoSlot;
@@ -160,7 +158,22 @@ int join_thread(pthread_t thread, void** result, uint64_t deadline, bool try_onl
     return 0;
 }
 
-}  // namespace
+int detach_thread(pthread_t thread) {
+    Record* record = find_record(thread);
+    if (!record) return ESRCH;
+    if (record->detached) return EINVAL;
+    record->detached = true;
+    return 0;
+}
+
+int cancel_thread(pthread_t thread) {
+    const dmt::SlotId slot = slot_of_thread(thread);
+    if (slot == dmt::kNoSlot) return 0;
+    const int rc = real.pthread_cancel(thread);
+    domain().threads[slot].cancelled = 1;
+    scheduler().interrupt(slot);
+    return rc;
+}
 
 /// What libc does last in a thread (it frees the thread's cache of small blocks, gives back its arena)
 /// changes the heap, so the next thread must not run beside it.
@@ -220,141 +233,3 @@ dmt::SlotId slot_of_thread(pthread_t thread) {
 }
 
 }  // namespace crane::interpose
-
-using namespace crane::interpose;
-
-CRANE_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
-                                void* argument) noexcept {
-    if (!active()) return resolve_real(), real.pthread_create(thread, attributes, routine, argument);
-    return create_thread(thread, attributes, routine, argument);
-}
-
-CRANE_EXPORT int pthread_join(pthread_t thread, void** result) {
-    if (!active()) return resolve_real(), real.pthread_join(thread, result);
-    return join_thread(thread, result, crane::dmt::kNoDeadline, false);
-}
-
-CRANE_EXPORT int pthread_tryjoin_np(pthread_t thread, void** result) noexcept {
-    if (!active()) return resolve_real(), real.pthread_tryjoin_np(thread, result);
-    return join_thread(thread, result, crane::dmt::kNoDeadline, true);
-}
-
-CRANE_EXPORT int pthread_timedjoin_np(pthread_t thread, void** result, const timespec* until) {
-    if (!active()) return resolve_real(), real.pthread_timedjoin_np(thread, result, until);
-    return join_thread(thread, result, deadline_from_absolute(CLOCK_REALTIME, *until), false);
-}
-
-CRANE_EXPORT int pthread_clockjoin_np(pthread_t thread, void** result, clockid_t clock,
-                                      const timespec* until) {
-    if (!active()) return resolve_real(), real.pthread_clockjoin_np(thread, result, clock, until);
-    return join_thread(thread, result, deadline_from_absolute(clock, *until), false);
-}
-
-CRANE_EXPORT int pthread_detach(pthread_t thread) noexcept {
-    if (!active()) return resolve_real(), real.pthread_detach(thread);
-    Operation turn(Op::kThreadJoin, thread_key(thread));
-    Record* record = find_record(thread);
-    if (!record) return ESRCH;
-    if (record->detached) return EINVAL;
-    record->detached = true;
-    return 0;
-}
-
-CRANE_EXPORT int pthread_cancel(pthread_t thread) {
-    if (!active()) return resolve_real(), real.pthread_cancel(thread);
-    Operation turn(Op::kSignal, thread_key(thread));
-    const crane::dmt::SlotId slot = slot_of_thread(thread);
-    if (slot == crane::dmt::kNoSlot) return 0;
-    const int rc = real.pthread_cancel(thread);
-    domain().threads[slot].cancelled = 1;
-    scheduler().interrupt(slot);
-    return rc;
-}
-
-CRANE_EXPORT int pthread_yield_wrapper() asm("pthread_yield");
-CRANE_EXPORT int pthread_yield_wrapper() {
-    return sched_yield();
-}
-
-CRANE_EXPORT int sched_yield() noexcept {
-    if (!active()) return resolve_real(), real.sched_yield();
-    Operation turn(Op::kYield, own_key());
-    turn.yield();
-    return 0;
-}
-
-// --- C11 threads: glibc's own call its internal functions, past any wrapper
-
-namespace {
-
-int c11_result(int rc) {
-    switch (rc) {
-        case 0:
-            return thrd_success;
-        case ENOMEM:
-            return thrd_nomem;
-        case ETIMEDOUT:
-            return thrd_timedout;
-        case EBUSY:
-            return thrd_busy;
-        default:
-            return thrd_error;
-    }
-}
-
-pthread_mutex_t* as_mutex(mtx_t* m) {
-    return reinterpret_cast<pthread_mutex_t*>(m);
-}
-pthread_cond_t* as_condition(cnd_t* c) {
-    return reinterpret_cast<pthread_cond_t*>(c);
-}
-
-}  // namespace
-
-CRANE_EXPORT int thrd_create(thrd_t* thread, thrd_start_t routine, void* argument) {
-    // The int result travels in the pointer, as glibc's own trampoline has it.
-    using Routine = void* (*)(void*);
-    return c11_result(pthread_create(thread, nullptr,
-                                     reinterpret_cast<Routine>(reinterpret_cast<void*>(routine)), argument));
-}
-
-CRANE_EXPORT int thrd_join(thrd_t thread, int* result) {
-    void* value = nullptr;
-    const int rc = pthread_join(thread, &value);
-    if (rc == 0 && result) *result = static_cast<int>(reinterpret_cast<intptr_t>(value));
-    return c11_result(rc);
-}
-
-CRANE_EXPORT int thrd_detach(thrd_t thread) {
-    return c11_result(pthread_detach(thread));
-}
-CRANE_EXPORT void thrd_yield() {
-    sched_yield();
-}
-CRANE_EXPORT int mtx_lock(mtx_t* m) {
-    return c11_result(pthread_mutex_lock(as_mutex(m)));
-}
-CRANE_EXPORT int mtx_trylock(mtx_t* m) {
-    return c11_result(pthread_mutex_trylock(as_mutex(m)));
-}
-CRANE_EXPORT int mtx_timedlock(mtx_t* m, const timespec* until) {
-    return c11_result(pthread_mutex_timedlock(as_mutex(m), until));
-}
-CRANE_EXPORT int mtx_unlock(mtx_t* m) {
-    return c11_result(pthread_mutex_unlock(as_mutex(m)));
-}
-CRANE_EXPORT int cnd_wait(cnd_t* c, mtx_t* m) {
-    return c11_result(pthread_cond_wait(as_condition(c), as_mutex(m)));
-}
-CRANE_EXPORT int cnd_timedwait(cnd_t* c, mtx_t* m, const timespec* until) {
-    return c11_result(pthread_cond_timedwait(as_condition(c), as_mutex(m), until));
-}
-CRANE_EXPORT int cnd_signal(cnd_t* c) {
-    return c11_result(pthread_cond_signal(as_condition(c)));
-}
-CRANE_EXPORT int cnd_broadcast(cnd_t* c) {
-    return c11_result(pthread_cond_broadcast(as_condition(c)));
-}
-CRANE_EXPORT void call_once(once_flag* flag, void (*routine)(void)) {
-    pthread_once(reinterpret_cast<pthread_once_t*>(flag), routine);
-}

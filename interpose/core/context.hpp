@@ -1,0 +1,48 @@
+// What this process and this thread know of themselves: where the domain's memory is, which entry is theirs.
+#pragma once
+
+#include <cstdint>
+
+#include "dmt_scheduler/check.hpp"
+#include "dmt_scheduler/scheduler.hpp"
+#include "interpose/core/domain.hpp"
+#include "timebubble/transport.hpp"
+
+namespace crane::interpose {
+
+/// What this thread knows of itself. `active` is false in threads and processes that Crane does not schedule.
+struct Self {
+    bool active;
+    dmt::SlotId slot;
+    uint32_t generation;
+    uint32_t handler_depth;
+};
+extern thread_local Self self __attribute__((tls_model("initial-exec")));
+
+/// What this process knows; remade by attach and after fork.
+struct Runtime {
+    DomainState* domain;
+    Process* process;
+    uint32_t process_index;
+    timebubble::TransportView view;
+    dmt::Scheduler scheduler;
+    int domain_fd, transport_fd, doorbell_fd, placeholder_fd;
+    int trace_fd;    ///< 0: no trace of the schedule is kept
+    bool scheduled;  ///< false: settings.schedule is 0, only listening ports are moved
+};
+extern Runtime runtime;
+
+inline bool active() {
+    return self.active;
+}
+inline DomainState& domain() {
+    return *runtime.domain;
+}
+inline dmt::Scheduler& scheduler() {
+    return runtime.scheduler;
+}
+inline bool serial() {
+    return runtime.domain->scheduler.policy == dmt::Policy::kSerial;
+}
+
+}  // namespace crane::interpose
