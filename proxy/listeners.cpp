@@ -306,16 +306,15 @@ void Listeners::accept_some(Socket& socket) {
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
             // Ten times a second it is tried again: said when it begins, and then once in a while.
-            const int reason = errno;
+            port.error = "cannot accept clients on port " + std::to_string(port.client_port) + ": " +
+                         strerror(errno) + "; raise the limit of open files (ulimit -n)";
             const uint64_t now = monotonic_ns();
-            if (socket.port.said_ns == 0 || now - socket.port.said_ns > kSayEveryNs) {
-                spdlog::error(
-                    "cannot accept a client on port {}: {}; raise the limit of open files (ulimit -n)",
-                    socket.port.client_port, strerror(reason));
-                socket.port.said_ns = now;
+            if (port.said_ns == 0 || now - port.said_ns > kSayEveryNs) {
+                spdlog::error("{}", port.error);
+                port.said_ns = now;
             }
             event_del(socket.accept_event);
-            evtimer_add(socket.port.retry_event, &kOutOfDescriptors);
+            evtimer_add(port.retry_event, &kOutOfDescriptors);
         }
         return;
     }

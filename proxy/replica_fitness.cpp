@@ -1,5 +1,5 @@
-// What is wrong with a replica: how its output and schedule compare with the others', what that means for it, and
-// whether it is fit to lead.
+// What is wrong with a replica: how its output and schedule compare with the others', what that means for it,
+// and whether it is fit to lead.
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -14,8 +14,10 @@ namespace {
 constexpr size_t kMaxFenceText = 400;
 std::string fence_text(uint64_t index) {
     return "its output differs from the majority's, first seen at log index " + std::to_string(index) +
-           ": it serves nobody and does not lead. See crane diff and docs/debugging.md; restart its craned to "
-           "have its server made anew from the log, and if it differs again, find out what differs on its host";
+           ": it serves nobody and does not lead. See crane diff and docs/debugging.md; restart its craned "
+           "to "
+           "have its server made anew from the log, and if it differs again, find out what differs on its "
+           "host";
 }
 
 }  // namespace
@@ -113,8 +115,8 @@ bool Replica::without_server() const {
 
 /// What keeps this replica from leading while another can.
 void Replica::judge_fitness() {
-    fit_to_lead_ = fenced_.empty() && !disk_.low() && !without_server() &&
-                   !timekeeper_.unfit_to_lead(host_time());
+    fit_to_lead_ =
+        fenced_.empty() && !disk_.low() && !without_server() && !timekeeper_.unfit_to_lead(host_time());
     sequencer_.set_eligible(fit_to_lead_);
 }
 

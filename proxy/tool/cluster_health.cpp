@@ -136,8 +136,9 @@ void judge_replica(const json& row, ClusterHealth& out) {
     if (server != "listening" && server != "running")
         out.problems.push_back(who + ": its server is " + (server.empty() ? "not known" : server) + tail);
     for (const json& port : list_in(row, "listen"))
-        if (!port.value("open", true))
-            out.problems.push_back(who + " cannot serve clients at " + port.value("client", "?") + tail);
+        if (!port.value("open", true) || port.contains("error"))
+            out.problems.push_back(who + " cannot serve clients at " + port.value("client", "?") + ": " +
+                                   port.value("error", message));
     for (const json& alarm : list_in(row, "alarms"))
         if (alarm.is_string()) out.problems.push_back(who + ": " + alarm.get<std::string>());
     if (row.value("role", "") == "primary" && !row.value("ready", true))
@@ -167,7 +168,8 @@ std::string why_unhealthy(const json& row) {
     const std::string server = row.value("server", "");
     if (server != "listening" && server != "running") return "its server is " + server;
     for (const json& port : list_in(row, "listen"))
-        if (!port.value("open", true)) return "clients cannot be served at " + port.value("client", "?");
+        if (!port.value("open", true) || port.contains("error"))
+            return "clients cannot be served at " + port.value("client", "?");
     if (row.value("input_stopped", false)) return "input is stopped: " + row.value("message", "");
     const uint32_t leader = row.value("leader", 0u);
     if (leader == 0) return "there is no primary";

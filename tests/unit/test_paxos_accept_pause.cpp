@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,25 +13,9 @@
 #include <sstream>
 
 #include "paxos/link/accept_pause.hpp"
+#include "test_descriptors.hpp"
 
 namespace {
-
-/// No descriptor is free while this lives.
-class UsedUp {
-  public:
-    UsedUp() {
-        getrlimit(RLIMIT_NOFILE, &before_);
-        const int lowest = dup(0);
-        REQUIRE(lowest >= 0);
-        close(lowest);
-        const rlimit now{static_cast<rlim_t>(lowest), before_.rlim_max};
-        REQUIRE(setrlimit(RLIMIT_NOFILE, &now) == 0);
-    }
-    ~UsedUp() { setrlimit(RLIMIT_NOFILE, &before_); }
-
-  private:
-    rlimit before_{};
-};
 
 struct Said {
     std::ostringstream text;
@@ -75,7 +58,7 @@ TEST_CASE("accept pause: without descriptors a listener rests, and takes who wai
         crane::paxos::AcceptPause pause(base, listener, "the port of this test");
         int turns = 0;
         {
-            const UsedUp used_up;
+            const crane::test::NoDescriptors none;
             REQUIRE(connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
             const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(450);
             for (; std::chrono::steady_clock::now() < end; ++turns) event_base_loop(base, EVLOOP_ONCE);

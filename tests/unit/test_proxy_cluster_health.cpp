@@ -113,6 +113,11 @@ TEST_CASE("health of a replica: clients are sent where they can be served", "[pr
     one["peers"][0]["connected"] = false;
     CHECK(why_unhealthy(one) == "it is not connected to the primary, replica 1");
     one = row(3);
+    one["listen"] = json::array({{{"client", "10.0.0.3:80"}, {"open", true}, {"error", "no descriptors"}}});
+    CHECK(why_unhealthy(one) == "clients cannot be served at 10.0.0.3:80");
+    CHECK(text(assess_cluster(json::array({row(1), row(2), one}))) ==
+          "replica 3 cannot serve clients at 10.0.0.3:80: no descriptors\n");
+    one = row(3);
     one["fenced"] = "it differs";
     CHECK(why_unhealthy(one) == "it differs");
     one = row(1);

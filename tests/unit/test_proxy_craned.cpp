@@ -439,6 +439,31 @@ TEST_CASE("three craneds: an odd primary steps down", "[craned]") {
     CHECK(Client(cluster.port(other)).echoes("served\n"));
 }
 
+TEST_CASE("three craneds: of two that differ nobody is fenced before the third one can tell", "[craned]") {
+    Cluster cluster(3);
+    const int primary = cluster.primary();
+    const int odd = primary % 3 + 1;
+    const int third = odd % 3 + 1;
+    cluster.kill_craned(third);
+    Client maker(cluster.port(primary));
+    maker.say("odd " + std::to_string(odd) + "\n");
+    CHECK(maker.hear(4) == "ok!\n");
+    REQUIRE(wait_until([&] {
+        Client(cluster.port(primary)).echoes("more\n");
+        return !cluster.status(primary)["divergence"]["diverged"].empty();
+    }));
+    CHECK(cluster.status(primary)["divergence"]["diverged"][0]["replica"] == 0);
+    CHECK(cluster.status(odd)["fenced"] == "");
+    CHECK(cluster.status(primary)["fenced"] == "");
+    cluster.start(third);
+    CHECK(wait_until([&] {
+        Client(cluster.port(primary)).echoes("more\n");
+        return !cluster.status(odd).value("fenced", "").empty();
+    }));
+    CHECK(cluster.status(primary)["fenced"] == "");
+    CHECK(cluster.status(third)["fenced"] == "");
+}
+
 TEST_CASE("three craneds: an operator on any host is heard, and told how the cluster is", "[craned]") {
     Cluster cluster(3);
     const int old = cluster.primary();
