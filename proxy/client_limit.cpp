@@ -26,11 +26,7 @@ ClientLimit::ClientLimit(size_t descriptors)
     : max_clients_(descriptors - std::min(kReservedDescriptors, descriptors / 2)) {}
 
 bool ClientLimit::admits(size_t clients, uint64_t now_ns) {
-    if (clients < max_clients_) {
-        // Some room again, or it would be told of each time that one leaves and another one comes.
-        if (clients < max_clients_ - max_clients_ / 8) reached_ = false;
-        return true;
-    }
+    if (clients < max_clients_) return true;
     reached_ = true;
     if (said_ns_ == 0 || now_ns - said_ns_ > kSayEveryNs) {
         said_ns_ = now_ns;
@@ -40,6 +36,11 @@ bool ClientLimit::admits(size_t clients, uint64_t now_ns) {
             clients);
     }
     return false;
+}
+
+// Some room again, or it would be told of each time that one leaves and another one comes.
+void ClientLimit::observe(size_t clients) {
+    if (clients < max_clients_ - max_clients_ / 8) reached_ = false;
 }
 
 size_t raise_descriptor_limit() {

@@ -18,6 +18,8 @@ class ClientLimit {
 
     /// May one more be added to `clients`? Says now and then when not.
     bool admits(size_t clients, uint64_t now_ns);
+    /// So many there are now; call now and then.
+    void observe(size_t clients);
     size_t max_clients() const { return max_clients_; }
     bool reached() const { return reached_; }
 

@@ -492,6 +492,7 @@ void Replica::housekeep() {
     watch_clocks(now);
     pool_.reap(now);
     clients_.reap(now);
+    client_limit_.observe(clients_descriptors());
     ingress_.tick(now);
     watch_disk();
     if (sequencer_.leads()) tell_the_odd();

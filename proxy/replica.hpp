@@ -103,6 +103,7 @@ class Replica {
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
     bool own_domain_is_behind() const;
+    size_t clients_descriptors() const;
     void settle_connections();
     void send_queries();
     void tell_findings();

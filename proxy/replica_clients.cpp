@@ -21,7 +21,7 @@ void Replica::on_accepted(int fd, uint16_t port, Listeners::Place place) {
         close(fd);  // gone already
         return;
     }
-    if (!client_limit_.admits(pool_.size(), monotonic_ns())) {
+    if (!client_limit_.admits(clients_descriptors(), monotonic_ns())) {
         const linger at_once{1, 0};  // a reset: whoever gets it tries another replica
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
         close(fd);
@@ -35,6 +35,10 @@ void Replica::on_accepted(int fd, uint16_t port, Listeners::Place place) {
         return;
     }
     clients_.attach(client, addresses, monotonic_ns() + kMaxWaitNs);
+}
+
+size_t Replica::clients_descriptors() const {
+    return pool_.size() + (native_ ? native_->connections() : 0);
 }
 
 /// Then the primary's copy of the output is there sooner.

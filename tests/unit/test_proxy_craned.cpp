@@ -511,6 +511,7 @@ TEST_CASE("craned: when descriptors run out, clients are refused, and the operat
     CHECK(tool_status(cluster.dir(1), true) == kExitNo);
     CHECK(fs::file_size(cluster.dir(1) + "/craned.log") < 10'000);
     clients.clear();
+    CHECK(wait_until([&] { return cluster.status(1)["alarms"].empty(); }));
     CHECK(wait_until([&] { return Client(cluster.port(1)).echoes("served again\n"); }));
 }
 
