@@ -163,7 +163,7 @@ ClusterHealth assess_cluster(const json& rows) {
 
 std::string why_unhealthy(const json& row) {
     if (!is_alive(row)) return row.value("error", "not running");
-    const std::string fenced = row.value("fenced", "");
+    std::string fenced = row.value("fenced", "");
     if (!fenced.empty()) return fenced;
     const std::string server = row.value("server", "");
     if (server != "listening" && server != "running") return "its server is " + server;
