@@ -285,6 +285,12 @@ const MembershipAt* Node::delivered_membership() const {
 void Node::step_down() {
     impl_->wish().step_down();
 }
+void Node::set_eligible(bool eligible) {
+    if (impl_->core().eligible() != eligible) impl_->wish().set_eligible(eligible);
+}
+void Node::set_has_room(bool has_room) {
+    if (impl_->core().takes_entries() != has_room) impl_->wish().set_has_room(has_room);
+}
 bool Node::send_app_message(uint32_t to, const std::string& message) {
     return impl_->send_app_message(to, message);
 }

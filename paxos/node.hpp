@@ -133,6 +133,10 @@ class Node {
     // Gives up leadership at once without naming a successor. Followers elect one; this replica waits a
     // little longer.
     void step_down();
+    // See Core::set_eligible().
+    void set_eligible(bool eligible);
+    // See Core::set_has_room().
+    void set_has_room(bool has_room);
 
     // Opaque bytes to another craned over the same connections as the protocol, at lower priority. Ordered
     // per peer, not ordered with on_decided, lost when the link goes down. False when the peer is

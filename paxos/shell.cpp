@@ -161,6 +161,14 @@ void Shell::step_down() {
     when_idle([this] { core_.step_down(); });
 }
 
+void Shell::set_eligible(bool eligible) {
+    if (core_.eligible() != eligible) when_idle([this, eligible] { core_.set_eligible(eligible); });
+}
+
+void Shell::set_has_room(bool has_room) {
+    if (core_.takes_entries() != has_room) when_idle([this, has_room] { core_.set_has_room(has_room); });
+}
+
 void Shell::hold_checkpoint(uint64_t index) {
     if (running()) when_idle([this, index] { core_.hold_checkpoint(index); });
 }

@@ -84,6 +84,8 @@ class Shell {
     void pause_delivery(bool paused) { core_.pause_delivery(paused); }
     void transfer_leadership(ReplicaId to);
     void step_down();
+    void set_eligible(bool eligible);
+    void set_has_room(bool has_room);
     void hold_checkpoint(uint64_t index);
     // Hands leadership over, for so long at most, and closes the storage.
     void shutdown(uint64_t patience_us);

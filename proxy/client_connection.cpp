@@ -245,6 +245,11 @@ void ClientPool::end_turn() {
     doomed_.clear();
 }
 
+void ClientPool::fail_all() {
+    for (auto& [key, connection] : all_)
+        if (!connection->doomed_) connection->fail();
+}
+
 void ClientPool::reap(uint64_t now_ns) {
     while (!lingering_.empty() && lingering_.front()->linger_since_ns_ + kLingerNs < now_ns)
         lingering_.front()->reset();

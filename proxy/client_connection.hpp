@@ -94,6 +94,9 @@ class ClientPool {
     /// Ends lingering connections that have had their time; call now and then.
     void reap(uint64_t now_ns);
 
+    /// Ends every connection, as if all clients had reset theirs.
+    void fail_all();
+
     size_t size() const { return all_.size(); }
     size_t lingering() const { return lingering_.size(); }
     uint64_t lingering_bytes() const { return lingering_bytes_; }

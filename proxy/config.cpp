@@ -261,6 +261,10 @@ void read_sections(Reader& root, Config& config) {
     config.output_bytes = memory.number("output_mib", config.output_bytes >> 20, 1, 1 << 20) << 20;
     memory.refuse_the_rest();
 
+    Reader disk = root.table("disk");
+    config.disk_reserve_bytes = disk.number("reserve_bytes", config.disk_reserve_bytes, 1 << 20, INT64_MAX);
+    disk.refuse_the_rest();
+
     Reader machine = root.table("machine");
     config.cpus = static_cast<uint32_t>(machine.number("cpus", 2, 1, 1024));
     config.memory_bytes = machine.number("memory_bytes", 0, 0, INT64_MAX);

@@ -39,6 +39,7 @@ ControlServer::ControlServer(event_base* base, std::string path, Handler handler
                                         reinterpret_cast<sockaddr*>(&address), sizeof(address));
     umask(before);
     if (!listener_) throw std::runtime_error("cannot listen on " + path_ + ": " + strerror(errno));
+    pause_ = std::make_unique<paxos::AcceptPause>(base_, listener_, "the control socket");
 }
 
 ControlServer::~ControlServer() {
@@ -47,6 +48,7 @@ ControlServer::~ControlServer() {
         evbuffer_write(bufferevent_get_output(client), bufferevent_getfd(client));
         bufferevent_free(client);
     }
+    pause_.reset();
     evconnlistener_free(listener_);
     unlink(path_.c_str());
 }
@@ -100,7 +102,7 @@ std::string ControlServer::answer(const std::string& line) {
         !request["cmd"].is_string()) {
         reply["error"] =
             "a request is one JSON object on one line, with \"cmd\": status, stop, transfer, member, "
-            "signal or log-level";
+            "answer, signal or log-level";
     } else {
         try {
             reply = handler_(request);

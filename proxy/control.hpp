@@ -8,6 +8,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "paxos/link/accept_pause.hpp"
+
 struct bufferevent;
 struct event_base;
 struct evconnlistener;
@@ -34,6 +36,7 @@ class ControlServer {
     std::string path_;
     Handler handler_;
     evconnlistener* listener_ = nullptr;
+    std::unique_ptr<paxos::AcceptPause> pause_;
     std::map<bufferevent*, int> clients_;
 };
 

@@ -3,13 +3,13 @@
 #include <event2/event.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "proxy/clock.hpp"
+#include "proxy/daemon_log.hpp"
 #include "proxy/worker.hpp"
 
 namespace crane::proxy {
@@ -17,8 +17,9 @@ namespace crane::proxy {
 namespace {
 
 constexpr uint64_t kSecondNs = 1'000'000'000;
-constexpr size_t kMaxRestarts = 5;
-constexpr uint64_t kRestartWindowNs = 120 * kSecondNs;
+constexpr uint64_t kMaxPauseNs = 300 * kSecondNs;
+constexpr uint64_t kHealthyNs = 120 * kSecondNs;  ///< a domain that lived so long was well
+constexpr size_t kTellAfter = 5;
 constexpr timeval kRestartPoll{0, 10'000};
 constexpr uint64_t kEndPatienceNs = 20 * kSecondNs;  ///< with a domain that does not end
 constexpr timeval kStopLimit{5, 0};
@@ -33,19 +34,16 @@ event_base* make_base() {
     return base;
 }
 
-/// As many clients as the system lets us have.
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
+/// The first time at once, then ever later, for ever: what is wrong may pass, or be put right.
+uint64_t pause_ns(size_t restarts_in_a_row) {
+    if (restarts_in_a_row == 0) return 0;
+    return std::min(kMaxPauseNs, (kSecondNs / 4) << std::min<size_t>(restarts_in_a_row, 16));
 }
 
 }  // namespace
 
 Craned::Craned(Config config)
     : config_(std::move(config)), base_(make_base()), timekeeper_(config_.replica_id, config_.clock) {
-    raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
     for (int number : {SIGTERM, SIGINT}) {
         events_.push_back(evsignal_new(
@@ -56,6 +54,9 @@ Craned::Craned(Config config)
             this));
         event_add(events_.back(), nullptr);
     }
+    events_.push_back(evsignal_new(
+        base_, SIGHUP, [](int, short, void* self) { static_cast<Craned*>(self)->reopen_logs(); }, this));
+    event_add(events_.back(), nullptr);
     restart_timer_ = event_new(
         base_, -1, EV_PERSIST, [](int, short, void* self) { static_cast<Craned*>(self)->try_restart(); },
         this);
@@ -81,7 +82,8 @@ void Craned::make_replica() {
         Replica::Events{[this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); },
                         [this](uint64_t index) {
                             begin_stop("removed from the cluster by log entry " + std::to_string(index));
-                        }});
+                        },
+                        [this](const nlohmann::json& request) { return order(request); }});
     replica_->start();
 }
 
@@ -120,16 +122,16 @@ void Craned::on_lost() {
         spdlog::error("{}", given_up_);
         return;
     }
-    std::erase_if(restarts_ns_, [this](uint64_t then) { return lost_ns_ - then > kRestartWindowNs; });
-    if (restarts_ns_.size() >= kMaxRestarts) {
-        given_up_ = "the server's processes were lost " + std::to_string(kMaxRestarts) +
-                    " times within two minutes; this replica stays without a server: see " +
-                    config_.state_dir + "/stderr, then restart craned";
+    if (lost_ns_ - last_restart_ns_ > kHealthyNs) restarts_in_a_row_ = 0;
+    const uint64_t pause = pause_ns(restarts_in_a_row_);
+    restart_at_ns_ = lost_ns_ + pause;
+    if (restarts_in_a_row_ >= kTellAfter) {
+        given_up_ = "the server's processes were lost " + std::to_string(restarts_in_a_row_ + 1) +
+                    " times in a row; it is tried again every few minutes at most (now after " +
+                    std::to_string(pause / kSecondNs) + " s): see " + config_.state_dir +
+                    "/stderr and craned.log";
         spdlog::error("{}", given_up_);
-        if (replica_->leads()) replica_->hand_over();
-        return;
     }
-    restart_at_ns_ = lost_ns_ + (restarts_ns_.empty() ? 0 : (kSecondNs / 4) << restarts_ns_.size());
     if (replica_->leads() && !replica_->alone()) replica_->hand_over();
     event_add(restart_timer_, &kRestartPoll);
 }
@@ -142,8 +144,11 @@ void Craned::try_restart() {
     const bool ends = !replica_->settled() && now - lost_ns_ < kEndPatienceNs;
     if (stopping_ || now < restart_at_ns_ || must_wait || ends) return;
     event_del(restart_timer_);
-    restarts_ns_.push_back(now);
+    ++restarts_;
+    ++restarts_in_a_row_;
+    last_restart_ns_ = now;
     lost_ns_ = 0;
+    given_up_.clear();
     spdlog::info("starting a fresh domain and replaying the log from its first index");
     replica_.reset();
     try {
@@ -164,20 +169,79 @@ std::string Craned::change_membership(const nlohmann::json& request) {
     return replica_->change_membership({kind->second, request["id"], request.value("address", "")});
 }
 
+void Craned::reopen_logs() {
+    reopen_daemon_log(config_);
+    replica_->reopen_logs();
+    spdlog::info("the logs are reopened (SIGHUP)");
+}
+
+nlohmann::json Craned::status() {
+    // Who asks may read the output log next: what is told of is also there.
+    replica_->flush_log();
+    nlohmann::json status = replica_->status();
+    status["counters"]["domain_restarts"] = restarts_;
+    if (!given_up_.empty()) {
+        status["message"] = given_up_;
+        status["server"] = "refused";
+    }
+    return status;
+}
+
+/// What only the primary can do; a backup hands it on and says where the answer will be.
+nlohmann::json Craned::order(const nlohmann::json& request) {
+    const std::string command = request.value("cmd", "");
+    std::string error;
+    if (command == "member") {
+        error = change_membership(request);
+    } else {
+        const bool transfer = command == "transfer";
+        const char* key = transfer ? "to" : "signal";
+        if (!request.contains(key) || !request[key].is_number_unsigned()) {
+            return {{"error", command + " needs \"" + key + "\": a number"}};
+        }
+        error = transfer ? replica_->transfer(request[key]) : replica_->signal_server(request[key]);
+    }
+    if (!error.empty()) return {{"error", error}};
+    return {{"ok", true}};
+}
+
+nlohmann::json Craned::hand_on(const nlohmann::json& request) {
+    const uint32_t primary = replica_->leader();
+    const uint64_t number = primary != 0 ? replica_->mail().ask(primary, request) : 0;
+    if (number == 0) {
+        return {{"error", primary == 0 ? std::string("there is no primary now; try again")
+                                       : "the primary, replica " + std::to_string(primary) +
+                                             ", is not connected; try again"}};
+    }
+    return {{"ok", true}, {"forwarded", primary}, {"answer", number}};
+}
+
+nlohmann::json Craned::answer(const nlohmann::json& request) const {
+    if (!request.contains("id") || !request["id"].is_number_unsigned())
+        return {{"error", "answer needs \"id\": a number"}};
+    const std::string reply = replica_->mail().answer(request["id"]);
+    if (reply.empty()) return {{"pending", true}};
+    const nlohmann::json parsed = nlohmann::json::parse(reply, nullptr, false);
+    return parsed.is_object() ? parsed : nlohmann::json{{"error", "the primary's answer cannot be read"}};
+}
+
+nlohmann::json Craned::set_level(const nlohmann::json& request) {
+    const std::string level = request.value("level", "");
+    const auto known = spdlog::level::from_str(level);
+    if (known == spdlog::level::off) {
+        return {{"error", "log-level needs \"level\": trace, debug, info, warning or error"}};
+    }
+    spdlog::set_level(known);
+    return {{"ok", true}};
+}
+
 nlohmann::json Craned::handle(const nlohmann::json& request) {
     const std::string command = request["cmd"];
-    nlohmann::json done = {{"ok", true}};
-    if (command == "status") {
-        // Who asks may read the output log next: what is told of is also there.
-        replica_->flush_log();
-        nlohmann::json status = replica_->status();
-        status["counters"]["domain_restarts"] = restarts_ns_.size();
-        if (!given_up_.empty()) {
-            status["message"] = given_up_;
-            status["server"] = "refused";
-        }
-        return status;
-    }
+    if (command == "status") return status();
+    if (command == "answer") return answer(request);
+    if (command == "log-level") return set_level(request);
+    if (command == "transfer" || command == "signal" || command == "member")
+        return replica_->leads() ? order(request) : hand_on(request);
     if (command == "stop") {
         // A moment later, so that the answer still leaves.
         event_base_once(
@@ -186,35 +250,10 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
                 static_cast<Craned*>(self)->begin_stop("asked to on the control socket");
             },
             this, &kStopDelay);
-        return done;
-    }
-    if (command == "transfer" || command == "signal") {
-        const bool transfer = command == "transfer";
-        const char* key = transfer ? "to" : "signal";
-        if (!request.contains(key) || !request[key].is_number_unsigned()) {
-            return {{"error", command + " needs \"" + key + "\": a number"}};
-        }
-        const std::string error =
-            transfer ? replica_->transfer(request[key]) : replica_->signal_server(request[key]);
-        if (!error.empty()) return {{"error", error}};
-        return done;
-    }
-    if (command == "member") {
-        const std::string error = change_membership(request);
-        if (!error.empty()) return {{"error", error}};
-        return done;
-    }
-    if (command == "log-level") {
-        const std::string level = request.value("level", "");
-        const auto known = spdlog::level::from_str(level);
-        if (known == spdlog::level::off) {
-            return {{"error", "log-level needs \"level\": trace, debug, info, warning or error"}};
-        }
-        spdlog::set_level(known);
-        return done;
+        return {{"ok", true}};
     }
     return {{"error", "no command \"" + command +
-                          "\"; there are status, stop, transfer, member, signal and log-level"}};
+                          "\"; there are status, stop, transfer, member, signal, answer and log-level"}};
 }
 
 }  // namespace crane::proxy

@@ -1,8 +1,8 @@
 // The daemon: the loop, the control socket and the signals, around one replica at a time.
 //
 // When the domain is taken away, the replica hands leadership over, is taken down, and a new one is made in
-// its place: fresh segment, fresh container, the log replayed from its first index. Tries are spaced and
-// counted; a domain that does not stay up is left down and said so.
+// its place: fresh segment, fresh container, the log replayed from its first index. One that does not stay up
+// is tried again for ever, after pauses that grow, and that is said.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,13 @@ class Craned {
     void try_restart();
     void begin_stop(const std::string& why);
     void fatal(const std::string& reason);
+    void reopen_logs();
     nlohmann::json handle(const nlohmann::json& request);
+    nlohmann::json status();
+    nlohmann::json order(const nlohmann::json& request);
+    nlohmann::json hand_on(const nlohmann::json& request);
+    nlohmann::json answer(const nlohmann::json& request) const;
+    static nlohmann::json set_level(const nlohmann::json& request);
     std::string change_membership(const nlohmann::json& request);
 
     Config config_;
@@ -51,8 +57,10 @@ class Craned {
     int exit_status_ = 0;
     uint64_t lost_ns_ = 0;
     uint64_t restart_at_ns_ = 0;
-    std::vector<uint64_t> restarts_ns_;  ///< recent ones
-    std::string given_up_;
+    uint64_t last_restart_ns_ = 0;
+    size_t restarts_ = 0;
+    size_t restarts_in_a_row_ = 0;  ///< none of which stayed up
+    std::string given_up_;          ///< why there is no server now; empty: there is one, or soon
 };
 
 }  // namespace crane::proxy

@@ -1,7 +1,5 @@
 // craned: one replica of a server. See docs/man/craned.1.
 #include <fcntl.h>
-#include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -11,28 +9,13 @@
 #include <filesystem>
 
 #include "paxos/link/tls.hpp"
+#include "proxy/client_limit.hpp"
 #include "proxy/craned.hpp"
+#include "proxy/daemon_log.hpp"
 
 namespace {
 
 constexpr int kExitUsage = 2;
-
-/// STATE/rN/craned.log, and standard error as well when somebody sits there.
-void set_up_log(const crane::proxy::Config& config) {
-    const std::string path = config.state_dir + "/craned.log";
-    // The library would make it readable by all.
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (fd < 0) throw std::runtime_error("cannot open " + path + ": " + strerror(errno));
-    close(fd);
-    auto file = std::make_shared<spdlog::sinks::basic_file_sink_st>(path);
-    std::vector<spdlog::sink_ptr> sinks{file};
-    if (isatty(2)) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
-    auto logger = std::make_shared<spdlog::logger>("craned", sinks.begin(), sinks.end());
-    logger->set_pattern("%Y-%m-%d %H:%M:%S.%f %l r" + std::to_string(config.replica_id) + ": %v");
-    logger->set_level(spdlog::level::from_str(config.log_level));
-    logger->flush_on(spdlog::level::trace);
-    spdlog::set_default_logger(logger);
-}
 
 /// For its owner only, since the log holds what clients sent. A directory that was there before is the
 /// operator's: it is left as it is, and what is wrong with it is returned.
@@ -70,6 +53,14 @@ std::string check_tls(const crane::proxy::Config& config) {
     return tls.renewal_warning(time(nullptr));
 }
 
+/// What a path that is no configuration most likely is.
+void check_config_path(const std::string& path) {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error))
+        throw std::runtime_error("--config " + path + " is a directory: give the file in it, " + path +
+                                 "/craned.toml");
+}
+
 /// One craned per state directory; the lock goes with the process.
 void lock_state_dir(const std::string& state_dir) {
     const std::string path = state_dir + "/craned.lock";
@@ -97,6 +88,7 @@ int main(int argc, char** argv) {
         return kExitUsage;
     }
     try {
+        check_config_path(path);
         crane::proxy::Config config = crane::proxy::load_config(path);
         if (check_only) {
             const std::string warning = check_tls(config);
@@ -109,8 +101,13 @@ int main(int argc, char** argv) {
         check_files(config);
         const std::string exposed = make_state_dir(config.state_dir);
         lock_state_dir(config.state_dir);
-        set_up_log(config);
+        crane::proxy::open_daemon_log(config);
         if (!exposed.empty()) spdlog::warn("{}", exposed);
+        const crane::proxy::ClientLimit clients(crane::proxy::raise_descriptor_limit());
+        if (clients.max_clients() < crane::proxy::kFewClients)
+            spdlog::warn(
+                "the limit of open files leaves room for {} clients: raise it (ulimit -n, LimitNOFILE=)",
+                clients.max_clients());
         spdlog::info("craned {} starts, replica {} of cluster {}", CRANE_VERSION, config.replica_id,
                      config.cluster_id);
         int status = 0;

@@ -42,7 +42,18 @@ void DivergenceCheck::own(const AdmissionHistory& history) {
     }
 }
 
+void DivergenceCheck::began_anew(uint32_t from) {
+    if (last_seen_.erase(from) == 0 && !diverged_.count(from)) return;
+    diverged_.erase(from);
+    schedule_differs_.erase(from);
+    ahead_.erase(from);
+    last_equal_.erase(from);
+    for (auto& [index, votes] : evidence_) votes.erase(from);
+    if (diverged_.count(0)) diverged_.erase(0);  // found again, if it still holds
+}
+
 void DivergenceCheck::report(uint32_t from, const Admission& admission, const AdmissionHistory& history) {
+    if (admission.index < last_seen_[from]) began_anew(from);
     if (from == self_ || admission.index == 0 || admission.index == last_seen_[from]) return;
     last_seen_[from] = admission.index;
     if (diverged_.count(from)) return;
@@ -63,8 +74,12 @@ void DivergenceCheck::compare(uint32_t from, const Admission& theirs, const Admi
     last_compared_ = std::max(last_compared_, theirs.index);
     if (theirs.output == ours.output) {
         last_equal_[from] = std::max(last_equal_[from], theirs.index);
-        if (theirs.schedule_hash != ours.schedule_hash) ++schedule_differences_;
-        return;
+        if (theirs.schedule_hash != ours.schedule_hash) {
+            ++schedule_differences_;
+            schedule_differs_.try_emplace(from, theirs.index);
+        }
+        // The one whose word was missing is back: together with it there may be a majority.
+        if (!diverged_.count(0)) return;
     }
     const uint64_t first = last_equal_[from] == 0 ? 1 : last_equal_[from];
     if (!query_) {
@@ -79,6 +94,7 @@ void DivergenceCheck::compare(uint32_t from, const Admission& theirs, const Admi
 
 void DivergenceCheck::evidence(uint32_t from, const std::vector<Admission>& admissions,
                                const AdmissionHistory& history) {
+    answered_.insert(from);
     for (const Admission& one : admissions) {
         evidence_[one.index][from] = one;
         if (const Admission* ours = history.find(one.index)) evidence_[one.index][self_] = *ours;
@@ -89,20 +105,21 @@ void DivergenceCheck::evidence(uint32_t from, const std::vector<Admission>& admi
 
 void DivergenceCheck::judge(const AdmissionHistory&) {
     const size_t majority = members_.size() / 2 + 1;
+    const bool all_answered = answered_.size() + 1 >= std::min(members_.size(), reachable_);
     std::map<uint32_t, bool> equal_before;
+    uint64_t undecided = 0;
     for (const auto& [index, votes] : evidence_) {
         const Hash128* agreed = nullptr;
+        bool all_same = true;
         for (const auto& [replica, vote] : votes) {
             const Hash128& output = vote.output;
             const auto same = std::count_if(votes.begin(), votes.end(), [&output](const auto& other) {
                 return other.second.output == output;
             });
+            all_same &= static_cast<size_t>(same) == votes.size();
             if (static_cast<size_t>(same) >= majority) agreed = &output;
         }
-        if (!agreed && votes.size() == members_.size() && !diverged_.count(0)) {
-            diverged_[0] = {0, index, false};
-            fresh_.push_back(diverged_[0]);
-        }
+        if (!agreed && !all_same && undecided == 0) undecided = index;
         if (!agreed) continue;
         for (const auto& [replica, vote] : votes) {
             if (vote.output == *agreed) {
@@ -113,11 +130,18 @@ void DivergenceCheck::judge(const AdmissionHistory&) {
             }
         }
     }
+    if (std::any_of(diverged_.begin(), diverged_.end(), [](const auto& one) { return one.first != 0; })) {
+        diverged_.erase(0);
+    } else if (undecided != 0 && all_answered && !diverged_.count(0)) {
+        diverged_[0] = {0, undecided, false};
+        fresh_.push_back(diverged_[0]);
+    }
 }
 
 std::optional<DivergenceCheck::Query> DivergenceCheck::take_query() {
     std::optional<Query> out = query_;
     query_.reset();
+    if (out) answered_.clear();
     return out;
 }
 

@@ -4,13 +4,15 @@
 // schedule hash there. The leader compares each with its own at that index. When one differs, it asks all
 // replicas for their recent admissions, so that a quorum tells who is wrong and from which index on. A
 // comparison that could not be made (the index is gone, or the reports never met) is counted as unchecked;
-// nothing unchecked is ever called equal.
+// nothing unchecked is ever called equal. Where those who can be asked differ and are no majority, nobody
+// knows who is right, and that is said until a majority does.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,11 +58,15 @@ class DivergenceCheck {
         : self_(self), members_(std::move(members)) {}
 
     void set_members(std::vector<uint32_t> members) { members_ = std::move(members); }
+    /// With how many replicas, this one included, there is a link: those who are gone cannot be asked.
+    void set_reachable(size_t replicas) { reachable_ = replicas; }
 
     /// This replica's own domain has admitted.
     void own(const AdmissionHistory& history);
     /// A peer's last admission, from its acknowledgement.
     void report(uint32_t from, const Admission& admission, const AdmissionHistory& history);
+    /// A peer's domain is made anew, and has admitted nothing: what was known of the old one is void.
+    void began_anew(uint32_t from);
     /// A peer's answer to a query.
     void evidence(uint32_t from, const std::vector<Admission>& admissions, const AdmissionHistory& history);
 
@@ -69,7 +75,10 @@ class DivergenceCheck {
     /// New findings since the last call.
     std::vector<Finding> take_findings();
 
+    /// By replica; 0 while replicas differ and no majority says who is right.
     const std::map<uint32_t, Finding>& diverged() const { return diverged_; }
+    /// Replicas whose output is equal and whose schedule is not, with the first index at which that was seen.
+    const std::map<uint32_t, uint64_t>& schedule_differs() const { return schedule_differs_; }
     uint64_t compared() const { return compared_; }
     uint64_t unchecked() const { return unchecked_; }
     uint64_t last_compared_index() const { return last_compared_; }
@@ -86,6 +95,9 @@ class DivergenceCheck {
     std::map<uint32_t, uint64_t> last_equal_;
     std::map<uint64_t, std::map<uint32_t, Admission>> evidence_;
     std::map<uint32_t, Finding> diverged_;
+    std::map<uint32_t, uint64_t> schedule_differs_;
+    std::set<uint32_t> answered_;  ///< since the last query
+    size_t reachable_ = SIZE_MAX;  ///< not told: everybody
     std::vector<Finding> fresh_;
     std::optional<Query> query_;
     uint64_t compared_ = 0;

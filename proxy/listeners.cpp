@@ -11,6 +11,7 @@
 
 #include "paxos/link/lookup.hpp"
 #include "paxos/link/peer_address.hpp"
+#include "proxy/clock.hpp"
 
 namespace crane::proxy {
 
@@ -20,6 +21,7 @@ constexpr int kBacklog = 4096;
 constexpr int kAcceptsPerTurn = 64;
 constexpr timeval kRetry{1, 0};
 constexpr timeval kOutOfDescriptors{0, 100'000};
+constexpr uint64_t kSayEveryNs = 60ULL * 1'000'000'000;
 
 const sockaddr* plain(const sockaddr_storage& address) {
     return reinterpret_cast<const sockaddr*>(&address);
@@ -102,6 +104,7 @@ struct Listeners::Port {
     std::string error = {};
     int defer_accept_s = 0;
     std::shared_ptr<Gate> gate = std::make_shared<Gate>(Gate{this});
+    uint64_t said_ns = 0;  ///< when a failed accept was said
 
     ~Port() {
         gate->port = nullptr;
@@ -302,10 +305,16 @@ void Listeners::accept_some(Socket& socket) {
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            spdlog::warn("cannot accept a client on port {}: {}; raise the limit of open files",
-                         socket.port.client_port, strerror(errno));
+            // Ten times a second it is tried again: said when it begins, and then once in a while.
+            port.error = "cannot accept clients on port " + std::to_string(port.client_port) + ": " +
+                         strerror(errno) + "; raise the limit of open files (ulimit -n)";
+            const uint64_t now = monotonic_ns();
+            if (port.said_ns == 0 || now - port.said_ns > kSayEveryNs) {
+                spdlog::error("{}", port.error);
+                port.said_ns = now;
+            }
             event_del(socket.accept_event);
-            evtimer_add(socket.port.retry_event, &kOutOfDescriptors);
+            evtimer_add(port.retry_event, &kOutOfDescriptors);
         }
         return;
     }

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr size_t kFlushBytes = 256 * 1024;
 constexpr int kOldFiles = 3;
+constexpr size_t kMaxBufferBytes = 16 * 1024 * 1024;
 
 Hash128 from_xxh(XXH128_hash_t hash) {
     return {hash.low64, hash.high64};
@@ -64,15 +66,29 @@ OutputLog::OutputLog(const std::string& state_dir, const Config& config)
 }
 
 OutputLog::~OutputLog() {
-    flush();
+    write_out();
     if (fd_ >= 0) close(fd_);
+}
+
+void OutputLog::failed(const std::string& what) {
+    const std::string now =
+        "OUTPUT LOG: " + what + " " + path_ + ": " + strerror(errno) +
+        "; it is tried again, records wait in memory: free space, or lower [output_log] max_bytes";
+    if (now != error_) spdlog::error("{}", now);
+    error_ = now;
+}
+
+void OutputLog::recovered() {
+    if (!error_.empty()) spdlog::warn("{} is written again", path_);
+    error_.clear();
 }
 
 void OutputLog::open_file() {
     fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     if (fd_ < 0) {
-        error_ = "cannot create " + path_ + ": " + strerror(errno) + "; output is no longer logged";
-        spdlog::error("{}", error_);
+        failed("cannot create");
+        losing_ = true;
+        lost_from_ = records_;
         return;
     }
     OutputLogHeader header{};
@@ -86,19 +102,36 @@ void OutputLog::open_file() {
     header.chain = chain_;
     file_bytes_ = sizeof(header);
     buffer_.insert(0, reinterpret_cast<const char*>(&header), sizeof(header));
-    flush();  // a file without a header is no log, however short the run
+    write_out();  // a file without a header is no log, however short the run
 }
 
-void OutputLog::rotate() {
-    flush();
-    if (fd_ < 0) return;
-    close(fd_);
-    fd_ = -1;
+/// output.log becomes .1, and so on; the oldest goes.
+void OutputLog::shift_files() {
     for (int i = kOldFiles; i >= 1; --i) {
         const std::string from = i == 1 ? path_ : path_ + "." + std::to_string(i - 1);
         std::error_code ignored;
         std::filesystem::rename(from, path_ + "." + std::to_string(i), ignored);
     }
+}
+
+void OutputLog::rotate() {
+    write_out();
+    // What waits belongs into the old file; it goes on there until it can be written.
+    if (fd_ < 0 || !buffer_.empty()) return;
+    close(fd_);
+    fd_ = -1;
+    shift_files();
+    open_file();
+}
+
+void OutputLog::reopen() {
+    write_out();
+    struct stat ours {
+    }, there{};
+    const bool same = fd_ >= 0 && fstat(fd_, &ours) == 0 && stat(path_.c_str(), &there) == 0 &&
+                      ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+    if (same || !buffer_.empty()) return;
+    if (fd_ >= 0) close(fd_);
     open_file();
 }
 
@@ -119,7 +152,12 @@ void OutputLog::append(const timebubble::OutputHeader& header, std::string_view 
     if (header.kind == OutputKind::kAdmitted && payload.size() >= sizeof(timebubble::AdmittedRecord)) {
         memcpy(&admitted_index_, payload.data(), sizeof(admitted_index_));
     }
-    if (fd_ < 0) return;
+    if (!losing_ && buffer_.size() > kMaxBufferBytes) {
+        losing_ = true;
+        lost_from_ = records_ - 1;
+        failed("records are lost that do not fit into memory, since nothing can be written to");
+    }
+    if (losing_) return;
     const size_t before = buffer_.size();
     buffer_.append(reinterpret_cast<const char*>(&record), sizeof(record));
     if (content_ == LogContent::kHash && header.kind == OutputKind::kSend) {
@@ -129,6 +167,7 @@ void OutputLog::append(const timebubble::OutputHeader& header, std::string_view 
         buffer_.append(timebubble::padded(payload.size()) - payload.size(), '\0');
     }
     file_bytes_ += buffer_.size() - before;
+    if (!error_.empty()) return;  // flush() is called now and then, and tries again
     if (file_bytes_ > file_limit_) {
         rotate();
     } else if (buffer_.size() >= kFlushBytes) {
@@ -137,21 +176,39 @@ void OutputLog::append(const timebubble::OutputHeader& header, std::string_view 
 }
 
 void OutputLog::flush() {
+    write_out();
+    if (!losing_ || !buffer_.empty()) return;
+    // All that was kept is written: what comes now begins a file, behind the gap.
+    if (fd_ >= 0) {
+        close(fd_);
+        fd_ = -1;
+        shift_files();
+    }
+    const uint64_t lost_from = lost_from_;
+    losing_ = false;
+    open_file();
+    lost_from_ = lost_from;
+    if (losing_ || lost_from == records_) return;
+    spdlog::error(
+        "{} lacks records {} to {}: there was no room for them; crane diff will say so. Restart craned to "
+        "have the "
+        "log made anew by replay",
+        path_, lost_from, records_ - 1);
+}
+
+void OutputLog::write_out() {
     size_t done = 0;
     while (fd_ >= 0 && done < buffer_.size()) {
         const ssize_t wrote = write(fd_, buffer_.data() + done, buffer_.size() - done);
         if (wrote > 0) {
             done += static_cast<size_t>(wrote);
-        } else if (errno != EINTR) {
-            error_ = "cannot write " + path_ + ": " + strerror(errno) +
-                     "; output is no longer logged: free space, or lower [output_log] max_bytes, and restart "
-                     "craned";
-            spdlog::error("{}", error_);
-            close(fd_);
-            fd_ = -1;
+        } else if (wrote == 0 || errno != EINTR) {
+            failed("cannot write");
+            break;
         }
     }
-    buffer_.clear();
+    buffer_.erase(0, done);
+    if (fd_ >= 0 && buffer_.empty() && !losing_) recovered();
 }
 
 }  // namespace crane::proxy

@@ -5,6 +5,9 @@
 // start of craned replays the domain from the log's first index and begins the output log anew; the old one
 // becomes output.log.previous.
 //
+// While nothing can be written (a full disk) records wait in memory; beyond kMaxBufferBytes they are dropped.
+// A new file is then begun, whose first_record tells how many are missing: a reader never passes over them.
+//
 // Format (version 1, little endian). A file is one OutputLogHeader, then records: OutputLogRecord, then the
 // payload padded to 8 bytes; under content "hash" the payload of a kSend is replaced by its XXH3-128 (16
 // bytes). The chain, the replica's output hash, is over what clients can see: for every record but kAdmitted,
@@ -71,19 +74,25 @@ class OutputLog {
 
     /// Appends a record; kConsumed and kMessage are not logged.
     void append(const timebubble::OutputHeader& header, std::string_view payload);
-    /// Writes out what is buffered.
+    /// Writes out what is buffered. What cannot be written stays, up to a bound, and is tried again.
     void flush();
-    bool buffered() const { return !buffer_.empty(); }
+    /// The file may have been moved away (log rotation): goes on in a new one at the old place.
+    void reopen();
+    bool buffered() const { return !buffer_.empty() || losing_; }
 
     const Hash128& chain() const { return chain_; }
     uint64_t records() const { return records_; }
     uint64_t bytes() const { return bytes_; }
-    /// Why the log is no longer written; empty if it is.
+    /// Why the log cannot be written now; empty if it can.
     const std::string& error() const { return error_; }
 
   private:
     void open_file();
     void rotate();
+    void shift_files();
+    void write_out();
+    void failed(const std::string& what);
+    void recovered();
 
     std::string path_;
     uint32_t replica_;
@@ -98,6 +107,8 @@ class OutputLog {
     uint64_t bytes_ = 0;
     uint64_t admitted_index_ = 0;
     std::string error_;
+    uint64_t lost_from_ = 0;  ///< number of the first record that found no room in the buffer
+    bool losing_ = false;     ///< what comes is only counted, until a file can be written again
 };
 
 }  // namespace crane::proxy

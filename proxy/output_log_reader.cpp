@@ -55,6 +55,13 @@ void OutputLogReader::read_header(FILE* file, const std::string& name, OutputLog
 
 bool OutputLogReader::next_file() {
     if (files_.size() < 2) return false;
+    const uint64_t first = files_[1].second.first_record;
+    if (first > next_number_) {
+        throw std::runtime_error(
+            path_ + " lacks records " + std::to_string(next_number_) + " to " + std::to_string(first - 1) +
+            ", for which there was no room on the disk. Restart its craned: the log is then "
+            "made anew by replay");
+    }
     files_.pop_front();
     header_ = files_.front().second;
     return true;

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "proxy/backtrace.hpp"
 #include "proxy/clock.hpp"
@@ -100,6 +101,8 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
           [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); }),
       ingress_({config.replica_id, config.output_bytes, config.election_timeout_ms * 2'000'000ULL}, batcher_,
                account_, [this](uint32_t replica) { return carrier_.reply_to(replica); }),
+      mail_([this](uint32_t to, const std::string& message) { return sequencer_.send(to, message); },
+            [this](const nlohmann::json& request) { return events_.order(request); }),
       listeners_(
           base, config.self().client_address, config.self().port_map,
           [this](int fd, uint16_t port, Listeners::Place place) { on_accepted(fd, port, std::move(place)); }),
@@ -120,7 +123,8 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
       lag_(kHousekeeping.tv_usec * 1000),
-      frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)) {
+      frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)),
+      disk_(config.disk_reserve_bytes) {
     carrier_.set_ingress(&ingress_);
     if (config.mode == Mode::kProxy) {
         native_ = std::make_unique<NativeBackend>(
@@ -255,6 +259,8 @@ void Replica::on_link(uint32_t peer, bool up) {
     } else {
         peers_up_.erase(peer);
     }
+    divergence_.set_reachable(peers_up_.size() + 1);
+    if (up) divergence_.began_anew(peer);  // or it goes on, and is found again
     ingress_.on_link(peer, up, monotonic_ns());
     carrier_.on_link(peer, up);
 }
@@ -296,8 +302,8 @@ uint64_t Replica::under_way() const {
 }
 
 bool Replica::may_propose() const {
-    return !stopping_ && domain_.state() == DomainState::kAttached && timekeeper_.begun() &&
-           sequencer_.can_propose();
+    return !stopping_ && fenced_.empty() && !disk_.low() && domain_.state() == DomainState::kAttached &&
+           timekeeper_.begun() && sequencer_.can_propose();
 }
 
 void Replica::propose() {
@@ -360,7 +366,7 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             const bool changed = header.flags & timebubble::kListenChanged;
             ingress_.on_output(header, payload);
             if (native_) native_->listen(record);
-            if (stopping_ || server_ended_) return;
+            if (!serves()) return;
             if (header.kind == OutputKind::kUnlisten) {
                 listeners_.unlisten(record);
             } else if (changed) {
@@ -486,14 +492,16 @@ void Replica::housekeep() {
     watch_clocks(now);
     pool_.reap(now);
     clients_.reap(now);
+    client_limit_.observe(clients_descriptors());
     ingress_.tick(now);
+    watch_disk();
+    if (sequencer_.leads()) tell_the_odd();
     const bool attached = domain_.state() == DomainState::kAttached && !native_;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? others_admitted_ : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
     if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();
-    const bool unfit =
-        domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost || frozen_.frozen();
-    if (unfit && sequencer_.leads() && !alone() && now - last_step_down_ns_ > kStepDownPauseNs) {
+    judge_fitness();
+    if (without_server() && sequencer_.leads() && !alone() && now - last_step_down_ns_ > kStepDownPauseNs) {
         last_step_down_ns_ = now;
         spdlog::warn("this replica leads {}: leadership is handed over",
                      frozen_.frozen() ? "while its server does not run at all" : "without a server");
@@ -501,63 +509,17 @@ void Replica::housekeep() {
     }
 }
 
-// --- divergence
-// -------------------------------------------------------------------------------------------------
-
-std::string Replica::make_report() const {
-    std::string report(reinterpret_cast<const char*>(&settings_hash_), sizeof(settings_hash_));
-    const Reading reading = timekeeper_.reading(host_time());
-    report.append(reinterpret_cast<const char*>(&reading), sizeof(reading));
-    if (const Admission* last = history_.last()) report += encode_admissions({*last});
-    return report;
-}
-
-void Replica::on_report(uint32_t from, const std::string& report) {
-    uint64_t settings = 0;
-    Reading reading{};
-    if (report.size() < sizeof(settings) + sizeof(reading)) return;
-    memcpy(&settings, report.data(), sizeof(settings));
-    memcpy(&reading, report.data() + sizeof(settings), sizeof(reading));
-    timekeeper_.heard(from, reading, host_time());
-    if (settings != settings_hash_ && settings_differ_.insert(from).second) {
-        spdlog::error(
-            "replica {} has other settings of schedule, bubble, machine, server or environment than this "
-            "one: the "
-            "replicas will diverge; give all the same and start the cluster anew",
-            from);
-    }
-    const auto admissions =
-        decode_admissions(std::string_view(report).substr(sizeof(settings) + sizeof(reading)));
-    if (admissions.empty()) return;
-    others_admitted_ = std::max(others_admitted_, admissions[0].index);
-    divergence_.report(from, admissions[0], history_);
-}
-
-void Replica::send_queries() {
-    for (const DivergenceCheck::Finding& one : divergence_.take_findings()) {
-        if (one.replica == 0) {
-            spdlog::critical(
-                "DIVERGENCE at log index {}: the replicas' output differs and no majority agrees", one.index);
-        } else {
-            spdlog::critical("DIVERGENCE: replica {} differs from the majority {} log index {}", one.replica,
-                             one.exact ? "first at" : "at or before", one.index);
-        }
-    }
-    const uint64_t now = monotonic_ns();
-    if (now - last_query_ns_ < 200'000'000) return;
-    const auto query = divergence_.take_query();
-    if (!query) return;
-    last_query_ns_ = now;
-    std::string message = "Q";
-    message.append(reinterpret_cast<const char*>(&*query), sizeof(*query));
-    for (uint32_t peer : peers_up_) sequencer_.send(peer, message);
-}
+// --- what other replicas say
+// -----------------------------------------------------------------------------------------------
 
 void Replica::on_message(uint32_t from, const std::string& message) {
     if (message.empty()) return;
     const std::string_view body = std::string_view(message).substr(1);
     if (message[0] == 'R') carrier_.on_message(from, body);
     if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);
+    if (message[0] == 'O' && sequencer_.leads()) mail_.on_request(from, body);
+    if (message[0] == 'A') mail_.on_answer(body);
+    if (message[0] == 'F' && from == sequencer_.leader()) fence(std::string(body));
     if (message[0] == 'E') divergence_.evidence(from, decode_admissions(body), history_);
     if (message[0] == 'Q') {
         DivergenceCheck::Query query;
@@ -576,6 +538,8 @@ std::string Replica::transfer(uint32_t to) {
     }
     if (!sequencer_.membership().voter(to))
         return "there is no replica " + std::to_string(to) + " that votes";
+    if (divergence_.diverged().count(to))
+        return "replica " + std::to_string(to) + " differs from the majority: it may not lead";
     if (to != config_.replica_id) sequencer_.transfer(to);
     return "";
 }

@@ -21,9 +21,11 @@
 #include "proxy/bubbles.hpp"
 #include "proxy/carrier.hpp"
 #include "proxy/client_connection.hpp"
+#include "proxy/client_limit.hpp"
 #include "proxy/clock.hpp"
 #include "proxy/config.hpp"
 #include "proxy/connection_table.hpp"
+#include "proxy/disk_watch.hpp"
 #include "proxy/divergence.hpp"
 #include "proxy/domain_account.hpp"
 #include "proxy/domain_runner.hpp"
@@ -32,6 +34,7 @@
 #include "proxy/listeners.hpp"
 #include "proxy/loop_lag.hpp"
 #include "proxy/native_backend.hpp"
+#include "proxy/operator_mail.hpp"
 #include "proxy/output_log.hpp"
 #include "proxy/sequencer.hpp"
 #include "proxy/stall_detector.hpp"
@@ -48,6 +51,8 @@ class Replica {
         std::function<void()> lost;  ///< the domain was taken away
         std::function<void(const std::string&)> fatal;
         std::function<void(uint64_t index)> removed;  ///< from the cluster, by this log entry
+        /// An order of the operator, which a backup took and handed on. Its answer.
+        std::function<nlohmann::json(const nlohmann::json& request)> order;
     };
 
     Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Events events);
@@ -63,6 +68,8 @@ class Replica {
     nlohmann::json status() const;
     /// Writes out what the output log still holds in memory.
     void flush_log() { log_.flush(); }
+    /// The operator has moved log files away.
+    void reopen_logs() { log_.reopen(); }
     bool leads() const { return sequencer_.leads(); }
     /// The domain is neither being started nor ended: this can be destroyed without waiting for it.
     bool settled() const { return domain_.settled(); }
@@ -73,6 +80,9 @@ class Replica {
     void hand_over() { sequencer_.transfer(0); }
     std::string signal_server(uint32_t signal);
     std::string change_membership(const paxos::MembershipChange& change);
+    uint32_t leader() const { return sequencer_.leader(); }
+    OperatorMail& mail() { return mail_; }
+    const OperatorMail& mail() const { return mail_; }
 
   private:
     void on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch);
@@ -93,8 +103,24 @@ class Replica {
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
     bool own_domain_is_behind() const;
+    size_t clients_descriptors() const;
     void settle_connections();
     void send_queries();
+    void tell_findings();
+    void tell_the_odd();
+    void fence(const std::string& why);
+    void watch_disk();
+    void judge_fitness();
+    bool without_server() const;
+    bool serves() const { return !stopping_ && !server_ended_ && fenced_.empty(); }
+    nlohmann::json listen_json() const;
+    nlohmann::json peers_json() const;
+    nlohmann::json membership_json() const;
+    nlohmann::json domain_json() const;
+    nlohmann::json counters_json() const;
+    nlohmann::json loop_json() const;
+    std::string message() const;
+    std::vector<std::string> alarms() const;
     void on_membership(const paxos::MembershipAt& decided);
     void housekeep();
     void begin_time();
@@ -126,6 +152,7 @@ class Replica {
     AttachedClients clients_;
     Carrier carrier_;
     Ingress ingress_;
+    OperatorMail mail_;
     Listeners listeners_;
     Sequencer sequencer_;
     std::unique_ptr<NativeBackend> native_;
@@ -144,6 +171,11 @@ class Replica {
     std::unique_ptr<Worker> look_;  ///< the latest one into the domain
     LoopLag lag_;
     FrozenDetector frozen_;
+    DiskWatch disk_;
+    std::string fenced_;  ///< why this replica serves nobody and may not lead; empty: it may
+    bool fit_to_lead_ = true;
+    std::set<uint32_t> schedule_told_;  ///< of which replicas it was said that their schedule differs
+    ClientLimit client_limit_;
     uint64_t others_admitted_ = 0;  ///< the most that another replica has reported
     std::set<uint32_t> settings_differ_;
     event* housekeeping_ = nullptr;

@@ -1,4 +1,5 @@
 // A new client: attached here, and served from here whoever leads.
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "proxy/clock.hpp"
@@ -20,14 +21,24 @@ void Replica::on_accepted(int fd, uint16_t port, Listeners::Place place) {
         close(fd);  // gone already
         return;
     }
+    if (!client_limit_.admits(clients_descriptors(), monotonic_ns())) {
+        const linger at_once{1, 0};  // a reset: whoever gets it tries another replica
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        close(fd);
+        return;
+    }
     addresses.local_port = port;  // as the server knows itself, whatever port_map says
     ClientConnection* client = pool_.adopt(fd, addresses);
     client->hold(std::move(place));
-    if (stopping_ || server_ended_) {
+    if (!serves()) {
         client->reset();
         return;
     }
     clients_.attach(client, addresses, monotonic_ns() + kMaxWaitNs);
+}
+
+size_t Replica::clients_descriptors() const {
+    return pool_.size() + (native_ ? native_->connections() : 0);
 }
 
 /// Then the primary's copy of the output is there sooner.

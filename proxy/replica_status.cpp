@@ -66,32 +66,48 @@ const char* Replica::server_state() const {
     return "running";
 }
 
-nlohmann::json Replica::status() const {
-    const timebubble::DomainStatus& domain = domain_.link().status();
-    const paxos::NodeStats node = sequencer_.stats();
-    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
-    const uint64_t decided = sequencer_.decided_index();
-    const bool level = sequencer_.delivered_index() >= decided && pending_.empty() &&
-                       (native_ || domain_.link().unadmitted() == 0);
+nlohmann::json Replica::listen_json() const {
     nlohmann::json listen = nlohmann::json::array();
-    std::string message = domain_.message();
     for (const auto& port : listeners_.states()) {
         nlohmann::json one = {
             {"port", port.port},
             {"client", listeners_.address() + ":" + std::to_string(port.client_port)},
             {"open", port.open},
         };
-        if (!port.error.empty()) {
-            one["error"] = port.error;
-            if (message.empty()) message = port.error;
-        }
+        if (!port.error.empty()) one["error"] = port.error;
         listen.push_back(std::move(one));
     }
-    if (message.empty()) message = log_.error();
-    if (message.empty() && frozen_.frozen()) message = kFrozenMessage;
-    if (message.empty()) message = stall_message_;
-    if (message.empty()) message = clock_alarm_;
-    if (message.empty()) message = server_message_;
+    return listen;
+}
+
+/// What is most worth knowing, first of all why there is no server or why it serves nobody.
+std::string Replica::message() const {
+    std::string port_error;
+    for (const auto& port : listeners_.states())
+        if (port_error.empty()) port_error = port.error;
+    const std::string frozen = frozen_.frozen() ? kFrozenMessage : "";
+    for (const std::string& one : {domain_.message(), fenced_, disk_.alarm(config_.state_dir), port_error,
+                                   log_.error(), frozen, stall_message_, clock_alarm_, server_message_})
+        if (!one.empty()) return one;
+    return "";
+}
+
+/// What is wrong now and wants somebody's hand.
+std::vector<std::string> Replica::alarms() const {
+    std::vector<std::string> out;
+    if (!fenced_.empty()) out.push_back("FENCED: " + fenced_);
+    if (disk_.low()) out.push_back(disk_.alarm(config_.state_dir));
+    if (!log_.error().empty()) out.push_back(log_.error());
+    if (frozen_.frozen()) out.push_back(kFrozenMessage);
+    if (!stall_message_.empty()) out.push_back(stall_message_);
+    if (!clock_alarm_.empty()) out.push_back(clock_alarm_);
+    if (client_limit_.reached())
+        out.push_back("clients are refused: " + std::to_string(client_limit_.max_clients()) +
+                      " are all that the limit of open files leaves room for (ulimit -n)");
+    return out;
+}
+
+nlohmann::json Replica::peers_json() const {
     nlohmann::json peers = nlohmann::json::array();
     for (const auto& peer : sequencer_.peers()) {
         peers.push_back({{"replica", peer.id},
@@ -102,11 +118,71 @@ nlohmann::json Replica::status() const {
                          {"matched", peer.matched},
                          {"heard_ms_ago", peer.heard_ms_ago}});
     }
+    return peers;
+}
+
+nlohmann::json Replica::membership_json() const {
     nlohmann::json members = nlohmann::json::array();
     for (const auto& member : sequencer_.membership().members) {
         members.push_back({{"replica", member.id}, {"voter", member.voter}, {"address", member.address}});
     }
+    return {{"index", sequencer_.membership_index()},
+            {"decided", sequencer_.membership_index() <= sequencer_.decided_index()},
+            {"highest_id", sequencer_.membership().highest_id},
+            {"members", members}};
+}
+
+nlohmann::json Replica::counters_json() const {
+    const timebubble::DomainStatus& domain = domain_.link().status();
+    const paxos::NodeStats node = sequencer_.stats();
+    return {{"syncs", node.syncs},
+            {"batches", sequencer_.batches_seen()},
+            {"batches_proposed", batches_proposed_},
+            {"bubbles", domain.bubbles.load()},
+            {"bubbles_proposed", bubbles_.bubbles()},
+            {"calls", calls_proposed_},
+            {"handovers", domain.handovers.load()},
+            {"wakeups", domain.wakeups.load()},
+            {"doorbells", domain.doorbells.load()},
+            {"input_wakeups", domain_.link().wakeups()},
+            {"output_records", log_.records()},
+            {"output_bytes", log_.bytes()},
+            {"client_bytes_in", pool_.bytes_in()},
+            {"client_bytes_out", pool_.bytes_out()},
+            {"view_changes", node.view_changes},
+            {"messages_sent", node.messages_sent},
+            {"messages_received", node.messages_received}};
+}
+
+nlohmann::json Replica::loop_json() const {
+    return {{"longest_ms", lag_.longest().ns / 1'000'000},
+            {"longest_held_up_by", lag_.longest().held_up_by},
+            {"longest_s_ago",
+             lag_.longest().ns == 0 ? 0 : (monotonic_ns() - lag_.longest().at_ns) / 1'000'000'000},
+            {"last_ms", lag_.last().ns / 1'000'000},
+            {"waited_for_cpu_ms", lag_.waited_for_cpu_ns() / 1'000'000}};
+}
+
+nlohmann::json Replica::domain_json() const {
+    const timebubble::DomainStatus& domain = domain_.link().status();
     return {
+        {"clock", domain.clock.load()},
+        {"quiescent", domain.quiescent.load() != 0},
+        {"schedule_hash", hex64(domain.schedule_hash.load())},
+        {"server", server_state()},
+        {"server_pid", domain.server_pid.load()},
+        {"init_pid", domain_.init_pid()},
+        {"threads", domain.threads.load()},
+        {"processes", domain.processes.load()},
+        {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", tree_cpu_seconds(domain_.init_pid())}}}};
+}
+
+nlohmann::json Replica::status() const {
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    const uint64_t decided = sequencer_.decided_index();
+    const bool level = sequencer_.delivered_index() >= decided && pending_.empty() &&
+                       (native_ || domain_.link().unadmitted() == 0);
+    nlohmann::json out = {
         {"replica", config_.replica_id},
         {"cluster", config_.cluster_id},
         {"role", sequencer_.role_name()},
@@ -115,8 +191,6 @@ nlohmann::json Replica::status() const {
         {"ready", sequencer_.ready()},
         {"decided", decided},
         {"admitted", admitted},
-        {"clock", domain.clock.load()},
-        {"quiescent", domain.quiescent.load() != 0},
         {"connections", clients_.size()},
         {"open_connections", account_.connections()},
         {"memory",
@@ -127,54 +201,27 @@ nlohmann::json Replica::status() const {
           {"undecided_input_bytes", clients_.held_bytes()}}},
         {"clients_elsewhere", ingress_.elsewhere()},
         {"waiting_clients", clients_.waiting()},
+        {"max_clients", client_limit_.max_clients()},
         {"output_hash", log_.chain().hex()},
         {"output_hash_at_admitted", history_.last() ? history_.last()->output.hex() : Hash128{}.hex()},
-        {"schedule_hash", hex64(domain.schedule_hash.load())},
         {"lag", level ? 0 : decided - std::min(decided, admitted)},
-        {"server", server_state()},
-        {"listen", listen},
+        {"listen", listen_json()},
         {"pid", getpid()},
-        {"server_pid", domain.server_pid.load()},
-        {"init_pid", domain_.init_pid()},
-        {"threads", domain.threads.load()},
-        {"processes", domain.processes.load()},
-        {"message", message},
+        {"message", message()},
+        {"fenced", fenced_},
+        {"fit_to_lead", fit_to_lead_},
+        {"input_stopped", disk_.low() && (sequencer_.leads() || disk_.critical())},
+        {"alarms", alarms()},
         {"confinement_lost", domain_.weaknesses()},
-        {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
         {"clock_skew", clock_json()},
-        {"peers", peers},
-        {"membership",
-         {{"index", sequencer_.membership_index()},
-          {"decided", sequencer_.membership_index() <= decided},
-          {"highest_id", sequencer_.membership().highest_id},
-          {"members", members}}},
-        {"counters",
-         {{"syncs", node.syncs},
-          {"batches", sequencer_.batches_seen()},
-          {"batches_proposed", batches_proposed_},
-          {"bubbles", domain.bubbles.load()},
-          {"bubbles_proposed", bubbles_.bubbles()},
-          {"calls", calls_proposed_},
-          {"handovers", domain.handovers.load()},
-          {"wakeups", domain.wakeups.load()},
-          {"doorbells", domain.doorbells.load()},
-          {"input_wakeups", domain_.link().wakeups()},
-          {"output_records", log_.records()},
-          {"output_bytes", log_.bytes()},
-          {"client_bytes_in", pool_.bytes_in()},
-          {"client_bytes_out", pool_.bytes_out()},
-          {"view_changes", node.view_changes},
-          {"messages_sent", node.messages_sent},
-          {"messages_received", node.messages_received}}},
-        {"loop",
-         {{"longest_ms", lag_.longest().ns / 1'000'000},
-          {"longest_held_up_by", lag_.longest().held_up_by},
-          {"longest_s_ago",
-           lag_.longest().ns == 0 ? 0 : (monotonic_ns() - lag_.longest().at_ns) / 1'000'000'000},
-          {"last_ms", lag_.last().ns / 1'000'000},
-          {"waited_for_cpu_ms", lag_.waited_for_cpu_ns() / 1'000'000}}},
-        {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", tree_cpu_seconds(domain_.init_pid())}}},
+        {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
+        {"peers", peers_json()},
+        {"membership", membership_json()},
+        {"counters", counters_json()},
+        {"loop", loop_json()},
     };
+    out.update(domain_json());
+    return out;
 }
 
 }  // namespace crane::proxy

@@ -57,6 +57,14 @@ class Sequencer {
     uint64_t batches_seen() const { return batches_seen_; }
 
     void transfer(uint32_t to);
+    /// See paxos::Core::set_eligible(); without a node this replica is alone.
+    void set_eligible(bool eligible) {
+        if (node_) node_->set_eligible(eligible);
+    }
+    /// See paxos::Core::set_has_room().
+    void set_has_room(bool has_room) {
+        if (node_) node_->set_has_room(has_room);
+    }
     /// Empty, or why not.
     std::string change_membership(const paxos::MembershipChange& change);
     const paxos::Membership& membership() const;

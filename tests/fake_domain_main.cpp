@@ -8,6 +8,7 @@
 //   work N                   is busy for N clocks, then says "done"
 //   deaf                     never reads again
 //   differ                   says its pid: the replicas diverge
+//   odd N                    says "odd" at replica N and "ok!" at the others: that one diverges
 //   quit N                   ends the domain by its own deed, with status N
 //   reset                    closes with RST
 #include <fcntl.h>
@@ -185,6 +186,9 @@ class FakeDomain {
             one.deaf = true;
         } else if (line == "differ") {
             one.out = "pid " + std::to_string(getpid()) + "\n";
+        } else if (line.starts_with("odd ")) {
+            const std::string mine = "/r" + std::to_string(number) + "/";
+            one.out = strstr(getenv("CRANE_TRANSPORT"), mine.c_str()) ? "odd\n" : "ok!\n";
         } else if (line == "reset") {
             emit(OutputKind::kClose, 1, id, nullptr, 0);
             all_.erase(id);

@@ -61,12 +61,20 @@ void Core::on_prepare(const Message& message) {
                 return;
             }
             CRANE_CHECK(role_ == Role::Follower);
+            if (!has_room_) {
+                --index;
+                break;
+            }
             log_.truncate_from(index);
             abandon_from(index);
             if (index <= durable_) {
                 durable_ = index - 1;
                 truncate_from_ = truncate_from_ == 0 ? index : std::min(truncate_from_, index);
             }
+        }
+        if (!has_room_) {  // the leader is heard all the same, and sends it again
+            --index;
+            break;
         }
         if (entry.view < log_.end().view || entry.chain != chain_hash(log_.end().chain, entry)) {
             ++stats_.mismatched_chains;

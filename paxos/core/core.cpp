@@ -259,6 +259,8 @@ std::string Core::describe() const {
     text += "members: " + paxos::describe(membership()) +
             (membership_index() > commit_ ? " (not decided yet)" : "") + "\n";
     if (rejoining_) text += "REJOINING: does not vote until it has all that is decided\n";
+    if (!has_room_) text += "NO ROOM on the disk: takes no entries\n";
+    if (!eligible_) text += "BARRED from leading\n";
     if (removed()) text += "REMOVED from the cluster by entry " + std::to_string(membership_index()) + "\n";
     if (stats_.mismatched_chains > 0)
         text += "CORRUPT: " + std::to_string(stats_.mismatched_chains) +

@@ -111,6 +111,16 @@ class Core {
     std::string propose_change(const MembershipChange& change);
     void transfer_leadership(ReplicaId to);  // no_replica: to whoever is best caught up
     void step_down();
+    // Whether this replica should lead: one whose state is known to be wrong still votes and keeps the log,
+    // but it neither asks for votes nor takes over, and hands over if it leads. Only where nobody leads for
+    // long it stands all the same, since it may be the only one with all that is decided, and hands over
+    // then.
+    void set_eligible(bool eligible);
+    bool eligible() const { return eligible_; }
+    // Whether there is room on the disk for what a leader sends. Without, a follower takes no entries, and
+    // goes on following and voting, for which its reserve is.
+    void set_has_room(bool has_room) { has_room_ = has_room; }
+    bool takes_entries() const { return has_room_; }
     // Messages to `peer` may have been lost (link went down and up): look where it stands.
     void link_restored(ReplicaId peer);
     // The process of `peer` seems to have ended. May be wrong: it changes who asks for votes when, not what
@@ -169,6 +179,7 @@ class Core {
         bool probing = true;            // its log's end is being looked for: one Prepare at a time
         bool probe_out = false;         // that Prepare is under way
         bool unanswered = false;        // the last one was not answered in time: the next is without entries
+        unsigned rewinds = 0;           // since it last took anything
         bool must_restore = false;      // what it lacks is no longer in the log: it needs a checkpoint
         uint64_t heard_us = 0;
         uint64_t sent_us = 0;      // last message that asks for an answer
@@ -181,11 +192,15 @@ class Core {
         };
         std::deque<Flight> flights;  // Prepares not yet acknowledged
         size_t flight_bytes = 0;
+        // It answers, perhaps, and has no room: entries are sent one by one.
+        bool refuses() const { return rewinds > 2; }
     };
 
     // core.cpp
     bool alone() const;  // decides by itself
     bool may_lead() const;
+    bool leaves_it_to_others() const;
+    uint64_t barred_patience_us() const { return 4 * config_.election_timeout_us; }
     Peer* find_peer(ReplicaId id);
     const Peer* find_peer(ReplicaId id) const;
     Message make(MessageType type, ReplicaId to) const;
@@ -215,7 +230,7 @@ class Core {
 
     // reconfiguration.cpp
     void set_peers();
-    void resign_if_removed();
+    void resign();
     void retire_peers();
     void adopt(const Entry& entry);  // appended just now
     void abandon_from(uint64_t index);
@@ -264,6 +279,9 @@ class Core {
     uint64_t checkpoint_;             // this replica holds one up to here
     uint64_t common_checkpoint_ = 0;  // a majority does, as far as heard
     bool delivery_paused_ = false;
+    bool eligible_ = true;
+    uint64_t barred_since_us_ = 0;
+    bool has_room_ = true;
     bool rejoining_;                         // no votes: see StoredState
     uint64_t comeback_index_ = 0;            // of the Return entry for this run; 0: not in the log
     std::vector<MembershipAt> memberships_;  // see StoredState
@@ -295,6 +313,8 @@ class Core {
     uint64_t peers_version_ = 0;
     ReplicaId transfer_to_ = no_replica;
     uint64_t transfer_deadline_us_ = 0;
+    std::set<ReplicaId> declined_;  // to whom it was handed over in vain
+    uint64_t resign_again_us_ = 0;
     uint64_t transfer_sent_us_ = 0;
 
     CoreStats stats_;

@@ -18,10 +18,27 @@ bool Core::may_lead() const {
     return membership_index() > commit_ && memberships_.front().membership.voter(config_.self);
 }
 
-void Core::resign_if_removed() {
-    if (may_lead() || transferring()) return;
-    transfer_leadership(no_replica);
-    if (!transferring()) become_follower(view_, no_replica);
+void Core::set_eligible(bool eligible) {
+    if (eligible_ && !eligible) barred_since_us_ = now_us_;
+    eligible_ = eligible;
+}
+
+bool Core::leaves_it_to_others() const {
+    return !eligible_ && !alone() &&
+           now_us_ < std::max(leader_heard_us_, barred_since_us_) + barred_patience_us();
+}
+
+// A leader that should not be one hands over. One that may not lead at all goes in any case; one that is only
+// barred leads until another takes over.
+void Core::resign() {
+    if (transferring()) return;
+    if (!may_lead()) {
+        transfer_leadership(no_replica);
+        if (!transferring()) become_follower(view_, no_replica);
+    } else if (!eligible_ && now_us_ >= resign_again_us_) {
+        resign_again_us_ = now_us_ + barred_patience_us();
+        transfer_leadership(no_replica);
+    }
 }
 
 std::vector<ReplicaId> Core::peers() const {

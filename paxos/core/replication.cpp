@@ -64,6 +64,7 @@ void Core::on_ack(const Message& message) {
         peer.match = message.index;
         peer.progress_us = now_us_;
         peer.must_restore = false;
+        peer.rewinds = 0;
         while (!peer.flights.empty() && peer.flights.front().last_index <= peer.match) {
             peer.flight_bytes -= peer.flights.front().bytes;
             peer.flights.pop_front();
@@ -129,7 +130,8 @@ void Core::learn_checkpoints() {
 
 bool Core::has_room(const Peer& peer) const {
     if (peer.probing) return !peer.probe_out;
-    return peer.flights.size() < max_flights && peer.flight_bytes < config_.max_inflight_bytes;
+    return peer.flights.size() < (peer.refuses() ? 1 : max_flights) &&
+           peer.flight_bytes < config_.max_inflight_bytes;
 }
 
 void Core::fill_leader_sends(Outbox& out) {
@@ -171,7 +173,8 @@ void Core::send_entries(Peer& peer, Outbox& out) {
     // Nothing to send when the log was cut to its end: then the question whether the peer's log matches
     // there.
     if (peer.next <= log_.last_index() && !(peer.probing && peer.unanswered) &&
-        log_.copy(peer.next, log_.last_index(), max_batch_entries, config_.max_batch_bytes, prepare.entries))
+        log_.copy(peer.next, log_.last_index(), peer.refuses() ? 1 : max_batch_entries,
+                  config_.max_batch_bytes, prepare.entries))
         stats_.entries_from_disk += prepare.entries.size();
     if (peer.flights.empty()) peer.progress_us = now_us_;
     if (peer.probing) {
@@ -226,10 +229,13 @@ void Core::leader_tick() {
         if ((peer.probe_out || !peer.flights.empty()) && now_us_ >= peer.progress_us + retransmit_us()) {
             rewind(peer);
             peer.unanswered = true;
+            ++peer.rewinds;
         }
     retire_peers();
-    resign_if_removed();
-    if (transferring() && now_us_ >= transfer_deadline_us_) transfer_to_ = no_replica;
+    resign();
+    if (!transferring() || now_us_ < transfer_deadline_us_) return;
+    declined_.insert(transfer_to_);
+    transfer_to_ = no_replica;
 }
 
 // The last moment at which a majority, this replica included, had been heard of.

@@ -49,7 +49,7 @@ bool Core::believable(View view) const {
 }
 
 void Core::start_pre_vote() {
-    if (!may_lead()) {  // rejoining, a learner, or no member
+    if (!may_lead() || leaves_it_to_others()) {  // rejoining, a learner, no member, or barred
         become_follower(view_, no_replica);
         return;
     }
@@ -118,6 +118,8 @@ void Core::become_leader() {
     leader_ = config_.self;
     uncommitted_bytes_ = 0;
     transfer_to_ = no_replica;
+    declined_.clear();
+    resign_again_us_ = 0;
     view_start_ = log_.last_index() + 1;
     peers_.clear();  // what was known of them in an earlier view means nothing
     set_peers();
@@ -183,7 +185,9 @@ void Core::on_vote_reply(const Message& message) {
 }
 
 void Core::on_take_over(const Message& message) {
-    if (role_ != Role::Follower || !may_lead() || message.view != view_ || message.from != leader_) return;
+    if (role_ != Role::Follower || !may_lead() || !eligible_ || message.view != view_ ||
+        message.from != leader_)
+        return;
     // A late one: the leader went on, and would be deposed for a log that lacks what it proposed since.
     if (message.index != log_.last_index() || matched_ != message.index) return;
     start_view_change(true);
@@ -204,10 +208,12 @@ void Core::step_down() {
 void Core::transfer_leadership(ReplicaId to) {
     if (role_ != Role::Leader || transferring()) return;
     if (to == no_replica) {
+        const auto asked = [this](const Peer& peer) { return !peer.voter || declined_.count(peer.id) > 0; };
+        if (std::all_of(peers_.begin(), peers_.end(), asked)) declined_.clear();
         const Peer* best = nullptr;
         for (const Peer& peer : peers_)
-            if (peer.voter && (best == nullptr || std::tie(peer.counted, peer.heard_us) >
-                                                      std::tie(best->counted, best->heard_us)))
+            if (!asked(peer) && (best == nullptr || std::tie(peer.counted, peer.heard_us) >
+                                                        std::tie(best->counted, best->heard_us)))
                 best = &peer;
         if (best != nullptr) to = best->id;
     }

@@ -18,6 +18,7 @@
 namespace crane::paxos {
 namespace {
 
+constexpr size_t quiet_failures = 8;  // a peer that does not listen yet, at the start
 constexpr uint32_t first_pause_ms = 10, max_pause_ms = 500, dial_timeout_ms = 2000,
                    greeting_timeout_ms = 2000;
 constexpr uint32_t tls_look_ms = 600'000;  // at the certificate files, when no connection is made
@@ -50,6 +51,7 @@ struct Transport::Link {
     std::unique_ptr<Lookup> lookup;  // of the name in the address
     event* timer = nullptr;          // pause before dialling, or limit on dialling
     std::string last_reason;
+    bool ever_up = false;
     ~Link() {
         if (timer != nullptr) event_free(timer);
     }
@@ -94,6 +96,7 @@ Transport::Transport(event_base* base, TransportConfig config, TransportCallback
 }
 
 Transport::~Transport() {
+    pauses_.clear();
     for (evconnlistener* listener : listeners_) evconnlistener_free(listener);
     event_free(reaper_);
     if (tls_timer_ != nullptr) event_free(tls_timer_);
@@ -170,12 +173,14 @@ void Transport::listen() {
             at.ai_addr, static_cast<int>(at.ai_addrlen));
         if (listener != nullptr) {
             listeners_.push_back(listener);
+            pauses_.push_back(std::make_unique<AcceptPause>(base_, listener, "the peers' port"));
             continue;
         }
         error = errno;  // a name may have addresses that are not this host's
         fatal = error != EADDRNOTAVAIL && error != EAFNOSUPPORT;
     }
     if (!fatal && !listeners_.empty()) return;
+    pauses_.clear();
     for (evconnlistener* listener : listeners_) evconnlistener_free(listener);
     listeners_.clear();
     throw std::runtime_error("cannot listen for peers on " + to_text(own) + ": " + std::strerror(error) +
@@ -259,7 +264,9 @@ void Transport::dialled(Link& link) {
 
 void Transport::dial_failed(Link& link, const std::string& reason, int connect_error) {
     if (link.connection != nullptr) bury(std::move(link.connection));
-    if (reason != link.last_reason) {
+    // When a cluster starts, some come up before others: there is nothing to tell of unless it lasts.
+    const bool starting = connect_error == ECONNREFUSED && !link.ever_up && link.failures < quiet_failures;
+    if (!starting && reason != link.last_reason) {
         spdlog::warn("link to replica {} at {}: {}; trying again", link.address.id, to_text(link.address),
                      reason);
         link.last_reason = reason;
@@ -313,6 +320,7 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     link.refusals = 0;
     link.pause_ms = first_pause_ms;
     link.last_reason.clear();
+    link.ever_up = true;
     spdlog::info("link to replica {} at {} is up", link.address.id, to_text(link.address));
     if (callbacks_.on_introduction) callbacks_.on_introduction(link.address.id, payload);
     callbacks_.on_link(link.address.id, true);

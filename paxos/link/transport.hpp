@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "paxos/link/accept_pause.hpp"
 #include "paxos/link/connection.hpp"
 #include "paxos/link/frame.hpp"
 #include "paxos/link/peer_address.hpp"
@@ -117,6 +118,7 @@ class Transport {
     const TransportCallbacks callbacks_;
     std::unique_ptr<TlsContext> tls_;  // null: the links are not encrypted
     std::vector<evconnlistener*> listeners_;
+    std::vector<std::unique_ptr<AcceptPause>> pauses_;  // for the listeners, in their order
     bool started_ = false;
     ReplicaId highest_id_ = no_replica;
     event* reaper_ = nullptr;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 
 #include "checkpoint/domain_launch.hpp"
 #include "checkpoint/program_check.hpp"
+#include "proxy/client_limit.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
@@ -111,6 +113,17 @@ Finding check_confinement() {
     return {"confinement", lost.empty() ? Result::kOk : Result::kWarning, lost};
 }
 
+Finding check_descriptors() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {"open files", Result::kWarning, strerror(errno)};
+    const size_t most = limit.rlim_max == RLIM_INFINITY ? size_t{1} << 20 : limit.rlim_max;
+    const size_t clients = ClientLimit(most).max_clients();
+    const std::string text = "hard limit " + std::to_string(most) + ": room for " + std::to_string(clients) +
+                             " clients at a replica";
+    if (clients >= kFewClients) return {"open files", Result::kOk, text};
+    return {"open files", Result::kWarning, text + "; raise it: ulimit -Hn, LimitNOFILE= of a systemd unit"};
+}
+
 Finding check_seccomp() {
     const int failed = in_child([] {
         sock_filter allow{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
@@ -195,10 +208,10 @@ Finding check_shim(const std::string& program) {
 }  // namespace
 
 int tool_check(const std::vector<std::string>& program, bool as_json) {
-    std::vector<Finding> all = {check_root(),        check_namespaces(),
-                                check_overlay(),     check_lxc(),
-                                check_shm(),         check_seccomp(),
-                                check_confinement(), check_shim(program.empty() ? "true" : program[0])};
+    std::vector<Finding> all = {
+        check_root(),    check_namespaces(),  check_overlay(),
+        check_lxc(),     check_shm(),         check_descriptors(),
+        check_seccomp(), check_confinement(), check_shim(program.empty() ? "true" : program[0])};
     bool missing = false;
     json rows = json::array();
     for (const Finding& one : all) {

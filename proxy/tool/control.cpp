@@ -1,4 +1,4 @@
-// crane status, transfer, signal: what goes over the control sockets.
+// crane transfer, signal, and what else goes over the control sockets.
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
+
+constexpr int kAnswerLimitMs = 5000;
 
 template <typename Condition>
 bool wait_until(Condition condition, int limit_ms) {
@@ -94,99 +96,77 @@ json ask_craned(const std::string& replica_dir, const json& request, int timeout
     return answer;
 }
 
-int tool_status(const std::string& state_dir, bool as_json) {
+json ask_all(const std::string& state_dir, int timeout_ms) {
     json rows = json::array();
-    bool any = false;
     for (const ReplicaDir& replica : find_replicas(state_dir)) {
         try {
-            json row = ask_craned(replica.path, {{"cmd", "status"}});
+            json row = ask_craned(replica.path, {{"cmd", "status"}}, timeout_ms);
             row["alive"] = true;
-            rows.push_back(row);
-            any = true;
+            rows.push_back(std::move(row));
         } catch (const std::exception& error) {
             rows.push_back(
                 {{"replica", replica.id}, {"alive", false}, {"role", "down"}, {"error", error.what()}});
         }
     }
-    if (as_json) {
-        std::cout << json{{"replicas", rows}}.dump(1) << "\n";
-        return any ? kExitOk : kExitNo;
-    }
-    printf("%-8s %-10s %-10s %-22s %6s %10s %10s %12s %6s %6s  %s\n", "replica", "role", "server",
-           "clients at", "view", "decided", "admitted", "clock", "lag", "conns", "output hash");
-    for (const json& row : rows) {
-        if (!row["alive"]) {
-            printf("%-8u %-10s %s\n", row["replica"].get<uint32_t>(), "down",
-                   row["error"].get<std::string>().c_str());
-            continue;
-        }
-        std::string clients;
-        for (const json& one : row["listen"]) {
-            clients += (clients.empty() ? "" : ",") + one["client"].get<std::string>();
-        }
-        printf("%-8u %-10s %-10s %-22s %6lu %10lu %10lu %12lu %6lu %6lu  %s\n",
-               row["replica"].get<uint32_t>(), row["role"].get<std::string>().c_str(),
-               row["server"].get<std::string>().c_str(), clients.c_str(), row["view"].get<uint64_t>(),
-               row["decided"].get<uint64_t>(), row["admitted"].get<uint64_t>(), row["clock"].get<uint64_t>(),
-               row["lag"].get<uint64_t>(), row["connections"].get<uint64_t>(),
-               row["output_hash"].get<std::string>().substr(0, 16).c_str());
-    }
-    for (const json& row : rows) {
-        if (!row["alive"]) continue;
-        const std::string message = row["message"];
-        if (!message.empty()) printf("replica %u: %s\n", row["replica"].get<uint32_t>(), message.c_str());
-        for (const json& one : row["divergence"]["diverged"]) {
-            const auto odd = one["replica"].get<uint32_t>();
-            const std::string who =
-                odd == 0 ? "no majority agrees" : "replica " + std::to_string(odd) + " differs";
-            printf("DIVERGENCE, says replica %u: %s at log index %lu; see: crane diff\n",
-                   row["replica"].get<uint32_t>(), who.c_str(), one["index"].get<uint64_t>());
-        }
-    }
-    return any ? kExitOk : kExitNo;
+    return rows;
 }
 
-namespace {
-
-/// Asks the primary, whichever it is.
-int ask_primary(const std::string& state_dir, const json& request, bool as_json) {
-    std::string reason = "no replica runs";
+std::optional<Contact> find_contact(const std::string& state_dir) {
+    std::optional<Contact> found;
     for (const ReplicaDir& replica : find_replicas(state_dir)) {
         try {
-            const json status = ask_craned(replica.path, {{"cmd", "status"}});
-            reason = "no replica here is primary now; try again, or ask on the primary's host";
-            if (status.value("role", "") != "primary") continue;
-            const json answer = ask_craned(replica.path, request);
-            if (as_json) std::cout << answer.dump() << "\n";
-            if (!answer.contains("error")) return kExitOk;
-            if (!as_json) std::cerr << "crane: " << answer["error"].get<std::string>() << "\n";
-            return kExitNo;
+            json status = ask_craned(replica.path, {{"cmd", "status"}});
+            const bool leads = status.value("role", "") == "primary";
+            if (leads || (!found && status.value("leader", 0u) != 0)) found = {replica, std::move(status)};
+            if (leads) break;
         } catch (const std::runtime_error&) {
             continue;
         }
     }
-    throw std::runtime_error(reason);
+    return found;
+}
+
+json ask_primary(const Contact& contact, const json& request) {
+    json answer = ask_craned(contact.dir.path, request);
+    if (!answer.contains("forwarded")) return answer;
+    const json question = {{"cmd", "answer"}, {"id", answer["answer"]}};
+    const bool came = wait_until(
+        [&] {
+            answer = ask_craned(contact.dir.path, question);
+            return !answer.value("pending", false);
+        },
+        kAnswerLimitMs);
+    if (!came)
+        return {{"error", "the primary, replica " + std::to_string(contact.status.value("leader", 0u)) +
+                              ", did not answer; try again"}};
+    return answer;
+}
+
+namespace {
+
+/// Orders the primary, whichever it is and wherever.
+int order(const std::string& state_dir, const json& request, bool as_json) {
+    const std::optional<Contact> contact = find_contact(state_dir);
+    if (!contact)
+        throw std::runtime_error("no replica here runs and knows a primary; try again (crane status)");
+    const json answer = ask_primary(*contact, request);
+    if (as_json) std::cout << answer.dump() << "\n";
+    if (!answer.contains("error")) return kExitOk;
+    if (!as_json) std::cerr << "crane: " << answer["error"].get<std::string>() << "\n";
+    return kExitNo;
 }
 
 }  // namespace
 
 int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
-    const int asked = ask_primary(state_dir, {{"cmd", "transfer"}, {"to", to}}, as_json);
+    const int asked = order(state_dir, {{"cmd", "transfer"}, {"to", to}}, as_json);
     if (asked != kExitOk) return asked;
     const bool done = wait_until(
         [&] {
-            for (const ReplicaDir& replica : find_replicas(state_dir)) {
-                try {
-                    const json status = ask_craned(replica.path, {{"cmd", "status"}});
-                    if (status.value("replica", 0u) == to && status.value("role", "") == "primary")
-                        return true;
-                } catch (const std::runtime_error&) {
-                    continue;
-                }
-            }
-            return false;
+            const std::optional<Contact> now = find_contact(state_dir);
+            return now && now->status.value("leader", 0u) == to;
         },
-        5000);
+        kAnswerLimitMs);
     if (!as_json)
         std::cout << (done ? "replica " + std::to_string(to) + " is primary" : "it did not take over")
                   << "\n";
@@ -194,7 +174,7 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
 }
 
 int tool_signal(const std::string& state_dir, uint32_t signal, bool as_json) {
-    return ask_primary(state_dir, {{"cmd", "signal"}, {"signal", signal}}, as_json);
+    return order(state_dir, {{"cmd", "signal"}, {"signal", signal}}, as_json);
 }
 
 }  // namespace crane::proxy

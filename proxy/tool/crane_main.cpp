@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "proxy/tool/tools.hpp"
@@ -127,85 +128,126 @@ struct CaCommands {
     }
 };
 
+/// Every verb and its options.
+class Commands {
+  public:
+    Commands() {
+        app_.set_version_flag("--version", std::string("crane ") + CRANE_VERSION);
+        app_.require_subcommand(1);
+        add_questions();
+        add_log_verbs();
+        add_member_verbs(
+            *(member_ = verb("member", "who the replicas are: list, add, promote, remove, replace")),
+            members_);
+        add_orders();
+        ca_ = std::make_unique<CaCommands>(app_, json_);
+        version_ = verb("version", "the version");
+    }
+
+    CLI::App& app() { return app_; }
+    bool json() const { return json_; }
+
+    int run(char** argv) {
+        if (*stop_) run_launcher(argv);
+        if (ca_->given()) return ca_->run(json_);
+        check_request(state_dir_, compared_, log_request_);
+        compared_.wait_for_down = wait_->count() > 0;
+        if (*status_) return tool_status(state_dir_, json_);
+        if (*health_) return tool_health(state_dir_, health_request_, json_);
+        if (*diff_) return tool_diff(state_dir_, compared_, json_);
+        if (*verify_) return tool_verify(state_dir_, log_request_.replica, json_);
+        if (*log_) return tool_log(state_dir_, log_request_, json_);
+        if (*member_) return tool_member(state_dir_, members_, json_);
+        if (*recover_) return tool_recover(state_dir_, lost_, json_);
+        if (*check_) return tool_check(program_, json_);
+        if (*transfer_) return tool_transfer(state_dir_, to_, json_);
+        if (*signal_) return tool_signal(state_dir_, number_, json_);
+        if (*version_) printf(json_ ? "{\"version\":\"%s\"}\n" : "crane %s\n", CRANE_VERSION);
+        return kExitOk;
+    }
+
+  private:
+    CLI::App* verb(const char* name, const char* text) {
+        CLI::App* sub = app_.add_subcommand(name, text);
+        sub->add_option("--state-dir", state_dir_, "the cluster's directory")->capture_default_str();
+        sub->add_flag("--json", json_, "for programs");
+        return sub;
+    }
+
+    void add_questions() {
+        status_ = verb("status", "what each replica is doing; exits with 1 if anything is wrong");
+        health_ = verb("health", "one line, for load balancers: can clients be served here?");
+        health_->add_flag("--primary", health_request_.primary, "only where the primary is");
+        health_->add_option("--replica", health_request_.replica, "which replica (default: any one here)");
+        check_ = verb("check", "can this machine, and this program, run under Crane?");
+        check_->add_option("program", program_, "the server's command line");
+        check_->positionals_at_end();
+    }
+
+    void add_log_verbs() {
+        diff_ = verb("diff", "compare the replicas' output logs, byte by byte");
+        diff_->add_option("logs", compared_.logs,
+                          "output logs, or directories with one (default: all of the state directory)");
+        diff_->add_flag("--allow-lag", compared_.allow_lag,
+                        "a log that ends before the others is no failure");
+        wait_ =
+            diff_->add_option("--wait", compared_.wait_s,
+                              "seconds to wait for every replica, also one that is being started, to reach "
+                              "what is decided now (default: 10, and not for replicas that are down)");
+        wait_->check(CLI::Range(0, 86400));
+        log_ = verb("log", "the decided sequence of client calls");
+        log_->add_option("--replica", log_request_.replica, "whose log (default: the first)");
+        log_->add_option("--from", log_request_.from, "first index");
+        log_->add_option("--to", log_request_.to, "last index");
+        verify_ = log_->add_subcommand("verify", "check the logs of replicas that do not run");
+        verify_->fallthrough();
+    }
+
+    void add_orders() {
+        stop_ = verb("stop", "end the cluster");
+        recover_ = verb("recover", "go on with one replica after the loss of a majority");
+        recover_->add_flag("--force-new-cluster", lost_.force_new_cluster,
+                           "yes: the others are lost, and what only they had, too; this cannot be undone");
+        recover_->add_option("--replica", lost_.replica, "whose log (default: the one that goes furthest)");
+        transfer_ = verb("transfer", "make another replica primary");
+        transfer_->add_option("replica", to_, "its number")->required();
+        signal_ = verb("signal", "send a signal to the server, at the same point on all replicas");
+        signal_->add_option("number", number_, "the signal's number, such as 15 or 1")->required();
+    }
+
+    CLI::App app_{"crane looks after a cluster that crane-run started", "crane"};
+    std::string state_dir_ = default_state_dir();
+    bool json_ = false;
+    CLI::App *status_, *health_, *check_, *diff_, *log_, *verify_, *member_;
+    CLI::App *stop_, *recover_, *transfer_, *signal_, *version_;
+    CLI::Option* wait_;
+    std::unique_ptr<CaCommands> ca_;
+    HealthRequest health_request_;
+    DiffRequest compared_;
+    LogRequest log_request_;
+    MemberRequest members_;
+    RecoverRequest lost_;
+    std::vector<std::string> program_;
+    uint32_t to_ = 0;
+    uint32_t number_ = 0;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{"crane looks after a cluster that crane-run started", "crane"};
-    app.set_version_flag("--version", std::string("crane ") + CRANE_VERSION);
-    app.require_subcommand(1);
-    std::string state_dir = default_state_dir();
-    bool json = false;
-    const auto verb = [&](const char* name, const char* text) {
-        CLI::App* sub = app.add_subcommand(name, text);
-        sub->add_option("--state-dir", state_dir, "the cluster's directory")->capture_default_str();
-        sub->add_flag("--json", json, "for programs");
-        return sub;
-    };
-    CLI::App* status = verb("status", "what each replica is doing");
-    CLI::App* stop = verb("stop", "end the cluster");
-    CLI::App* diff = verb("diff", "compare the replicas' output logs, byte by byte");
-    DiffRequest compared;
-    diff->add_option("logs", compared.logs,
-                     "output logs, or directories with one (default: all of the state directory)");
-    diff->add_flag("--allow-lag", compared.allow_lag, "a log that ends before the others is no failure");
-    auto* wait =
-        diff->add_option("--wait", compared.wait_s,
-                         "seconds to wait for every replica, also one that is being started, to reach "
-                         "what is decided now (default: 10, and not for replicas that are down)");
-    wait->check(CLI::Range(0, 86400));
-    CLI::App* log = verb("log", "the decided sequence of client calls");
-    LogRequest request;
-    log->add_option("--replica", request.replica, "whose log (default: the first)");
-    log->add_option("--from", request.from, "first index");
-    log->add_option("--to", request.to, "last index");
-    CLI::App* verify = log->add_subcommand("verify", "check the logs of replicas that do not run");
-    verify->fallthrough();
-    CLI::App* member = verb("member", "who the replicas are: list, add, promote, remove, replace");
-    MemberRequest members;
-    add_member_verbs(*member, members);
-    CLI::App* recover = verb("recover", "go on with one replica after the loss of a majority");
-    RecoverRequest lost;
-    recover->add_flag("--force-new-cluster", lost.force_new_cluster,
-                      "yes: the others are lost, and what only they had, too; this cannot be undone");
-    recover->add_option("--replica", lost.replica, "whose log (default: the one that goes furthest)");
-    CLI::App* check = verb("check", "can this machine, and this program, run under Crane?");
-    std::vector<std::string> program;
-    check->add_option("program", program, "the server's command line");
-    check->positionals_at_end();
-    CLI::App* transfer = verb("transfer", "make another replica primary");
-    uint32_t to = 0;
-    transfer->add_option("replica", to, "its number")->required();
-    CLI::App* signal = verb("signal", "send a signal to the server, at the same point on all replicas");
-    uint32_t number = 0;
-    signal->add_option("number", number, "the signal's number, such as 15 or 1")->required();
-    CaCommands ca(app, json);
-    CLI::App* version = verb("version", "the version");
+    Commands commands;
     try {
-        check_verb(app, argc, argv);
-        app.parse(argc, argv);
+        check_verb(commands.app(), argc, argv);
+        commands.app().parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) return app.exit(error);  // --help
+        if (error.get_exit_code() == 0) return commands.app().exit(error);  // --help
         return fail(std::string(error.what()) + " (crane --help, crane VERB --help)", false);
     } catch (const UsageError& error) {
         return fail(error.what(), false);
     }
     try {
-        if (*stop) run_launcher(argv);
-        if (ca.given()) return ca.run(json);
-        check_request(state_dir, compared, request);
-        if (*status) return tool_status(state_dir, json);
-        compared.wait_for_down = wait->count() > 0;
-        if (*diff) return tool_diff(state_dir, compared, json);
-        if (*verify) return tool_verify(state_dir, request.replica, json);
-        if (*log) return tool_log(state_dir, request, json);
-        if (*member) return tool_member(state_dir, members, json);
-        if (*recover) return tool_recover(state_dir, lost, json);
-        if (*check) return tool_check(program, json);
-        if (*transfer) return tool_transfer(state_dir, to, json);
-        if (*signal) return tool_signal(state_dir, number, json);
-        if (*version) printf(json ? "{\"version\":\"%s\"}\n" : "crane %s\n", CRANE_VERSION);
-        return kExitOk;
+        return commands.run(argv);
     } catch (const std::exception& error) {
-        return fail(error.what(), json);
+        return fail(error.what(), commands.json());
     }
 }

@@ -75,6 +75,10 @@ void print(const CompareResult& result) {
             std::cout << (log.torn ? ", its last record is torn" : "") << "\n";
         }
     }
+    if (result.bytes == 0 && result.verdict == Verdict::kIdentical)
+        std::cout
+            << "    note: no byte of output is in these records; what was compared is connections, ports and "
+               "admissions\n";
     if (!result.schedule_difference.empty()) {
         std::cout << "the output is equal, but the schedule is not: " << result.schedule_difference << "\n";
     }

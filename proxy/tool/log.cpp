@@ -1,5 +1,6 @@
 // crane log: the decided sequence, for people and programs. A replica that runs holds its database's lock, so
 // what is read is then a copy, recovered as after a crash; the replica itself is not touched.
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -133,14 +134,32 @@ void print_entry(const json& entry) {
     }
 }
 
-/// A private copy of a live database, as far as it changes; removed with the object.
+/// What a signal that ends this program has to remove first: the path of the copy, empty if there is none.
+char copy_to_remove[64];
+
+/// Ctrl-C, a closed terminal, kill. What removing takes (a walk, memory) is not for a handler: a child does
+/// it, which execs at once.
+void remove_copy_and_end(int number) {
+    if (copy_to_remove[0] != 0 && vfork() == 0) {
+        execl("/bin/rm", "rm", "-rf", copy_to_remove, nullptr);
+        _exit(127);
+    }
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/// A private copy of a live database, as far as it changes; removed with the object, or by the signal that
+/// ends this program.
 class Copy {
   public:
     explicit Copy(const std::string& db) {
+        for (const int number : {SIGINT, SIGTERM, SIGHUP})
+            if (signal(number, remove_copy_and_end) == SIG_IGN) signal(number, SIG_IGN);
         char name[] = "/tmp/crane-log-XXXXXX";
         if (!mkdtemp(name))
             throw std::runtime_error(std::string("cannot make a directory in /tmp: ") + strerror(errno));
         path_ = name;
+        strncpy(copy_to_remove, name, sizeof(copy_to_remove) - 1);
         copy(fs::path(db) / "log.db");
         // Data before log: what the data lacks is then in the log. Of that only the end is written to.
         std::vector<fs::path> logs;
@@ -157,6 +176,7 @@ class Copy {
     ~Copy() {
         std::error_code ignored;
         fs::remove_all(path_, ignored);
+        copy_to_remove[0] = 0;
     }
     Copy(const Copy&) = delete;
     Copy& operator=(const Copy&) = delete;

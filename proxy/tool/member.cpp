@@ -18,28 +18,11 @@ namespace {
 constexpr uint64_t kPatienceNs = 10'000'000'000;
 constexpr useconds_t kPauseUs = 50'000;
 
-struct Primary {
-    ReplicaDir dir;
-    json status;
-};
-
-std::optional<Primary> find_primary(const std::string& state_dir) {
-    for (const ReplicaDir& replica : find_replicas(state_dir)) {
-        try {
-            json status = ask_craned(replica.path, {{"cmd", "status"}});
-            if (status.value("role", "") == "primary") return Primary{replica, std::move(status)};
-        } catch (const std::runtime_error&) {
-            continue;
-        }
-    }
-    return std::nullopt;
-}
-
-Primary need_primary(const std::string& state_dir, uint64_t until_ns) {
+Contact need_contact(const std::string& state_dir, uint64_t until_ns) {
     for (;;) {
-        if (auto primary = find_primary(state_dir)) return *primary;
+        if (auto contact = find_contact(state_dir)) return *contact;
         if (monotonic_ns() > until_ns)
-            throw std::runtime_error("no replica here is primary; ask on the primary's host (crane status)");
+            throw std::runtime_error("no replica here runs and knows a primary (crane status)");
         usleep(kPauseUs);
     }
 }
@@ -59,7 +42,7 @@ bool done(const json& status, const std::string& what, uint32_t id) {
 }
 
 /// Somebody else has to lead before the primary can be removed.
-void move_primary_away(const Primary& primary, uint32_t id) {
+void move_primary_away(const Contact& primary, uint32_t id) {
     for (const json& peer : primary.status["peers"]) {
         if (!peer["voter"] || peer["rejoining"] || !peer["connected"]) continue;
         ask_craned(primary.dir.path, {{"cmd", "transfer"}, {"to", peer["replica"]}});
@@ -76,26 +59,44 @@ int finish(const json& status, const std::string& text, uint32_t id, bool as_jso
     return kExitOk;
 }
 
+/// Who is asked may end before it has told the answer: it is the one that was removed.
+json ask_for_change(const Contact& contact, const json& order) {
+    try {
+        return ask_primary(contact, order);
+    } catch (const std::runtime_error&) {
+        if (order["do"] != "remove" || order["id"] != contact.status["replica"]) throw;
+        return {{"ok", true}};
+    }
+}
+
 /// Asks until it is decided. What is only in the way for a moment is waited for.
 json change(const std::string& state_dir, const std::string& what, uint32_t id, const std::string& address) {
     const uint64_t until_ns = monotonic_ns() + kPatienceNs;
-    for (bool asked = false;;) {
-        const Primary primary = need_primary(state_dir, until_ns);
-        if (asked && done(primary.status, what, id)) return primary.status;
-        if (!asked && what == "remove" && primary.status["replica"] == id) {
-            move_primary_away(primary, id);
+    json last;  // status of whom was asked
+    for (bool asked = false;; usleep(kPauseUs)) {
+        const std::optional<Contact> contact = find_contact(state_dir);
+        const bool late = monotonic_ns() > until_ns;
+        if (!contact) {
+            // The last one here was the one removed: its craned ends when that is decided.
+            if (asked && what == "remove" && last["replica"] == id) return last;
+            if (late) throw std::runtime_error("no replica here runs and knows a primary (crane status)");
+            continue;
+        }
+        if (asked && done(contact->status, what, id)) return contact->status;
+        last = contact->status;
+        if (!asked && what == "remove" && last["role"] == "primary" && last["replica"] == id) {
+            move_primary_away(*contact, id);
         } else if (!asked) {
-            const json answer = ask_craned(
-                primary.dir.path, {{"cmd", "member"}, {"do", what}, {"id", id}, {"address", address}});
+            const json answer =
+                ask_for_change(*contact, {{"cmd", "member"}, {"do", what}, {"id", id}, {"address", address}});
             asked = !answer.contains("error");
             const std::string error = answer.value("error", "");
-            const bool passing =
-                error.find("try again") != std::string::npos || error.find("under way") != std::string::npos;
-            if (!asked && (!passing || monotonic_ns() > until_ns)) throw std::runtime_error(error);
+            const bool passing = error.find("try again") != std::string::npos ||
+                                 error.find("under way") != std::string::npos ||
+                                 error.find("is not primary") != std::string::npos;
+            if (!asked && (!passing || late)) throw std::runtime_error(error);
         }
-        if (monotonic_ns() > until_ns)
-            throw std::runtime_error("it was proposed, and is not decided yet: see crane member list");
-        usleep(kPauseUs);
+        if (late) throw std::runtime_error("it was proposed, and is not decided yet: see crane member list");
     }
 }
 
@@ -144,7 +145,7 @@ int tool_member(const std::string& state_dir, const MemberRequest& request, bool
     uint32_t id = request.id;
     const std::string name = "replica " + std::to_string(id);
     if (request.what == "add") {
-        const Primary primary = need_primary(state_dir, monotonic_ns() + kPatienceNs);
+        const Contact primary = need_contact(state_dir, monotonic_ns() + kPatienceNs);
         if (id == 0) id = primary.status["membership"]["highest_id"].get<uint32_t>() + 1;
         const json status = change(state_dir, "add", id, request.address);
         return finish(
@@ -157,7 +158,7 @@ int tool_member(const std::string& state_dir, const MemberRequest& request, bool
             id, as_json);
     }
     if (request.what == "replace") {
-        const Primary primary = need_primary(state_dir, monotonic_ns() + kPatienceNs);
+        const Contact primary = need_contact(state_dir, monotonic_ns() + kPatienceNs);
         const json* newcomer = find_member(primary.status, request.by);
         if (newcomer == nullptr || find_member(primary.status, id) == nullptr)
             throw std::runtime_error("both have to be members: add replica " + std::to_string(request.by) +

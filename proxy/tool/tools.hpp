@@ -5,7 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,26 @@ std::vector<ReplicaDir> find_replicas(const std::string& state_dir);
 nlohmann::json ask_craned(const std::string& replica_dir, const nlohmann::json& request,
                           int timeout_ms = 5000);
 
+/// A replica here that knows who leads, the primary itself if it is here; and its status.
+struct Contact {
+    ReplicaDir dir;
+    nlohmann::json status;
+};
+std::optional<Contact> find_contact(const std::string& state_dir);
+/// An order for the primary, by way of `contact`, which hands it on if it does not lead. The primary's
+/// answer.
+nlohmann::json ask_primary(const Contact& contact, const nlohmann::json& request);
+
+/// What every replica here says of itself: "alive" is true, or there is an "error".
+nlohmann::json ask_all(const std::string& state_dir, int timeout_ms = 5000);
+
+/// Exits with kExitNo when the cluster is not as it should be: see cluster_health.hpp.
 int tool_status(const std::string& state_dir, bool json);
+struct HealthRequest {
+    uint32_t replica = 0;  ///< 0: any one here
+    bool primary = false;  ///< only the primary will do
+};
+int tool_health(const std::string& state_dir, const HealthRequest& request, bool json);
 int tool_transfer(const std::string& state_dir, uint32_t to, bool json);
 int tool_signal(const std::string& state_dir, uint32_t signal, bool json);
 

@@ -70,6 +70,7 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         f"rejoin = {str(rejoin).lower()}",
         "", "[output_log]", f"content = {toml_text(settings['output-log'])}",
         "", "[memory]", f"input_mib = {settings['input-mib']}", f"output_mib = {settings['output-mib']}",
+        "", "[disk]", f"reserve_bytes = {settings['disk-reserve-mib'] << 20}",
         "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
         f"hostname = {toml_text(settings['hostname'])}",
         *confinement_toml(settings),

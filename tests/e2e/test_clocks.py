@@ -85,6 +85,18 @@ class ClockTest(CraneTest):
                 self.assertEqual(redis("GET", "kept"), b"x")
             cluster.assert_identical()
 
+    def test_one_with_a_wrong_clock_does_not_lead_while_another_can(self):
+        self.needs_replicas()
+        with self.crane(RedisWithClocks, options=["--no-restart"]) as cluster:
+            leads = cluster.primary()
+            odd, good = sorted({1, 2, 3} - {leads})  # the lower number would ask for votes first
+            set_clock(cluster, odd, 3 * HOUR_MS)
+            wait_until(lambda: not cluster.status()[odd]["fit_to_lead"], 60, "it knows that its clock is wrong")
+            cluster.kill_craned(leads)
+            now = wait_until(lambda: (now := cluster.primary()) not in (leads, None) and now, 30, "another one leads")
+            self.assertEqual(now, good)
+            self.assert_time_goes_on(cluster, odd)
+
     def test_a_clock_that_all_share_is_stepped_and_corrected(self):
         self.needs_replicas()
         with self.crane(RedisWithClocks) as cluster:

@@ -172,6 +172,7 @@ void Checks::observe(Replica& replica) {
     if (core.role() == Role::Leader && replica.led != core.view()) {
         replica.led = core.view();
         counts_.add(Count::elections);
+        counts_.add(Count::led_barred, core.eligible() ? 0 : 1);
         new_leader(replica);
     }
     if (core.stats().mismatched_chains > 0)

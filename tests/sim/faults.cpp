@@ -184,6 +184,19 @@ void World::core_fault(FaultKind kind) {
     set_wake(*replica);
 }
 
+// Its user says that it should not lead, or take no entries.
+void World::restrain(Replica& replica) {
+    if (added_.bar && (!added_.no_room || added_random_.chance(0.5))) {
+        note("bar", replica.id);
+        counts_.add(Count::barred);
+        replica.barred_until_us = now_us_ + added_random_.skewed(2'000'000);
+    } else {
+        note("no room", replica.id);
+        counts_.add(Count::without_room);
+        replica.no_room_until_us = now_us_ + added_random_.skewed(500'000);
+    }
+}
+
 // Those of AddedFaults that come by themselves.
 void World::added_fault() {
     next_added_us_ = now_us_ + added_random_.skewed(2 * added_.interval_us);
@@ -193,7 +206,10 @@ void World::added_fault() {
             able.push_back(replica.get());
     if (able.empty()) return;
     Replica& replica = *able[added_random_.below(able.size())];
-    if (added_.pause_delivery && (!added_.peer_gone || added_random_.chance(0.3))) {
+    const bool older = added_.peer_gone || added_.pause_delivery;
+    if ((added_.bar || added_.no_room) && (!older || added_random_.chance(0.3))) {
+        restrain(replica);
+    } else if (added_.pause_delivery && (!added_.peer_gone || added_random_.chance(0.3))) {
         note("pause delivery", replica.id);
         counts_.add(Count::delivery_pauses);
         replica.delivery_paused_until_us = now_us_ + added_random_.skewed(300'000);

@@ -183,6 +183,8 @@ void World::wake(Replica& replica) {
 
 void World::turn(Replica& replica) {
     replica.shell->pause_delivery(now_us_ < replica.delivery_paused_until_us);
+    replica.shell->set_eligible(now_us_ >= replica.barred_until_us);
+    replica.shell->set_has_room(now_us_ >= replica.no_room_until_us);
     replica.shell->turn();
 }
 

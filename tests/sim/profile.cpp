@@ -61,6 +61,10 @@ AddedFaults AddedFaults::of(Random& random) {
     if (added.peer_gone || added.pause_delivery) added.interval_us = random.between(10'000, 200'000);
     if (random.chance(0.5)) added.rot = static_cast<double>(random.between(10, 500)) / 1000;
     if (random.chance(0.3)) added.verification = static_cast<double>(random.skewed(400)) / 1000;
+    added.bar = random.chance(0.4);
+    added.no_room = random.chance(0.3);
+    if ((added.bar || added.no_room) && added.interval_us == 0)
+        added.interval_us = random.between(10'000, 200'000);
     return added;
 }
 

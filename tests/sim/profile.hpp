@@ -60,6 +60,8 @@ struct AddedFaults {
     uint64_t interval_us = 0;  // between those that come by themselves; 0: never
     bool peer_gone = false;
     bool pause_delivery = false;
+    bool bar = false;         // from leading
+    bool no_room = false;     // for entries
     double rot = 0;           // of a disk, at each start
     double verification = 0;  // by the operator, at each start
 

@@ -43,6 +43,8 @@ struct Replica {
     uint64_t paused_until_us = 0;
     uint64_t slow_until_us = 0;  // its syncs are slow until then
     uint64_t delivery_paused_until_us = 0;
+    uint64_t barred_until_us = 0;
+    uint64_t no_room_until_us = 0;
     std::deque<paxos::Message> inbox;
     std::deque<paxos::ReplicaId> links_up;
     uint64_t wake_us = never;

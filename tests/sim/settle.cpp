@@ -61,6 +61,7 @@ void World::calm(Replica& replica) {
     replica.disk->cut_after(0, true);
     replica.slow_until_us = replica.paused_until_us = 0;
     if (now_us_ < replica.delivery_paused_until_us) replica.delivery_paused_until_us = now_us_;
+    replica.barred_until_us = replica.no_room_until_us = 0;
     replica.held = false;
     if (!replica.up() && !replica.retired)
         replica.restart_at_us = std::min(replica.restart_at_us, now_us_ + random_.below(restart_bound_us));

@@ -85,6 +85,7 @@ class World {
     bool anyone_lost() const;
     void replace_disk(Replica& replica);
     void added_fault();
+    void restrain(Replica& replica);
     uint64_t down_for_us() { return random_.skewed(400'000); }
 
     // rot.cpp

@@ -188,6 +188,10 @@ std::map<std::string, Command> replica_commands() {
          [](World& world, const Words& words) {
              world.change(replica_at(words, 1), {ChangeKind::Remove, replica_at(words, 2), ""});
          }},
+        {"bar", [](World& world, const Words& words) { world.bar(replica_at(words, 1), true); }},
+        {"unbar", [](World& world, const Words& words) { world.bar(replica_at(words, 1), false); }},
+        {"full", [](World& world, const Words& words) { world.fill_disk(replica_at(words, 1), true); }},
+        {"room", [](World& world, const Words& words) { world.fill_disk(replica_at(words, 1), false); }},
         {"step-down", [](World& world, const Words& words) { world.step_down(replica_at(words, 1)); }},
         {"shut-down", [](World& world, const Words& words) { world.shut_down(replica_at(words, 1)); }},
         {"hold-checkpoint",

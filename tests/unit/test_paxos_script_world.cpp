@@ -211,6 +211,16 @@ void World::step_down(ReplicaId id) {
     turn(id);
 }
 
+void World::bar(ReplicaId id, bool barred) {
+    running(id).core->set_eligible(!barred);
+    turn(id);
+}
+
+void World::fill_disk(ReplicaId id, bool full) {
+    running(id).core->set_has_room(!full);
+    turn(id);
+}
+
 void World::change(ReplicaId id, const MembershipChange& change) {
     const std::string refusal = running(id).core->propose_change(change);
     if (!refusal.empty())

@@ -57,6 +57,8 @@ class World {
     void propose(ReplicaId id, std::vector<std::string> values);
     void transfer(ReplicaId id, ReplicaId to);
     void step_down(ReplicaId id);
+    void bar(ReplicaId id, bool barred);
+    void fill_disk(ReplicaId id, bool full);
     void shut_down(ReplicaId id);
     void change(ReplicaId id, const MembershipChange& change);
     void hold_checkpoint(ReplicaId id, uint64_t index);

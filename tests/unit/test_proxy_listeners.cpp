@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <memory>
 
 #include "proxy/listeners.hpp"
+#include "test_descriptors.hpp"
 
 using namespace crane::proxy;
 using crane::timebubble::ListenRecord;
@@ -142,4 +144,32 @@ TEST_CASE("listeners: clients on this host reach what the server has on its loop
     here.change(record);
     here.unlisten(record);
     CHECK(here.states().empty());
+}
+
+TEST_CASE("listeners: a port rests while there are no descriptors, says so, and serves who waited",
+          "[proxy]") {
+    const Base base(event_base_new(), event_base_free);
+    const uint16_t port = free_port();
+    int taken = 0;
+    Listeners here(base.get(), "127.0.0.1", {}, [&taken](int fd, uint16_t, const Listeners::Place&) {
+        close(fd);
+        ++taken;
+    });
+    here.listen(record_of(AF_INET, "0.0.0.0", port));
+    const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in to{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
+    int turns = 0;
+    {
+        const crane::test::NoDescriptors none;
+        REQUIRE(connect(client, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0);
+        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(450);
+        for (; std::chrono::steady_clock::now() < end; ++turns) event_base_loop(base.get(), EVLOOP_ONCE);
+        CHECK(turns < 50);  // it tries ten times a second
+        CHECK(taken == 0);
+        while (here.states()[0].error.empty()) event_base_loop(base.get(), EVLOOP_ONCE);
+        CHECK(here.states()[0].error.find("ulimit -n") != std::string::npos);
+    }
+    while (taken == 0) event_base_loop(base.get(), EVLOOP_ONCE);
+    CHECK(here.states()[0].error.empty());
+    close(client);
 }

@@ -1,5 +1,8 @@
 // The output log: what is written is read back, torn ends are seen, and two logs are told apart where they
 // differ.
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -167,6 +170,95 @@ TEST_CASE("compare: identical, behind, different", "[proxy]") {
         CHECK(result.verdict == Verdict::kIdentical);
         CHECK_FALSE(result.schedule_difference.empty());
     }
+}
+
+namespace {
+
+/// No file of this process may grow beyond so many bytes, as on a full disk.
+class FullDisk {
+  public:
+    explicit FullDisk(rlim_t bytes) {
+        signal(SIGXFSZ, SIG_IGN);
+        getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit now{bytes, before_.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &now);
+    }
+    ~FullDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+  private:
+    rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("output log: goes on without a hole when a full disk has room again", "[proxy]") {
+    const Dirs dirs;
+    {
+        OutputLog whole(dirs.dir("r1"), config_of(1));
+        OutputLog starved(dirs.dir("r2"), config_of(2));
+        fill(whole, 500);
+        {
+            const FullDisk full(1000);  // in the middle of a record
+            fill(starved, 300);
+            starved.flush();
+            CHECK(starved.error().find("cannot write") != std::string::npos);
+            CHECK(starved.buffered());
+        }
+        fill(starved, 0);
+        starved.flush();
+        CHECK(starved.error().empty());
+        CHECK_FALSE(starved.buffered());
+        for (int i = 300; i < 500; ++i) {
+            admitted(starved, static_cast<uint64_t>(i + 2), static_cast<uint64_t>(i));
+            send(starved, 7, "answer number two", static_cast<uint64_t>(i));
+        }
+    }
+    const CompareResult result = compare_logs({dirs.dir("r1"), dirs.dir("r2")});
+    CHECK(result.verdict == Verdict::kIdentical);
+    CHECK(result.records == 1000);
+}
+
+TEST_CASE("output log: what a full disk cost is a gap that no comparison passes over", "[proxy]") {
+    const Dirs dirs;
+    const std::string block(1 << 16, 'x');
+    const auto write = [&block](OutputLog& log, int from, int to) {
+        for (int i = from; i < to; ++i) send(log, 7, block, static_cast<uint64_t>(i));
+    };
+    {
+        OutputLog whole(dirs.dir("r1"), config_of(1));
+        OutputLog starved(dirs.dir("r2"), config_of(2));
+        write(whole, 0, 400);
+        {
+            const FullDisk full(100'000);
+            write(starved, 0, 300);  // more than is kept in memory
+            starved.flush();
+            CHECK_FALSE(starved.error().empty());
+        }
+        starved.flush();
+        CHECK(starved.error().empty());
+        write(starved, 300, 400);
+        CHECK(starved.chain() == whole.chain());
+    }
+    CHECK_THROWS_WITH(compare_logs({dirs.dir("r1"), dirs.dir("r2")}), Catch::Contains("lacks records"));
+}
+
+TEST_CASE("output log: goes on in a new file when the old one was moved away", "[proxy]") {
+    const Dirs dirs;
+    const std::string dir = dirs.dir("r1");
+    {
+        OutputLog log(dir, config_of(1));
+        fill(log, 3);
+        log.reopen();  // nothing was moved: nothing changes
+        fill(log, 3);
+        log.flush();
+        fs::rename(dir + "/output.log", dir + "/output.log.1");
+        log.reopen();
+        fill(log, 3);
+    }
+    OutputLogReader reader(dir);
+    uint64_t records = 0;
+    while (reader.next() == OutputLogReader::Next::kRecord) ++records;
+    CHECK(records == 18);
 }
 
 TEST_CASE("compare: the torn end of a killed replica is tolerated and said", "[proxy]") {

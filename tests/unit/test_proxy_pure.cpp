@@ -1,11 +1,15 @@
 // The proxy's pure parts: batching, bubble sizes, configuration, divergence.
 #include <catch2/catch.hpp>
+#include <deque>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "proxy/batcher.hpp"
 #include "proxy/carriage.hpp"
 #include "proxy/config.hpp"
+#include "proxy/disk_watch.hpp"
 #include "proxy/divergence.hpp"
+#include "proxy/operator_mail.hpp"
 #include "timebubble/bubble_sizer.hpp"
 
 using namespace crane::proxy;
@@ -354,6 +358,93 @@ TEST_CASE("divergence: the leader itself may be the odd one", "[proxy]") {
     REQUIRE(findings.size() == 1);
     CHECK(findings[0].replica == 1);
     CHECK(findings[0].index == 5);
+}
+
+TEST_CASE("divergence: with one of three down nobody knows who is right, and that is said", "[proxy]") {
+    DivergenceCheck check(1, {1, 2, 3});
+    check.set_reachable(2);
+    const AdmissionHistory own = history_of(20);
+    const AdmissionHistory odd = history_of(20, 13);
+    check.report(2, *odd.last(), own);
+    REQUIRE(check.take_query());
+    check.evidence(2, odd.range(1, 20), own);
+    auto findings = check.take_findings();
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].replica == 0);
+    CHECK(findings[0].index == 13);
+    check.evidence(2, odd.range(1, 20), own);
+    CHECK(check.take_findings().empty());  // said once
+    // The third one is back, and says what this one says.
+    check.set_reachable(3);
+    check.report(3, *own.last(), own);
+    REQUIRE(check.take_query());
+    check.evidence(3, own.range(1, 20), own);
+    check.evidence(2, odd.range(1, 20), own);
+    findings = check.take_findings();
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].replica == 2);
+    CHECK(check.diverged().count(0) == 0);
+}
+
+TEST_CASE("divergence: a schedule that differs while the output does not is told of, by replica", "[proxy]") {
+    DivergenceCheck check(1, {1, 2, 3});
+    const AdmissionHistory own = history_of(10);
+    Admission theirs = at(6, 6);
+    theirs.schedule_hash = 77;
+    check.report(3, theirs, own);
+    check.report(2, at(6, 6), own);
+    REQUIRE(check.schedule_differs().size() == 1);
+    CHECK(check.schedule_differs().at(3) == 6);
+    CHECK(check.diverged().empty());
+}
+
+TEST_CASE("disk watch: input stops before the disk is full, and goes on with some room", "[proxy]") {
+    constexpr uint64_t kMiB = 1 << 20;
+    DiskWatch watch(64 * kMiB);
+    CHECK_FALSE(watch.observe(65 * kMiB, 100'000 * kMiB));
+    CHECK(watch.alarm("/x").empty());
+    CHECK(watch.observe(63 * kMiB, 100'000 * kMiB));
+    CHECK(watch.low());
+    CHECK(watch.alarm("/var/lib/x").find("63 MiB are left where /var/lib/x is") != std::string::npos);
+    CHECK_FALSE(watch.critical());
+    watch.observe(31 * kMiB, 100'000 * kMiB);
+    CHECK(watch.critical());
+    watch.observe(63 * kMiB, 100'000 * kMiB);
+    CHECK(watch.critical());
+    watch.observe(64 * kMiB, 100'000 * kMiB);
+    CHECK_FALSE(watch.critical());
+    CHECK_FALSE(watch.observe(70 * kMiB, 100'000 * kMiB));  // not yet: it would stop again at once
+    CHECK(watch.observe(80 * kMiB, 100'000 * kMiB));
+    CHECK_FALSE(watch.low());
+    CHECK_FALSE(watch.observe(20 * kMiB, 200 * kMiB));  // a small file system: a twentieth of it
+    CHECK(watch.observe(9 * kMiB, 200 * kMiB));
+}
+
+TEST_CASE("operator mail: an order reaches the primary, and its answer comes back once", "[proxy]") {
+    std::deque<std::string> wire;
+    const auto send = [&wire](uint32_t, const std::string& message) {
+        wire.push_back(message);
+        return true;
+    };
+    OperatorMail primary(send, [](const nlohmann::json& request) -> nlohmann::json {
+        if (request.value("cmd", "") != "transfer") throw std::runtime_error("no");
+        return {{"ok", true}, {"to", request["to"]}};
+    });
+    OperatorMail backup(send, nullptr);
+    const uint64_t number = backup.ask(1, {{"cmd", "transfer"}, {"to", 3}});
+    REQUIRE(number != 0);
+    CHECK(backup.answer(number).empty());
+    REQUIRE(wire.size() == 1);
+    CHECK(wire[0][0] == 'O');
+    primary.on_request(2, std::string_view(wire[0]).substr(1));
+    REQUIRE(wire.size() == 2);
+    CHECK(wire[1][0] == 'A');
+    backup.on_answer(std::string_view(wire[1]).substr(1));
+    CHECK(nlohmann::json::parse(backup.answer(number))["to"] == 3);
+    primary.on_request(2, "short");  // what is malformed is dropped
+    backup.on_answer("x");
+    CHECK(wire.size() == 2);
+    CHECK(backup.answer(number + 1).empty());
 }
 
 TEST_CASE("divergence: admissions survive the wire", "[proxy]") {

@@ -1,0 +1,33 @@
+// Is there room left for the log? Pure: told what the file system has, says when input has to stop and when
+// it may go on. It stops while there is still room for what is under way, so that nothing dies of a full
+// disk. A replica that is low on room leaves leading to one that is not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace crane::proxy {
+
+class DiskWatch {
+  public:
+    /// Input stops below `reserve_bytes`, but below a twentieth of a file system that is small.
+    explicit DiskWatch(uint64_t reserve_bytes) : reserve_bytes_(reserve_bytes) {}
+
+    /// Returns whether that has changed anything.
+    bool observe(uint64_t free_bytes, uint64_t total_bytes);
+    bool low() const { return low_; }
+    /// Half of the reserve is gone: nothing more is taken of another replica either, which may have room.
+    bool critical() const { return critical_; }
+    uint64_t free_bytes() const { return free_bytes_; }
+    /// What to tell the operator; empty while there is room.
+    std::string alarm(const std::string& path) const;
+
+  private:
+    uint64_t reserve_bytes_;
+    uint64_t limit_bytes_ = 0;
+    uint64_t free_bytes_ = 0;
+    bool low_ = false;
+    bool critical_ = false;
+};
+
+}  // namespace crane::proxy

@@ -1,0 +1,63 @@
+#include "proxy/operator_mail.hpp"
+
+#include <string.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr size_t kAnswersKept = 64;
+
+std::string letter(char kind, uint64_t number, const std::string& text) {
+    std::string out(1, kind);
+    out.append(reinterpret_cast<const char*>(&number), sizeof(number));
+    return out + text;
+}
+
+/// Takes the number off the front; false where there is none.
+bool take_number(std::string_view& body, uint64_t& number) {
+    if (body.size() < sizeof(number)) return false;
+    memcpy(&number, body.data(), sizeof(number));
+    body.remove_prefix(sizeof(number));
+    return true;
+}
+
+}  // namespace
+
+uint64_t OperatorMail::ask(uint32_t primary, const nlohmann::json& request) {
+    const uint64_t number = last_number_ + 1;
+    if (!send_(primary, letter('O', number, request.dump()))) return 0;
+    return last_number_ = number;
+}
+
+std::string OperatorMail::answer(uint64_t number) const {
+    const auto found = std::find_if(answers_.begin(), answers_.end(),
+                                    [number](const auto& one) { return one.first == number; });
+    return found == answers_.end() ? std::string() : found->second;
+}
+
+void OperatorMail::on_request(uint32_t from, std::string_view body) {
+    uint64_t number = 0;
+    if (!take_number(body, number)) return;
+    const nlohmann::json request = nlohmann::json::parse(body, nullptr, false);
+    if (!request.is_object()) return;
+    nlohmann::json reply;
+    try {
+        reply = handler_(request);
+    } catch (const std::exception& error) {
+        reply["error"] = error.what();
+    }
+    send_(from, letter('A', number, reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+}
+
+void OperatorMail::on_answer(std::string_view body) {
+    uint64_t number = 0;
+    if (!take_number(body, number) || number == 0 || number > last_number_) return;
+    answers_.emplace_back(number, std::string(body));
+    if (answers_.size() > kAnswersKept) answers_.pop_front();
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,138 @@
+// What is wrong with a replica: how its output and schedule compare with the others', what that means for it,
+// and whether it is fit to lead.
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "proxy/clock.hpp"
+#include "proxy/replica.hpp"
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr size_t kMaxFenceText = 400;
+std::string fence_text(uint64_t index) {
+    return "its output differs from the majority's, first seen at log index " + std::to_string(index) +
+           ": it serves nobody and does not lead. See crane diff and docs/debugging.md; restart its craned "
+           "to "
+           "have its server made anew from the log, and if it differs again, find out what differs on its "
+           "host";
+}
+
+}  // namespace
+
+std::string Replica::make_report() const {
+    std::string report(reinterpret_cast<const char*>(&settings_hash_), sizeof(settings_hash_));
+    const Reading reading = timekeeper_.reading(host_time());
+    report.append(reinterpret_cast<const char*>(&reading), sizeof(reading));
+    // In mode proxy nothing makes the servers' outputs equal, and nothing is to be compared.
+    if (const Admission* last = native_ ? nullptr : history_.last()) report += encode_admissions({*last});
+    return report;
+}
+
+void Replica::on_report(uint32_t from, const std::string& report) {
+    uint64_t settings = 0;
+    Reading reading{};
+    if (report.size() < sizeof(settings) + sizeof(reading)) return;
+    memcpy(&settings, report.data(), sizeof(settings));
+    memcpy(&reading, report.data() + sizeof(settings), sizeof(reading));
+    timekeeper_.heard(from, reading, host_time());
+    if (settings != settings_hash_ && settings_differ_.insert(from).second) {
+        spdlog::error(
+            "replica {} has other settings of schedule, bubble, machine, server or environment than this "
+            "one: the "
+            "replicas will diverge; give all the same and start the cluster anew",
+            from);
+    }
+    const auto admissions =
+        decode_admissions(std::string_view(report).substr(sizeof(settings) + sizeof(reading)));
+    if (admissions.empty()) {
+        divergence_.began_anew(from);
+        return;
+    }
+    others_admitted_ = std::max(others_admitted_, admissions[0].index);
+    divergence_.report(from, admissions[0], history_);
+}
+
+void Replica::send_queries() {
+    tell_findings();
+    const uint64_t now = monotonic_ns();
+    if (now - last_query_ns_ < 200'000'000) return;
+    const auto query = divergence_.take_query();
+    if (!query) return;
+    last_query_ns_ = now;
+    std::string message = "Q";
+    message.append(reinterpret_cast<const char*>(&*query), sizeof(*query));
+    for (uint32_t peer : peers_up_) sequencer_.send(peer, message);
+}
+
+void Replica::tell_findings() {
+    for (const DivergenceCheck::Finding& one : divergence_.take_findings()) {
+        if (one.replica == 0) {
+            spdlog::critical(
+                "DIVERGENCE at log index {}: the replicas' output differs and no majority agrees, so nobody "
+                "knows which is right: bring the others back, or look with crane diff",
+                one.index);
+        } else {
+            spdlog::critical("DIVERGENCE: replica {} differs from the majority {} log index {}", one.replica,
+                             one.exact ? "first at" : "at or before", one.index);
+        }
+        if (one.replica == config_.replica_id) fence(fence_text(one.index));
+    }
+    for (const auto& [replica, index] : divergence_.schedule_differs()) {
+        if (!schedule_told_.insert(replica).second) continue;
+        spdlog::error(
+            "SCHEDULE: replica {} and this one ran differently, seen at log index {}, and their output is "
+            "the same so far: they may diverge later. See docs/debugging.md",
+            replica, index);
+    }
+}
+
+/// Those known to differ, again and again: what was said may be lost with its link, and they may lead next.
+void Replica::tell_the_odd() {
+    for (const auto& [replica, finding] : divergence_.diverged()) {
+        if (replica != 0 && replica != config_.replica_id && peers_up_.count(replica))
+            sequencer_.send(replica, "F" + fence_text(finding.index));
+    }
+}
+
+/// It goes on voting and keeping the log, which is not what is wrong with it.
+void Replica::fence(const std::string& why) {
+    // Without time bubbles replicas are bound to differ, as whoever says so has been told.
+    if (!fenced_.empty() || alone() || !config_.bubbles) return;
+    fenced_ = why.empty() ? "the primary says that it differs" : why.substr(0, kMaxFenceText);
+    spdlog::critical("this replica is fenced: {}", fenced_);
+    judge_fitness();
+    listeners_.close_all();
+    pool_.fail_all();
+}
+
+bool Replica::without_server() const {
+    return domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost ||
+           frozen_.frozen();
+}
+
+/// What keeps this replica from leading while another can.
+void Replica::judge_fitness() {
+    fit_to_lead_ =
+        fenced_.empty() && !disk_.low() && !without_server() && !timekeeper_.unfit_to_lead(host_time());
+    sequencer_.set_eligible(fit_to_lead_);
+}
+
+void Replica::watch_disk() {
+    struct statvfs disk {};
+    if (statvfs(config_.state_dir.c_str(), &disk) != 0) return;
+    const uint64_t block = disk.f_frsize;
+    const bool changed = disk_.observe(disk.f_bavail * block, disk.f_blocks * block);
+    sequencer_.set_has_room(!disk_.critical());
+    if (!changed) return;
+    if (disk_.low()) {
+        spdlog::critical("{}", disk_.alarm(config_.state_dir));
+    } else {
+        spdlog::warn("there is room again where {} is ({} MiB): input goes on", config_.state_dir,
+                     disk_.free_bytes() >> 20);
+    }
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,183 @@
+#include "proxy/tool/cluster_health.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace crane::proxy {
+
+using nlohmann::json;
+
+namespace {
+
+bool is_alive(const json& row) {
+    return row.value("alive", false);
+}
+
+std::string name(uint32_t replica) {
+    return "replica " + std::to_string(replica);
+}
+
+const json& list_in(const json& row, const char* key) {
+    static const json nothing = json::array();
+    const auto found = row.find(key);
+    return found != row.end() && found->is_array() ? *found : nothing;
+}
+
+/// The row whose view is the newest of those that know a leader: what it says of the cluster is most recent.
+const json* newest(const json& rows) {
+    const json* best = nullptr;
+    for (const json& row : rows) {
+        if (!is_alive(row) || row.value("leader", 0u) == 0) continue;
+        if (!best || row.value("view", uint64_t{0}) > best->value("view", uint64_t{0})) best = &row;
+    }
+    return best;
+}
+
+const json& members_of(const json& row) {
+    static const json nothing = json::array();
+    const auto found = row.find("membership");
+    return found != row.end() ? list_in(*found, "members") : nothing;
+}
+
+/// Voters that this replica is connected to, itself included, and how many there are.
+std::pair<size_t, size_t> voters_in_reach(const json& row) {
+    size_t reached = 0;
+    size_t all = 0;
+    for (const json& member : members_of(row)) {
+        if (!member.value("voter", false)) continue;
+        ++all;
+        bool here = member.value("replica", 0u) == row.value("replica", 0u);
+        for (const json& peer : list_in(row, "peers"))
+            here |=
+                peer.value("replica", 0u) == member.value("replica", 0u) && peer.value("connected", false);
+        reached += here;
+    }
+    return {reached, all};
+}
+
+void judge_leadership(const json& rows, ClusterHealth& out) {
+    const json* best = newest(rows);
+    if (best) {
+        out.primary = best->value("leader", 0u);
+        for (const json& member : members_of(*best))
+            if (member.value("replica", 0u) == out.primary) out.primary_address = member.value("address", "");
+    } else {
+        out.problems.push_back("no primary: nobody is known here to lead");
+    }
+    size_t reached = 0;
+    size_t all = 0;
+    for (const json& row : rows) {
+        if (!is_alive(row)) continue;
+        const auto [here, members] = voters_in_reach(row);
+        if (here >= reached) std::tie(reached, all) = std::pair(here, members);
+    }
+    if (reached < all / 2 + 1 && all > 0) {
+        out.problems.push_back("no quorum: " + std::to_string(reached) + " of " + std::to_string(all) +
+                               " voting replicas are connected, and nothing can be decided");
+    }
+}
+
+/// Members that do not run here and that nobody here is connected to.
+void judge_missing(const json& rows, ClusterHealth& out) {
+    std::set<uint32_t> members, present;
+    bool any_members = false;
+    for (const json& row : rows) {
+        if (!is_alive(row)) continue;
+        present.insert(row.value("replica", 0u));
+        for (const json& member : members_of(row)) members.insert(member.value("replica", 0u));
+        any_members |= !members_of(row).empty();
+        for (const json& peer : list_in(row, "peers"))
+            if (peer.value("connected", false)) present.insert(peer.value("replica", 0u));
+    }
+    std::set<uint32_t> said;
+    for (const json& row : rows) {
+        const uint32_t replica = row.value("replica", 0u);
+        // The folder of one that was removed from the cluster stays behind.
+        if (is_alive(row) || (any_members && members.count(replica) == 0)) continue;
+        out.problems.push_back((replica ? name(replica) : "the replica") +
+                               " is down: " + row.value("error", ""));
+        said.insert(replica);
+    }
+    for (const uint32_t replica : members)
+        if (!present.count(replica) && !said.count(replica))
+            out.problems.push_back(name(replica) + " is not connected to any replica here");
+}
+
+void judge_divergence(const json& row, ClusterHealth& out) {
+    const auto found = row.find("divergence");
+    if (found == row.end()) return;
+    for (const json& one : list_in(*found, "diverged")) {
+        const uint32_t odd = one.value("replica", 0u);
+        const std::string where = " at log index " + std::to_string(one.value("index", uint64_t{0}));
+        std::string text =
+            odd == 0 ? "DIVERGENCE" + where +
+                           ": replicas differ and no majority agrees, so nobody knows which is right"
+                     : "DIVERGENCE: " + name(odd) + " differs from the majority" + where;
+        out.problems.push_back(text + ", says " + name(row.value("replica", 0u)) + "; see: crane diff");
+    }
+    if (const auto differ = found->value("settings_differ", 0); differ > 0) {
+        out.problems.push_back(std::to_string(differ) + " replica(s) have other settings than " +
+                               name(row.value("replica", 0u)) + ": see its craned.log");
+    }
+    if (const auto count = found->value("schedule_differences", uint64_t{0}); count > 0) {
+        out.warnings.push_back("the schedule differs between replicas (" + std::to_string(count) +
+                               " comparisons, says " + name(row.value("replica", 0u)) +
+                               ") while their output is the same: they may diverge later; see: crane diff, "
+                               "docs/debugging.md");
+    }
+}
+
+void judge_replica(const json& row, ClusterHealth& out) {
+    const std::string who = name(row.value("replica", 0u));
+    const std::string server = row.value("server", "");
+    const std::string message = row.value("message", "");
+    const std::string tail = message.empty() ? "" : ": " + message;
+    if (server != "listening" && server != "running")
+        out.problems.push_back(who + ": its server is " + (server.empty() ? "not known" : server) + tail);
+    for (const json& port : list_in(row, "listen"))
+        if (!port.value("open", true) || port.contains("error"))
+            out.problems.push_back(who + " cannot serve clients at " + port.value("client", "?") + ": " +
+                                   port.value("error", message));
+    for (const json& alarm : list_in(row, "alarms"))
+        if (alarm.is_string()) out.problems.push_back(who + ": " + alarm.get<std::string>());
+    if (row.value("role", "") == "primary" && !row.value("ready", true))
+        out.problems.push_back(who + " leads, but has not taken over yet");
+    judge_divergence(row, out);
+}
+
+}  // namespace
+
+ClusterHealth assess_cluster(const json& rows) {
+    ClusterHealth out;
+    if (std::none_of(rows.begin(), rows.end(), is_alive)) {
+        out.problems.push_back("no replica runs");
+        return out;
+    }
+    judge_leadership(rows, out);
+    judge_missing(rows, out);
+    for (const json& row : rows)
+        if (is_alive(row)) judge_replica(row, out);
+    return out;
+}
+
+std::string why_unhealthy(const json& row) {
+    if (!is_alive(row)) return row.value("error", "not running");
+    std::string fenced = row.value("fenced", "");
+    if (!fenced.empty()) return fenced;
+    const std::string server = row.value("server", "");
+    if (server != "listening" && server != "running") return "its server is " + server;
+    for (const json& port : list_in(row, "listen"))
+        if (!port.value("open", true) || port.contains("error"))
+            return "clients cannot be served at " + port.value("client", "?");
+    if (row.value("input_stopped", false)) return "input is stopped: " + row.value("message", "");
+    const uint32_t leader = row.value("leader", 0u);
+    if (leader == 0) return "there is no primary";
+    if (leader == row.value("replica", 0u))
+        return row.value("ready", true) ? "" : "it has not taken over yet";
+    for (const json& peer : list_in(row, "peers"))
+        if (peer.value("replica", 0u) == leader && peer.value("connected", false)) return "";
+    return "it is not connected to the primary, " + name(leader);
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,28 @@
+// What is wrong with a cluster, from what its replicas here say of themselves. Pure.
+//
+// Rules kept here: what is wrong is named, each thing once; what cannot be known from here (a replica of
+// another host that nobody here has a link to is "not connected") is never called well. A replica knows who
+// leads and whom it is connected to, so that one of several hosts can tell of all.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace crane::proxy {
+
+struct ClusterHealth {
+    uint32_t primary = 0;               ///< 0: nobody leads, as far as is known here
+    std::string primary_address;        ///< where its peers reach it
+    std::vector<std::string> problems;  ///< each a sentence; none: all is well
+    std::vector<std::string> warnings;  ///< to be looked at, while all are served
+};
+
+/// `rows` is an array: the answer to "status" with "alive" = true, or {"replica", "alive" = false, "error"}.
+ClusterHealth assess_cluster(const nlohmann::json& rows);
+
+/// Why this replica should be given no clients; empty if it should.
+std::string why_unhealthy(const nlohmann::json& row);
+
+}  // namespace crane::proxy

@@ -1,0 +1,96 @@
+// crane status and crane health: how the cluster is, for people, programs and load balancers.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "proxy/tool/cluster_health.hpp"
+#include "proxy/tool/tools.hpp"
+
+namespace crane::proxy {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int kHealthTimeoutMs = 2000;  // a load balancer asks often, and takes no answer for an answer
+
+void print_row(const json& row) {
+    if (!row["alive"]) {
+        printf("%-8u %-10s %s\n", row["replica"].get<uint32_t>(), "down",
+               row["error"].get<std::string>().c_str());
+        return;
+    }
+    std::string clients;
+    for (const json& one : row["listen"])
+        clients += (clients.empty() ? "" : ",") + one["client"].get<std::string>();
+    printf("%-8u %-10s %-10s %-22s %6lu %10lu %10lu %12lu %6lu %6lu  %s\n", row["replica"].get<uint32_t>(),
+           row["role"].get<std::string>().c_str(), row["server"].get<std::string>().c_str(), clients.c_str(),
+           row["view"].get<uint64_t>(), row["decided"].get<uint64_t>(), row["admitted"].get<uint64_t>(),
+           row["clock"].get<uint64_t>(), row["lag"].get<uint64_t>(), row["connections"].get<uint64_t>(),
+           row["output_hash"].get<std::string>().substr(0, 16).c_str());
+}
+
+/// Who leads, where the table does not show it.
+void print_primary(const json& rows, const ClusterHealth& health) {
+    if (health.primary == 0) return;
+    for (const json& row : rows)
+        if (row["alive"] && row["replica"] == health.primary) return;
+    const std::string where = health.primary_address.empty() ? "" : ", at " + health.primary_address;
+    printf("the primary is replica %u%s\n", health.primary, where.c_str());
+}
+
+}  // namespace
+
+int tool_status(const std::string& state_dir, bool as_json) {
+    const json rows = ask_all(state_dir);
+    const ClusterHealth health = assess_cluster(rows);
+    const int code = health.problems.empty() ? kExitOk : kExitNo;
+    if (as_json) {
+        std::cout << json{{"replicas", rows},
+                          {"primary", health.primary},
+                          {"healthy", health.problems.empty()},
+                          {"problems", health.problems},
+                          {"warnings", health.warnings}}
+                         .dump(1)
+                  << "\n";
+        return code;
+    }
+    printf("%-8s %-10s %-10s %-22s %6s %10s %10s %12s %6s %6s  %s\n", "replica", "role", "server",
+           "clients at", "view", "decided", "admitted", "clock", "lag", "conns", "output hash");
+    for (const json& row : rows) print_row(row);
+    print_primary(rows, health);
+    for (const json& row : rows) {
+        const std::string message = row["alive"] ? row.value("message", "") : "";
+        if (!message.empty()) printf("replica %u: %s\n", row["replica"].get<uint32_t>(), message.c_str());
+    }
+    for (const std::string& one : health.problems) printf("PROBLEM: %s\n", one.c_str());
+    for (const std::string& one : health.warnings) printf("warning: %s\n", one.c_str());
+    return code;
+}
+
+int tool_health(const std::string& state_dir, const HealthRequest& request, bool as_json) {
+    const json rows = ask_all(state_dir, kHealthTimeoutMs);
+    std::string line = request.replica ? "replica " + std::to_string(request.replica) + " is not here" : "";
+    bool ok = false;
+    for (const json& row : rows) {
+        const uint32_t replica = row["replica"];
+        if (request.replica != 0 && replica != request.replica) continue;
+        std::string why = why_unhealthy(row);
+        if (why.empty() && request.primary && row.value("role", "") != "primary")
+            why = "the primary is replica " + std::to_string(row.value("leader", 0u));
+        const std::string who = "replica " + std::to_string(replica);
+        if (why.empty()) {
+            ok = true;
+            line = "ok: " + who + ", " + row.value("role", "");
+            break;
+        }
+        line += (line.empty() ? "not ok: " : "; ") + who + ": " + why;
+    }
+    if (as_json) {
+        std::cout << json{{"healthy", ok}, {"detail", line}}.dump() << "\n";
+    } else {
+        std::cout << line << "\n";
+    }
+    return ok ? kExitOk : kExitNo;
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,127 @@
+// What the operator's command makes of what replicas say: problems named, and none where there is none.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "proxy/tool/cluster_health.hpp"
+
+using namespace crane::proxy;
+using nlohmann::json;
+
+namespace {
+
+json members() {
+    json out = json::array();
+    for (int i : {1, 2, 3})
+        out.push_back(
+            {{"replica", i}, {"voter", true}, {"address", "10.0.0." + std::to_string(i) + ":7000"}});
+    return out;
+}
+
+/// Replica `self` of three, all of which are connected, with replica 1 leading.
+json row(uint32_t self) {
+    json peers = json::array();
+    for (uint32_t i : {1u, 2u, 3u})
+        if (i != self) peers.push_back({{"replica", i}, {"voter", true}, {"connected", true}});
+    return {
+        {"replica", self},
+        {"alive", true},
+        {"role", self == 1 ? "primary" : "backup"},
+        {"ready", self == 1},
+        {"view", 4},
+        {"leader", 1},
+        {"server", "listening"},
+        {"listen", json::array()},
+        {"peers", peers},
+        {"message", ""},
+        {"membership", {{"members", members()}}},
+        {"divergence", {{"diverged", json::array()}, {"schedule_differences", 0}, {"settings_differ", 0}}}};
+}
+
+json down(uint32_t self) {
+    return {{"replica", self}, {"alive", false}, {"role", "down"}, {"error", "not running"}};
+}
+
+std::string text(const ClusterHealth& health) {
+    std::string out;
+    for (const std::string& one : health.problems) out += one + "\n";
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("cluster health: nothing is wrong with a whole cluster, and one host knows of all", "[proxy]") {
+    CHECK(text(assess_cluster(json::array({row(1), row(2), row(3)}))).empty());
+    const ClusterHealth remote = assess_cluster(json::array({row(3)}));
+    CHECK(text(remote).empty());
+    CHECK(remote.primary == 1);
+    CHECK(remote.primary_address == "10.0.0.1:7000");
+}
+
+TEST_CASE("cluster health: missing replicas, no primary and no quorum are problems", "[proxy]") {
+    CHECK(text(assess_cluster(json::array({down(1), down(2), down(3)}))) == "no replica runs\n");
+    CHECK(text(assess_cluster(json::array({row(1), row(2), down(3)}))) == "replica 3 is down: not running\n");
+    json cut = row(2);
+    cut["peers"][1]["connected"] = false;
+    CHECK(text(assess_cluster(json::array({cut}))) == "replica 3 is not connected to any replica here\n");
+    cut["peers"][0]["connected"] = false;
+    cut["leader"] = 0;
+    const std::string alone = text(assess_cluster(json::array({cut})));
+    CHECK(alone.find("no primary") != std::string::npos);
+    CHECK(alone.find("no quorum: 1 of 3") != std::string::npos);
+    json removed = row(1);
+    removed["membership"]["members"].erase(2);
+    CHECK(text(assess_cluster(json::array({removed, row(2), down(3)}))).find("replica 3 is down") !=
+          std::string::npos);
+    json other = row(2);
+    other["membership"]["members"].erase(2);
+    CHECK(text(assess_cluster(json::array({removed, other, down(3)}))).empty());  // only its folder is left
+}
+
+TEST_CASE("cluster health: what differs, and what serves nobody, is named", "[proxy]") {
+    json leader = row(1);
+    leader["divergence"]["diverged"].push_back({{"replica", 3}, {"index", 77}, {"exact", true}});
+    CHECK(text(assess_cluster(json::array({leader, row(2), row(3)})))
+              .find("replica 3 differs from the majority at log index 77") != std::string::npos);
+    leader = row(1);
+    leader["divergence"]["diverged"].push_back({{"replica", 0}, {"index", 77}, {"exact", false}});
+    CHECK(text(assess_cluster(json::array({leader, row(2), row(3)}))).find("nobody knows which is right") !=
+          std::string::npos);
+    leader = row(1);
+    leader["divergence"]["schedule_differences"] = 3850;
+    const ClusterHealth apart = assess_cluster(json::array({leader, row(2), row(3)}));
+    CHECK(text(apart).empty());
+    REQUIRE(apart.warnings.size() == 1);
+    CHECK(apart.warnings[0].find("3850") != std::string::npos);
+    json fenced = row(3);
+    fenced["alarms"] = json::array({"FENCED: it differs"});
+    CHECK(text(assess_cluster(json::array({row(1), row(2), fenced}))) == "replica 3: FENCED: it differs\n");
+    json empty = row(2);
+    empty["server"] = "exited";
+    empty["message"] = "the server exited with status 3";
+    CHECK(text(assess_cluster(json::array({row(1), empty, row(3)}))) ==
+          "replica 2: its server is exited: the server exited with status 3\n");
+}
+
+TEST_CASE("health of a replica: clients are sent where they can be served", "[proxy]") {
+    CHECK(why_unhealthy(row(1)).empty());
+    CHECK(why_unhealthy(row(3)).empty());
+    CHECK(why_unhealthy(down(3)) == "not running");
+    json one = row(3);
+    one["leader"] = 0;
+    CHECK(why_unhealthy(one) == "there is no primary");
+    one = row(3);
+    one["peers"][0]["connected"] = false;
+    CHECK(why_unhealthy(one) == "it is not connected to the primary, replica 1");
+    one = row(3);
+    one["listen"] = json::array({{{"client", "10.0.0.3:80"}, {"open", true}, {"error", "no descriptors"}}});
+    CHECK(why_unhealthy(one) == "clients cannot be served at 10.0.0.3:80");
+    CHECK(text(assess_cluster(json::array({row(1), row(2), one}))) ==
+          "replica 3 cannot serve clients at 10.0.0.3:80: no descriptors\n");
+    one = row(3);
+    one["fenced"] = "it differs";
+    CHECK(why_unhealthy(one) == "it differs");
+    one = row(1);
+    one["input_stopped"] = true;
+    one["message"] = "DISK FULL";
+    CHECK(why_unhealthy(one) == "input is stopped: DISK FULL");
+}
