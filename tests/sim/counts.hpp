@@ -34,6 +34,7 @@ enum class Count : uint8_t {
     removed_files,
     disk_errors,
     pauses,
+    waits_spoken_for,
     clogs,
     broken_links,
     partitions,
