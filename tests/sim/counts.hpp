@@ -33,6 +33,7 @@ enum class Count : uint8_t {
     lost_names,
     removed_files,
     disk_errors,
+    forgotten_writes,
     pauses,
     waits_spoken_for,
     clogs,
