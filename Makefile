@@ -244,11 +244,13 @@ soak-sim: $(BUILD)/bin/sim
 # make soak ROUNDS=1 MINUTES=30
 ROUNDS  ?= 0
 MINUTES ?= 30
+STARTS  ?= 2000
 soak: all programs $(BUILD)/bin/sim $(BUILD)/bin/unit
 	$(MAKE) spec SPEC=--long
 	CRANE_SOAK=1 $(BUILD)/bin/unit
 	$(MAKE) fuzz
 	BUILD=$(BUILD) /usr/bin/python3 -B eval/failover.py --saturate
+	BUILD=$(BUILD) /usr/bin/python3 -B eval/starts.py --starts $(STARTS)
 	round=0; while [ $$round -eq 0 ] || [ $$round -ne $(ROUNDS) ]; do \
 	    round=$$((round + 1)); seed=$$(date +%s); echo "soak: round $$round, seed $$seed"; \
 	    $(BUILD)/bin/sim --first $${seed}000 --seeds 5000 && \

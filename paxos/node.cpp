@@ -9,6 +9,7 @@
 
 #include "paxos/core/check.hpp"
 #include "paxos/core/core.hpp"
+#include "paxos/heartbeat_thread.hpp"
 #include "paxos/node_links.hpp"
 #include "paxos/node_setup.hpp"
 #include "paxos/shell.hpp"
@@ -28,6 +29,23 @@ class MonotonicClock : public Clock {
     }
 };
 
+// A store whose loop is spoken for while it waits.
+class SpokenForStore : public BdbStore {
+  public:
+    using BdbStore::BdbStore;
+    void speak_by(HeartbeatThread* thread) { thread_ = thread; }
+    bool start_persist(const PersistBatch& batch) override {
+        if (thread_ != nullptr)
+            thread_->wait_for([&] { persist(batch); });
+        else
+            persist(batch);
+        return true;
+    }
+
+  private:
+    HeartbeatThread* thread_ = nullptr;
+};
+
 }  // namespace
 
 // The shell, given turns by an event loop: everything that arrived together shares one.
@@ -41,7 +59,9 @@ class Node::Impl {
           maintenance_(store_),
           core_(core_config(config_), load(), store_),
           links_(base, config_, core_, link_callbacks()),
-          shell_(core_, store_, links_, clock_, callbacks_) {
+          shell_(core_, store_, links_, clock_, callbacks_),
+          voice_(core_.config().heartbeat_us, [this] { shell_.say_still_here(); }) {
+        if (config_.durable) store_.speak_by(&voice_);
         turn_ = event_new(
             base_, -1, 0, [](int, short, void* self) { static_cast<Impl*>(self)->turn(); }, this);
         timer_ = evtimer_new(
@@ -175,11 +195,12 @@ class Node::Impl {
     const NodeConfig config_;
     const NodeCallbacks callbacks_;
     const MonotonicClock clock_{};
-    BdbStore store_;
+    SpokenForStore store_;
     StoreMaintenance maintenance_;
     Core core_;
     NodeLinks links_;
     Shell shell_;
+    HeartbeatThread voice_;
     event* turn_ = nullptr;
     event* timer_ = nullptr;
     uint64_t timer_deadline_us_ = UINT64_MAX;
@@ -191,6 +212,8 @@ NodeStats Node::Impl::stats() const {
     const TransportStats links = links_.stats();
     NodeStats stats;
     stats.syncs = store_.syncs();
+    stats.longest_sync_us = shell_.longest_sync_us();
+    stats.election_timeout_us = core_.election_timeout_us();
     stats.proposals = core.proposals;
     stats.decided = shell_.delivered();
     stats.messages_sent = links.frames_sent;

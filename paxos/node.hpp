@@ -43,7 +43,11 @@ struct NodeConfig {
     bool join = false;   // added to a running cluster: a learner, until the log says that it votes
     std::string db_dir;  // created when missing
     uint32_t heartbeat_ms = 50;
-    uint32_t election_timeout_ms = 500;  // real timeouts are drawn from [1x, 2x) of it; >= 3 heartbeats
+    // Of silence, on a quiet machine; real timeouts are drawn from [1x, 1.4x) of it; >= 3 heartbeats. Where
+    // heartbeats and syncs are seen to be late it grows, up to max_election_timeout_ms (0: four times as
+    // long).
+    uint32_t election_timeout_ms = 500;
+    uint32_t max_election_timeout_ms = 0;
     size_t max_inflight_entries = 1024;  // proposed and not yet decided: beyond it propose() says false
     size_t max_inflight_bytes = 8u << 20;
     bool durable = true;  // false: no sync (for tests and measurements; survives no power cut)
@@ -61,9 +65,11 @@ struct NodeConfig {
 };
 
 struct NodeStats {
-    uint64_t syncs = 0;      // synced transactions
-    uint64_t proposals = 0;  // accepted by propose() here
-    uint64_t decided = 0;    // entries handed to on_decided
+    uint64_t syncs = 0;  // synced transactions
+    uint64_t longest_sync_us = 0;
+    uint64_t election_timeout_us = 0;  // as it is now
+    uint64_t proposals = 0;            // accepted by propose() here
+    uint64_t decided = 0;              // entries handed to on_decided
     uint64_t messages_sent = 0;
     uint64_t messages_received = 0;
     uint64_t bytes_sent = 0;

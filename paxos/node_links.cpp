@@ -50,7 +50,9 @@ void NodeLinks::send(const Message& message) {
     std::string frame = begin_frame();
     encode(message, frame);
     finish_frame(FrameType::Protocol, frame);
-    transport_->send(message.to, FrameType::Protocol, std::move(frame));
+    // What tells that this replica is there waits for no entries, whose order is their own.
+    const bool overtakes = message.type != MessageType::Prepare && message.type != MessageType::TakeOver;
+    transport_->send(message.to, FrameType::Protocol, std::move(frame), overtakes);
 }
 
 // The core's peers, and whoever a peer with a longer log knows of.

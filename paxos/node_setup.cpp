@@ -66,6 +66,9 @@ CoreConfig core_config(const NodeConfig& config) {
                           member.host + ":" + std::to_string(member.port)});
     core.heartbeat_us = uint64_t{config.heartbeat_ms} * 1000;
     core.election_timeout_us = uint64_t{config.election_timeout_ms} * 1000;
+    core.max_election_timeout_us = config.max_election_timeout_ms != 0
+                                       ? uint64_t{config.max_election_timeout_ms} * 1000
+                                       : 4 * core.election_timeout_us;
     core.max_inflight_entries = config.max_inflight_entries;
     core.max_inflight_bytes = config.max_inflight_bytes;
     core.seed = config.seed != 0 ? config.seed : random_number();

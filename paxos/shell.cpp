@@ -13,6 +13,8 @@ namespace {
 
 constexpr int rounds_per_turn = 4;  // of taking the outbox; what is left waits for the next turn
 constexpr size_t max_waiting = 4096;
+constexpr uint64_t attention_heartbeats = 2;    // between two looks at the clock
+constexpr uint64_t usual_lateness_us = 25'000;  // of a turn: no news
 
 }  // namespace
 
@@ -45,11 +47,41 @@ void Shell::guarded(const std::function<void()>& act) {
 
 // One turn: everything stepped since the last one shares this persist and these sends.
 void Shell::turn() {
-    if (in_turn_ || busy_) return;
+    if (in_turn_) return;
+    look_at_clock();
+    if (busy_) {
+        say_still_here();
+        return;
+    }
     in_turn_ = true;
     if (running()) guarded([this] { work(); });
     if (!busy_) finish_closing();
     in_turn_ = false;
+}
+
+// How much later than asked for is this? The process did not run, or something else kept the loop.
+void Shell::look_at_clock() {
+    const uint64_t now = clock_.now_us();
+    if (attention_us_ != 0 && now > attention_us_ + usual_lateness_us) held_up_us_ += now - attention_us_;
+    attention_us_ = core_.decides_alone() ? 0 : now + attention_heartbeats * core_.config().heartbeat_us;
+}
+
+void Shell::move_clock() {
+    core_.advance_clock(clock_.now_us());
+    if (held_up_us_ == 0) return;
+    core_.held_up(held_up_us_);
+    held_up_us_ = 0;
+}
+
+void Shell::say_still_here() {
+    const uint64_t now = clock_.now_us();
+    if (!running() || now < still_here_us_) return;
+    still_here_us_ = now + core_.config().heartbeat_us;
+    if (now >= persist_since_us_ + core_.config().max_election_timeout_us) return;
+    std::vector<Message> messages;
+    core_.still_here(messages);
+    send(messages);
+    links_.flush();
 }
 
 bool Shell::turn_due() const {
@@ -57,10 +89,13 @@ bool Shell::turn_due() const {
 }
 
 uint64_t Shell::next_deadline_us() const {
-    return closing_ ? std::min(core_.next_deadline_us(), close_deadline_us_) : core_.next_deadline_us();
+    uint64_t deadline = busy_ ? still_here_us_ : core_.next_deadline_us();
+    if (closing_ && !busy_) deadline = std::min(deadline, close_deadline_us_);
+    return attention_us_ != 0 ? std::min(deadline, attention_us_) : deadline;
 }
 
 void Shell::work() {
+    move_clock();
     handle_link_events();
     if (probe_ != nullptr) probe_->before_turn();
     core_.tick(clock_.now_us());
@@ -81,18 +116,28 @@ void Shell::take() {
     more_ = !outbox_.empty();
     send(outbox_.send_now);
     links_.flush();
-    if (!outbox_.persist.empty() && !storage_.start_persist(outbox_.persist)) {
-        busy_ = true;
-        return;
+    if (!outbox_.persist.empty()) {
+        persist_since_us_ = clock_.now_us();
+        still_here_us_ = persist_since_us_ + core_.config().heartbeat_us;
+        busy_ = !storage_.start_persist(outbox_.persist);
+        if (busy_) return;
+        has_persisted();
     }
     complete();
 }
 
-void Shell::persisted() {
+void Shell::persisted(const std::string& error) {
     CRANE_CHECK(busy_);
     busy_ = false;
+    more_ = true;
     if (!running()) return;
+    if (!error.empty()) {
+        stop(error);
+        return;
+    }
     guarded([this] {
+        move_clock();
+        has_persisted();
         complete();
         while (!waiting_.empty() && running()) {
             const auto change = std::move(waiting_.front());
@@ -103,11 +148,15 @@ void Shell::persisted() {
 }
 
 // What had to be durable is.
+void Shell::has_persisted() {
+    const uint64_t took_us = clock_.now_us() - persist_since_us_;
+    longest_sync_us_ = std::max(longest_sync_us_, took_us);
+    core_.persisted();
+    core_.saw_delay(took_us);
+    changed();
+}
+
 void Shell::complete() {
-    if (!outbox_.persist.empty()) {
-        core_.persisted();
-        changed();
-    }
     if (!outbox_.send_after.empty()) {
         send(outbox_.send_after);
         links_.flush();
@@ -128,12 +177,13 @@ void Shell::when_idle(std::function<void()> change) {
 
 void Shell::receive(const Message& message) {
     if (!running()) return;
+    look_at_clock();
     if (busy_) {
         when_idle([this, message] { receive(message); });
         return;
     }
     guarded([&] {
-        core_.advance_clock(clock_.now_us());
+        move_clock();
         core_.step(message);
         changed();
     });

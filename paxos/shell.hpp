@@ -10,6 +10,9 @@
 //     when the persist before them is done;
 //   - while a persist is under way (busy()) nothing changes the core; what comes meanwhile waits, in order
 //     and bounded;
+//   - a persist that takes long keeps nobody waiting: the others are told, with every heartbeat and for no
+//     longer than silence can last, that this replica is there, and nothing that is new;
+//   - time in which turns were not given, though asked for, is no time in which anybody was silent;
 //   - on_decided sees every entry once, in index order, without a gap;
 //   - a storage that fails is the end: on_fatal, and nothing more is sent.
 #pragma once
@@ -69,9 +72,13 @@ class Shell {
     void turn();
     bool turn_due() const;
     uint64_t next_deadline_us() const;
-    // Storage::start_persist() said false, and it is done now. A turn is due.
-    void persisted();
+    // Storage::start_persist() said false, and it is done now; `error` says why not, if it is not durable. A
+    // turn is due.
+    void persisted(const std::string& error = {});
     bool busy() const { return busy_; }
+    // While a persist is under way, at any time: tells the others that this replica is there, once a
+    // heartbeat. The only call that may come from another thread, while start_persist() keeps this one.
+    void say_still_here();
 
     void receive(const Message& message);
     void link_changed(ReplicaId peer, bool up) { link_events_.emplace_back(peer, up); }
@@ -92,7 +99,8 @@ class Shell {
     bool closing() const { return closing_; }
 
     const MembershipAt* delivered_membership() const;
-    uint64_t delivered() const { return delivered_; }        // entries, so far
+    uint64_t delivered() const { return delivered_; }  // entries, so far
+    uint64_t longest_sync_us() const { return longest_sync_us_; }
     uint64_t leaders_gone() const { return leaders_gone_; }  // peer_gone() that made a difference
 
   private:
@@ -107,6 +115,9 @@ class Shell {
     void guarded(const std::function<void()>& act);
     void changed();
     void work();
+    void look_at_clock();
+    void move_clock();
+    void has_persisted();
     void take();
     void complete();
     void send(std::vector<Message>& messages);
@@ -126,7 +137,11 @@ class Shell {
     const NodeCallbacks& callbacks_;
     ShellProbe* const probe_;
     Outbox outbox_;
-    std::deque<std::function<void()>> waiting_;  // for the persist under way
+    std::deque<std::function<void()>> waiting_;          // for the persist under way
+    uint64_t persist_since_us_ = 0, still_here_us_ = 0;  // the latter: when it is to be said next
+    uint64_t longest_sync_us_ = 0;
+    uint64_t attention_us_ = 0;  // a turn was asked for by then; 0: nobody is listened to
+    uint64_t held_up_us_ = 0;    // of which the core does not know yet
     std::vector<std::pair<ReplicaId, bool>> link_events_;
     std::set<ReplicaId> gone_;
     MembershipAt delivered_membership_;

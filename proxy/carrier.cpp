@@ -46,7 +46,7 @@ struct FrameHeader {
 };
 constexpr uint8_t kFlagCopy = 1;
 
-constexpr size_t kMessageBytes = 1024 * 1024;
+constexpr size_t kMessageBytes = 128 * 1024;  ///< heartbeats wait for one message at most
 
 std::string_view bytes_of(const auto& value) {
     return {reinterpret_cast<const char*>(&value), sizeof(value)};

@@ -231,6 +231,11 @@ void read_sections(Reader& root, Config& config) {
     if (config.election_timeout_ms < 3 * config.heartbeat_ms) {
         consensus.fail("election_timeout_ms", "must be at least three times heartbeat_ms");
     }
+    config.max_election_timeout_ms =
+        static_cast<uint32_t>(consensus.number("max_election_timeout_ms", 0, 0, 600'000));
+    if (config.max_election_timeout_ms != 0 && config.max_election_timeout_ms < config.election_timeout_ms) {
+        consensus.fail("max_election_timeout_ms", "must be 0 or at least election_timeout_ms");
+    }
     config.durable = consensus.boolean("durable", true);
     config.rejoin = consensus.boolean("rejoin", false);
     config.join = consensus.boolean("join", false);

@@ -67,6 +67,7 @@ struct Config {
 
     uint32_t heartbeat_ms = 50;
     uint32_t election_timeout_ms = 500;
+    uint32_t max_election_timeout_ms = 0;
     bool durable = true;
     bool join = false;    // added to a running cluster: see paxos::NodeConfig
     bool rejoin = false;  // a database that is not there has been lost: see paxos::NodeConfig

@@ -20,6 +20,7 @@ paxos::NodeConfig node_config(const Config& config) {
     out.db_dir = config.state_dir + "/db";
     out.heartbeat_ms = config.heartbeat_ms;
     out.election_timeout_ms = config.election_timeout_ms;
+    out.max_election_timeout_ms = config.max_election_timeout_ms;
     out.durable = config.durable;
     out.rejoin = config.rejoin;
     out.join = config.join;

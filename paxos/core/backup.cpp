@@ -25,6 +25,8 @@ bool Core::accept_leader(const Message& message) {
     CRANE_CHECK(message.view > view_ || role_ != Role::Leader);
     if (message.view > view_ || role_ != Role::Follower || leader_ != message.from)
         become_follower(message.view, message.from);
+    else
+        saw_arrival(leader_heard_us_);
     leader_heard_us_ = now_us_;
     leader_gone_ = false;
     election_deadline_us_ = now_us_ + random_election_timeout();

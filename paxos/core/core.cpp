@@ -10,12 +10,15 @@ namespace crane::paxos {
 namespace {
 
 constexpr uint64_t silent_heartbeats = 4;  // time for a leader to open its connection and call
+// Of the election timeout, at random: enough for one of two to have asked and won before the other asks.
+constexpr uint64_t spread_percent = 40;
 
 }  // namespace
 
 Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader& reader)
     : config_(config),
       random_state_(config.seed ^ (uint64_t{config.self} << 32)),
+      patience_(config.election_timeout_us, config.max_election_timeout_us),
       view_(stored.view),
       durable_view_(stored.view),
       highest_seen_(stored.view),
@@ -86,7 +89,8 @@ uint64_t Core::random_election_timeout() {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     z ^= z >> 31;
-    return config_.election_timeout_us + z % config_.election_timeout_us;
+    const uint64_t least = patience_.timeout_us();
+    return least + z % (least * spread_percent / 100 + 1);
 }
 
 void Core::advance_clock(uint64_t now_us) {
@@ -96,6 +100,23 @@ void Core::advance_clock(uint64_t now_us) {
         for (Peer& peer : peers_) peer.heard_us = now_us;
     }
     now_us_ = std::max(now_us_, now_us);
+}
+
+void Core::held_up(uint64_t us) {
+    CRANE_CHECK(us <= now_us_);
+    election_deadline_us_ += us;
+    silent_until_us_ += us;
+    if (leader_heard_us_ != 0) leader_heard_us_ = std::min(leader_heard_us_ + us, now_us_);
+    for (Peer& peer : peers_)
+        if (peer.heard_us != 0) peer.heard_us = std::min(peer.heard_us + us, now_us_);
+    saw_delay(us);
+}
+
+// What is to be heard with every heartbeat was last heard then.
+void Core::saw_arrival(uint64_t previous_us) {
+    if (previous_us == 0) return;
+    const uint64_t gap = now_us_ - std::min(now_us_, previous_us);
+    saw_delay(gap - std::min(gap, config_.heartbeat_us));
 }
 
 void Core::tick(uint64_t now_us) {
@@ -194,13 +215,26 @@ void Core::fill_replies(Outbox& out) {
     if (!ack_due_) return;
     ack_due_ = false;
     if (role_ != Role::Follower || leader_ == no_replica) return;
+    out.send_after.push_back(make_ack(matched_));
+}
+
+Message Core::make_ack(uint64_t index) const {
     Message ack = make(MessageType::Ack, leader_);
     ack.ok = true;
     ack.rejoining = rejoining_ ? config_.run : 0;
-    ack.index = matched_;
+    ack.index = index;
     ack.hint = log_.last_index();
     ack.checkpoint = checkpoint_;
-    out.send_after.push_back(std::move(ack));
+    return ack;
+}
+
+void Core::still_here(std::vector<Message>& out) const {
+    // What is not on disk is not to be spoken of: neither a promise, nor that this replica is back.
+    if (view_ != durable_view_ || rejoined_due_) return;
+    if (role_ == Role::Follower && leader_ != no_replica)
+        out.push_back(make_ack(std::min(matched_, durable_)));
+    if (role_ != Role::Leader) return;
+    for (const Peer& peer : peers_) out.push_back(make_commit(peer.id, true));
 }
 
 void Core::fill_decided(Outbox& out) {

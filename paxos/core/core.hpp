@@ -18,6 +18,8 @@
 //   - pre-vote and the lease: a replica that hears its leader helps nobody to depose it, and one that has
 //     asked around in vain has changed nobody's view; a leader that lost touch with a majority steps down;
 //     one whose process is seen to end is not waited for, but asked for like any other;
+//   - silence is measured in time in which this replica could have heard something (held_up), and against
+//     the delays that were seen (patience.hpp);
 //   - a replica that lost its database has forgotten what it promised: it is sent the log, but neither votes
 //     nor counts until it has a Return entry that was proposed after the loss and decided without it;
 //   - the membership is the latest in the log, decided or not; it changes by one replica at a time
@@ -41,6 +43,7 @@
 #include "paxos/core/log_window.hpp"
 #include "paxos/core/membership.hpp"
 #include "paxos/core/message.hpp"
+#include "paxos/core/patience.hpp"
 #include "paxos/core/storage.hpp"
 #include "paxos/core/types.hpp"
 
@@ -50,12 +53,14 @@ struct CoreConfig {
     ReplicaId self = no_replica;
     Membership members;  // with which the cluster began, self included; what is stored comes before it
     uint64_t heartbeat_us = 50'000;
-    uint64_t election_timeout_us = 500'000;
+    uint64_t election_timeout_us = 500'000;  // at least: see Patience
+    uint64_t max_election_timeout_us = 2'000'000;
     uint64_t commit_delay_us = 1'000;  // how long a decision may wait for a Prepare to ride on
     size_t max_inflight_entries = 1024;
     size_t max_inflight_bytes = 8u << 20;
-    size_t max_batch_bytes = 1u << 20;  // of values in one Prepare (but one value always fits)
-    size_t max_memory_entries = 8192;   // decided entries kept in memory for peers slightly behind
+    // Of values in one Prepare (but one value always fits). What is urgent waits for one frame at most.
+    size_t max_batch_bytes = 256u << 10;
+    size_t max_memory_entries = 8192;  // decided entries kept in memory for peers slightly behind
     size_t max_memory_bytes = 16u << 20;
     size_t max_delivery_entries = 1024;  // handed out per outbox
     size_t max_delivery_bytes = 4u << 20;
@@ -101,6 +106,13 @@ class Core {
     // Moves the clock on and does what is due. Call when next_deadline_us() is reached.
     void tick(uint64_t now_us);
     uint64_t next_deadline_us() const;
+    // This replica did not run for that long, as far as its user can tell, and heard nobody meanwhile: time
+    // in which no silence counts. Call after advance_clock(), before what has arrived meanwhile is stepped.
+    void held_up(uint64_t us);
+    // A sync, or something else that others wait for, took so long.
+    void saw_delay(uint64_t us) { patience_.saw_delay(now_us_, us); }
+    uint64_t election_timeout_us() const { return patience_.timeout_us(); }
+    const CoreConfig& config() const { return config_; }
 
     void step(const Message& message);
     // The value is moved from only when accepted.
@@ -131,6 +143,9 @@ class Core {
     // called that changes the core.
     void take_outbox(Outbox& out);
     void persisted();
+    // While a persist is under way, now and then: messages that say this replica is there, and no more than
+    // it has said before or might have.
+    void still_here(std::vector<Message>& out) const;
 
     // A checkpoint of this replica's state after entry `index` is durable. Once a majority of the voting
     // members holds one as new, each cuts its log there: log_start() tells how far the disk's may be cut.
@@ -198,6 +213,7 @@ class Core {
 
     // core.cpp
     bool alone() const;  // decides by itself
+    Message make_ack(uint64_t index) const;
     bool may_lead() const;
     bool leaves_it_to_others() const;
     uint64_t barred_patience_us() const { return 4 * config_.election_timeout_us; }
@@ -245,12 +261,14 @@ class Core {
     void advance_commit();
     void fill_leader_sends(Outbox& out);
     void send_entries(Peer& peer, Outbox& out);
+    Message make_commit(ReplicaId to, bool wants_ack) const;
     void send_commit(Peer& peer, bool wants_ack, Outbox& out);
     void rewind(Peer& peer);
     bool has_room(const Peer& peer) const;
     void regress(Peer& peer, uint64_t last_index);
     void leader_tick();
-    bool quorum_in_touch() const { return now_us_ < quorum_heard_us() + config_.election_timeout_us; }
+    bool quorum_in_touch() const { return now_us_ < quorum_heard_us() + patience_.timeout_us(); }
+    void saw_arrival(uint64_t previous_us);
     uint64_t quorum_heard_us() const;
     void learn_checkpoints();
     uint64_t leader_deadline_us() const;
@@ -266,6 +284,7 @@ class Core {
     const CoreConfig config_;
     uint64_t now_us_ = 0;
     uint64_t random_state_;
+    Patience patience_;
 
     Role role_ = Role::Follower;
     View view_;                      // promised: nothing below is accepted

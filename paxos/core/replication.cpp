@@ -47,6 +47,8 @@ void Core::on_ack(const Message& message) {
     if (role_ != Role::Leader || message.view != view_ || found == nullptr) return;
     if (message.index > log_.last_index()) return;
     Peer& peer = *found;
+    // One that was away says nothing of the machine, as long as a majority was there.
+    if (peer.voter && now_us_ > peer.heard_us + config_.heartbeat_us) saw_arrival(quorum_heard_us());
     peer.heard_us = now_us_;
     peer.unanswered = false;
     hear_rejoining(peer, message.rejoining);
@@ -192,11 +194,16 @@ void Core::send_entries(Peer& peer, Outbox& out) {
     out.send_now.push_back(std::move(prepare));
 }
 
-void Core::send_commit(Peer& peer, bool wants_ack, Outbox& out) {
-    Message commit = make(MessageType::Commit, peer.id);
+Message Core::make_commit(ReplicaId to, bool wants_ack) const {
+    Message commit = make(MessageType::Commit, to);
     commit.commit = commit_;
     commit.checkpoint = common_checkpoint_;
     commit.wants_ack = wants_ack;
+    return commit;
+}
+
+void Core::send_commit(Peer& peer, bool wants_ack, Outbox& out) {
+    Message commit = make_commit(peer.id, wants_ack);
     if (wants_ack) peer.sent_us = now_us_;
     peer.commit_told = commit_;
     peer.untold_since_us = 0;
@@ -249,7 +256,7 @@ uint64_t Core::quorum_heard_us() const {
 
 uint64_t Core::leader_deadline_us() const {
     uint64_t deadline = transferring() ? transfer_deadline_us_ : UINT64_MAX;
-    if (!alone()) deadline = std::min(deadline, quorum_heard_us() + config_.election_timeout_us);
+    if (!alone()) deadline = std::min(deadline, quorum_heard_us() + patience_.timeout_us());
     for (const Peer& peer : peers_) {
         deadline = std::min(deadline, peer.sent_us + config_.heartbeat_us);
         if (peer.probe_out || !peer.flights.empty())

@@ -19,6 +19,8 @@ namespace {
 constexpr size_t read_bytes = 64u << 10;              // per system call
 constexpr size_t max_read_bytes_per_turn = 1u << 20;  // then others get their turn
 constexpr int max_pieces = 16;                        // per writev
+// In the socket and not sent yet: what is urgent waits for these bytes, and for one frame.
+constexpr int max_unsent_bytes = 128 << 10;
 constexpr int user_timeout_ms = 5000, keepalive_idle_s = 5, keepalive_interval_s = 2, keepalive_count = 3;
 
 class PlainStream : public Stream {
@@ -28,6 +30,7 @@ class PlainStream : public Stream {
         evutil_make_socket_closeonexec(fd);
         const int on = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &max_unsent_bytes, sizeof max_unsent_bytes);
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
         setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
         setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &keepalive_idle_s, sizeof keepalive_idle_s);
@@ -179,9 +182,9 @@ void Connection::parse_input() {
     }
 }
 
-void Connection::queue(std::string frame, bool urgent) {
+void Connection::queue(std::string frame, bool urgent, bool overtakes_all) {
     (urgent ? urgent_bytes_ : bulk_bytes_) += frame.size();
-    (urgent ? urgent_ : bulk_).push_back(std::move(frame));
+    (overtakes_all && urgent ? first_ : urgent ? urgent_ : bulk_).push_back(std::move(frame));
 }
 
 void Connection::flush() {
@@ -190,7 +193,7 @@ void Connection::flush() {
         int count = 0;
         if (!current_.empty())
             pieces[count++] = {current_.data() + current_done_, current_.size() - current_done_};
-        for (auto* queue : {&urgent_, &bulk_})
+        for (auto* queue : {&first_, &urgent_, &bulk_})
             for (auto it = queue->begin(); it != queue->end() && count < max_pieces; ++it)
                 pieces[count++] = {it->data(), it->size()};
         if (count == 0 && !stream_->has_unsent()) break;
@@ -228,13 +231,12 @@ void Connection::consume_output(size_t bytes) {
         current_.clear();
         current_done_ = 0;
     }
-    for (bool urgent : {true, false}) {
-        auto& queue = urgent ? urgent_ : bulk_;
-        size_t& queued = urgent ? urgent_bytes_ : bulk_bytes_;
-        while (bytes > 0 && !queue.empty()) {
-            queued -= queue.front().size();
-            std::string frame = std::move(queue.front());
-            queue.pop_front();
+    for (auto* queue : {&first_, &urgent_, &bulk_}) {
+        size_t& queued = queue == &bulk_ ? bulk_bytes_ : urgent_bytes_;
+        while (bytes > 0 && !queue->empty()) {
+            queued -= queue->front().size();
+            std::string frame = std::move(queue->front());
+            queue->pop_front();
             if (bytes < frame.size()) {
                 current_ = std::move(frame);
                 current_done_ = bytes;

@@ -59,8 +59,9 @@ class Connection {
     // Until the greeting is done, only small frames are accepted.
     void allow_large_frames() { max_payload_bytes_ = max_frame_bytes; }
 
-    void queue(std::string frame, bool urgent);  // urgent frames overtake the others, whole frames at a time
-    void flush();                                // writes what the socket takes; the rest when it is ready
+    // Urgent frames overtake the others, and those of them that do overtake all, whole frames at a time.
+    void queue(std::string frame, bool urgent, bool overtakes_all = false);
+    void flush();  // writes what the socket takes; the rest when it is ready
     size_t queued_bytes(bool urgent) const { return urgent ? urgent_bytes_ : bulk_bytes_; }
     void close();  // without a word to the handlers
     const Identity* peer() const { return stream_->peer(); }
@@ -96,7 +97,7 @@ class Connection {
 
     std::string current_;  // partly written
     size_t current_done_ = 0;
-    std::deque<std::string> urgent_, bulk_;
+    std::deque<std::string> first_, urgent_, bulk_;  // `first_` counts among the urgent bytes
     size_t urgent_bytes_ = 0, bulk_bytes_ = 0;
 };
 

@@ -327,7 +327,7 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     return true;
 }
 
-bool Transport::send(ReplicaId to, FrameType type, std::string frame) {
+bool Transport::send(ReplicaId to, FrameType type, std::string frame, bool overtakes) {
     const auto found = links_.find(to);
     if (found == links_.end()) return false;
     Link& link = *found->second;
@@ -339,7 +339,7 @@ bool Transport::send(ReplicaId to, FrameType type, std::string frame) {
     }
     ++stats_.frames_sent;
     stats_.bytes_sent += frame.size();
-    link.connection->queue(std::move(frame), urgent);
+    link.connection->queue(std::move(frame), urgent, overtakes);
     return true;
 }
 

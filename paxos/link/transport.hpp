@@ -75,8 +75,9 @@ class Transport {
     // Who the replicas are from now on: opens the way to new ones, closes what leads to others. An id up to
     // `highest_id` that is not among them has been removed. Not to be called from a callback.
     void set_members(const std::vector<PeerAddress>& members, ReplicaId highest_id);
-    // A finished frame. False: link down or queue full.
-    bool send(ReplicaId to, FrameType type, std::string frame);
+    // A finished frame. False: link down or queue full. Protocol frames go before others; those that
+    // overtake, before other protocol frames.
+    bool send(ReplicaId to, FrameType type, std::string frame, bool overtakes = false);
     void flush();
     bool up(ReplicaId peer) const;
     const TlsContext* tls() const { return tls_.get(); }

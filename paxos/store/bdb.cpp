@@ -48,6 +48,7 @@ BdbEnvironment::BdbEnvironment(const StoreOptions& options, bool create)
     if (create) make_directories(files_, directory_);
     try {
         lock_directory();
+        if (durable_) reread_newest();
         open_environment(create);
         open_tree(create);
         sync_inherited();
@@ -92,6 +93,8 @@ void BdbEnvironment::fail(const char* what, int code) const {
     if (damaged && refused == 0 && !write_failed)
         throw DamagedStore(text + ". The database is damaged: " + rebuild_advice);
     const bool no_space = refused == ENOSPC || refused == EDQUOT;
+    if (write_failed && durable_)
+        files_.make(mark_of_unwritten());  // if it can be; lost with what it is about
     if (no_space || (write_failed && files_.free_bytes(directory_) < full_disk_bytes))
         text += ". The disk is full: free some space there and start this replica again; nothing is lost";
     else if (write_failed)
@@ -121,6 +124,7 @@ void BdbEnvironment::on_message(const DB_ENV* env, const char*, const char* mess
     auto* self = static_cast<BdbEnvironment*>(const_cast<DB_ENV*>(env)->app_private);
     std::lock_guard<std::mutex> guard(self->message_mutex_);
     self->last_message_ = message;
+    if (std::strstr(message, "fsync") != nullptr) self->write_failed_ = true;  // there is no event for it
     ++self->messages_;
     if (self->system_error_ == 0) self->system_error_ = system_error_in(message);
 }
@@ -154,6 +158,37 @@ void BdbEnvironment::lock_directory() {
     if (lock_ < 0)
         throw StoreInUse("database " + directory_ +
                          " is in use by another process: is this replica already running?");
+}
+
+// A system that could not write what a process gave it may drop it, and show it to the next process all the
+// same, as long as the machine runs; what the last one had not synced may be of that kind, whether it lived
+// to learn of it or not. So of what it may have written last nothing is believed that does not come from the
+// disk.
+void BdbEnvironment::reread_newest() {
+    constexpr size_t last_files = 3;
+    std::vector<std::string> names, logs;
+    if (files_.list(directory_, names) != 0) return;  // will be said by whoever needs it
+    for (std::string& name : names)
+        if (name.rfind("log.0", 0) == 0) logs.push_back(std::move(name));
+    std::sort(logs.begin(), logs.end());
+    if (logs.size() > last_files) logs.erase(logs.begin(), logs.end() - last_files);
+    logs.emplace_back("log.db");
+    const bool doubtful = files_.exists(mark_of_unwritten());
+    for (const std::string& name : logs) {
+        const int error = files_.reread(directory_ + "/" + name);
+        if (error == 0 || error == ENOENT || (error == EBUSY && !doubtful)) continue;
+        if (error == EBUSY)
+            throw StorageError(
+                "database " + directory_ + ": a write has failed before, and the system does not tell " +
+                "what of " + name +
+                " is on the disk and what in its memory alone. Restart the "
+                "machine, or rebuild this replica: move the directory away and start with rejoin = "
+                "true under [consensus], while the others run");
+        throw StorageError("database " + directory_ + ": cannot write and read back " + name + ": " +
+                           std::strerror(error) +
+                           ". Mend the disk and start this replica again; nothing is lost");
+    }
+    if (doubtful) files_.remove(mark_of_unwritten());
 }
 
 void BdbEnvironment::open_environment(bool create) {
@@ -285,6 +320,11 @@ int BdbEnvironment::list_log_files(uint32_t flags, std::vector<LogFile>& files) 
 }
 
 void BdbEnvironment::maintain() {
+    {
+        // After a write-back that failed the next one finds nothing to write, and would say so in the log.
+        std::lock_guard<std::mutex> guard(message_mutex_);
+        if (maintenance_error_ != 0 || write_failed_) return;
+    }
     const uint32_t released = released_;
     const bool remove = released > removed_;
     // What released them may not be on disk yet: a checkpoint that is forced puts it there.

@@ -100,9 +100,11 @@ class BdbEnvironment {
 
   private:
     void lock_directory();
+    void reread_newest();
     void open_environment(bool create);
     void check_complete(bool create, const LogScans& logs);
     std::string mark_of_new() const { return directory_ + "/unfinished"; }
+    std::string mark_of_unwritten() const { return directory_ + "/unwritten"; }
     void tell_recovery(const LogScan& before);
     void note_synced();
     void open_tree(bool create);

@@ -1,16 +1,38 @@
 #include "paxos/store/file_system.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
 namespace crane::paxos {
 namespace {
+
+constexpr int forget_attempts = 3;  // somebody else may be reading
+
+// Whether any page of the file is in memory. Where it cannot be found out, none is taken to be.
+bool in_memory(int fd, size_t bytes) {
+    if (bytes == 0) return false;
+    void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED) return false;
+    std::vector<unsigned char> pages((bytes + 4095) / 4096);
+    const bool known = ::mincore(mapped, bytes, pages.data()) == 0;
+    ::munmap(mapped, bytes);
+    return known && std::any_of(pages.begin(), pages.end(), [](unsigned char page) { return page & 1; });
+}
+
+bool lives_in_memory(int fd) {
+    struct statfs system {};
+    return fstatfs(fd, &system) == 0 && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
+}
 
 class HostFiles : public FileSystem {
   public:
@@ -93,6 +115,21 @@ class HostFiles : public FileSystem {
             if (got < 0 && errno == EINTR) continue;
             if (got < 0) error = errno;
             more = got > 0 && see(std::string_view(piece).substr(0, static_cast<size_t>(got)));
+        }
+        ::close(fd);
+        return error;
+    }
+
+    int reread(const std::string& path) override {
+        const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return errno;
+        struct stat status {};
+        int error = ::fsync(fd) == 0 && fstat(fd, &status) == 0 ? 0 : errno;
+        for (int attempt = 0; error == 0 && attempt < forget_attempts; ++attempt) {
+            if (lives_in_memory(fd)) break;
+            error = ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+            if (error != 0 || !in_memory(fd, static_cast<size_t>(status.st_size))) break;
+            if (attempt + 1 == forget_attempts) error = EBUSY;
         }
         ::close(fd);
         return error;

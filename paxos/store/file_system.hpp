@@ -35,6 +35,9 @@ class FileSystem {
         if (error == 0) see(bytes);
         return error;
     }
+    // Writes what is still to be written of this file, and forgets what memory holds of it: what is read from
+    // now on is what the disk has. EBUSY: memory keeps some of it.
+    virtual int reread(const std::string& path) = 0;
 };
 
 // The operating system's.

@@ -100,8 +100,9 @@ StoreReport verify_store(const std::string& directory, FileSystem* files) {
         check.finish(log.state);
         opened = true;
     } catch (const DamagedStore& error) {
+        // The pages are not looked at as well: Berkeley DB can search a damaged tree for minutes.
         check.problem(error.what());
-        opened = true;
+        return report;
     }
     CRANE_CHECK(opened);
     verify_pages(directory, check);

@@ -1,7 +1,6 @@
 // Format of what the store writes, version 3. All integers little-endian, except keys.
 //
-//   key     8 bytes, an entry's index, big-endian, so that the tree's order is the log's; key 0 holds the
-//   state
+//   key     8 bytes, an entry's index, big-endian, so that the tree's order is the log's; 0: the state
 //   entry   checksum u64 | view u64 | chain u64 | kind u8 | value...
 //           checksum = XXH64 over everything behind it, seeded with the index (a record in the wrong place is
 //           bad). Entries are in the write-ahead log, in segments: segment.hpp

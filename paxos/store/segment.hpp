@@ -1,9 +1,8 @@
 // A run of entries that became durable together: one record of Berkeley DB's write-ahead log, found by the
 // tree. So each value is written once, and a batch costs one small change of the tree.
 //
-//   record  type u32 (above DB_user_BEGIN) | transaction u32 (0) | previous record u64 (0), as Berkeley DB
-//   wants
-//           every record to begin | how far the log was on disk before: file u32 | offset u32
+//   record  type u32 (above DB_user_BEGIN) | transaction u32 (0) | previous record u64 (0), as Berkeley
+//           DB wants every record to begin | how far the log was on disk before: file u32 | offset u32
 //           | per entry: index u64 | size u32, bytes (record.hpp: entry)
 //   tree    key: index of the last entry that counts | first index u64 | file u32 | offset u32
 //           Entries of the record outside first..last were cut off, and say nothing.

@@ -4,6 +4,8 @@
 // Rules kept here:
 //   - persist() is one transaction and one fdatasync; it returns when the change is on disk, or throws;
 //   - every record has a checksum, verified whenever it is read; a record that does not hold is never served;
+//   - opening believes nothing that a system shows of writes it may have dropped: it is read from the disk
+//     again;
 //   - opening runs recovery (a torn or unsynced tail of the write-ahead log is cut off there), then verifies
 //     the newest entries and their chain;
 //   - a database is bound to one cluster and one replica, and to one process at a time (lock file);

@@ -103,6 +103,10 @@ struct LyingDisk : Canary {
     void disk(Disk& disk) override { disk.faults.lying = true; }
 };
 
+struct BelieveTheCache : Canary {
+    void disk(Disk& disk) override { disk.faults.keeps_showing = true; }
+};
+
 struct ChangeTwoVoters : Canary {
     bool change_membership(Core& core, const MembershipChange& change) override {
         Membership next = core.membership();
@@ -171,6 +175,7 @@ const std::vector<NamedCanary>& canaries() {
         {"a lost disk that nobody is told of", 100, make<RejoinUnannounced>},
         {"a rejoining replica counts at once", 50, make<RejoinAtOnce>},
         {"a disk that lies about syncs", 20, make<LyingDisk>},
+        {"believe what a failed sync has left in memory", 100, make<BelieveTheCache>},
         {"change two voters at once", 50, make<ChangeTwoVoters>},
         {"count a learner", 100, make<CountALearner>},
         {"vote for a shorter log", 100, make<VoteForAShorterLog>},

@@ -103,10 +103,15 @@ int Disk::sync(File& file) {
         const uint64_t done = random_.below(file.unsynced.size() + 1);
         for (uint64_t i = 0; i < done; ++i) put(file.unsynced[i], file.synced);
         file.unsynced.erase(file.unsynced.begin(), file.unsynced.begin() + static_cast<std::ptrdiff_t>(done));
+        if (random_.chance(0.5)) {
+            counts_.forgotten += file.unsynced.size();
+            for (Write& write : file.unsynced) write.forgotten = true;
+        }
         return EIO;
     }
-    for (const Write& write : file.unsynced) put(write, file.synced);
-    file.unsynced.clear();
+    for (const Write& write : file.unsynced)
+        if (!write.forgotten) put(write, file.synced);
+    std::erase_if(file.unsynced, [](const Write& write) { return !write.forgotten; });
     for (const NameChange& change : name_changes_) rename_in(synced_names_, change);
     name_changes_.clear();
     return 0;
@@ -135,6 +140,17 @@ int Disk::unlink(const std::string& path) {
     if (names_.erase(path) == 0) return ENOENT;
     ++counts_.removed;
     name_changes_.push_back({path, nullptr});
+    return 0;
+}
+
+int Disk::reread(const std::string& path) {
+    const FileRef file = find(path);
+    if (file == nullptr) return ENOENT;
+    if (faults.keeps_showing) return 0;
+    if (const int error = sync(*file); error != 0) return error;
+    if (faults.lying) return 0;
+    file->unsynced.clear();
+    file->live = file->synced;
     return 0;
 }
 
@@ -195,11 +211,13 @@ void Disk::keep_some(const File& file, File& left) {
 Disk::FileRef Disk::survivor(const File& file, bool power) {
     auto left = std::make_shared<File>(file);
     if (!power) return left;
+    File due = file;
+    std::erase_if(due.unsynced, [](const Write& write) { return write.forgotten; });
     left->unsynced.clear();
-    if (file.unsynced.empty())
+    if (due.unsynced.empty())
         left->live = left->synced;
     else
-        keep_some(file, *left);
+        keep_some(due, *left);
     return left;
 }
 

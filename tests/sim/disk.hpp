@@ -2,10 +2,9 @@
 //
 // Rules kept here:
 //   - what a process reads is what was written last; what is on the platter is what was synced, and a cut
-//   keeps
-//     of the rest what a journaling file system could: of each sector some of its writes, oldest first, of
-//     the names (created, renamed, removed) some, oldest first. A sync makes its file, and all names so far,
-//     durable;
+//     keeps of the rest what a journaling file system could: of each sector some of its writes, oldest
+//     first, of the names (created, renamed, removed) some, oldest first. A sync makes its file, and all
+//     names so far, durable;
 //   - sectors are written as a whole, and a database's pages are not larger than one;
 //   - after cut() the old process may go on calling: it is talking to itself. restart() shows what is left.
 #pragma once
@@ -23,15 +22,18 @@
 namespace crane::sim {
 
 struct DiskFaults {
-    double sync_error = 0;   // of a sync: EIO, some of the file is on the platter, the rest still due
-    double write_error = 0;  // of a write: EIO
-    bool full = false;       // writes fail with ENOSPC
-    bool lying = false;      // a sync does nothing, and says that it did (a canary)
+    // Of a sync: EIO. Some of the file is on the platter; the rest is still due, or it is forgotten and shown
+    // all the same, until it is read from the platter again or the machine dies.
+    double sync_error = 0;
+    double write_error = 0;      // of a write: EIO
+    bool full = false;           // writes fail with ENOSPC
+    bool lying = false;          // a sync does nothing, and says that it did (a canary)
+    bool keeps_showing = false;  // what is forgotten, also to those who want the platter (a canary)
 };
 
 struct DiskCounts {
     uint64_t writes = 0, syncs = 0, errors = 0, cuts = 0, torn = 0, lost_writes = 0, lost_names = 0,
-             removed = 0;
+             removed = 0, forgotten = 0;
 };
 
 class Disk : public paxos::FileSystem {
@@ -41,6 +43,7 @@ class Disk : public paxos::FileSystem {
         std::string bytes;
         bool truncates = false;  // the file ends at `offset`
         uint64_t run = 0;        // of the process that wrote it
+        bool forgotten = false;  // never comes to the platter
     };
     struct File {
         uint64_t number = 0;
@@ -55,6 +58,13 @@ class Disk : public paxos::FileSystem {
 
     const std::string& root() const { return root_; }
     DiskFaults faults;
+    // No more faults, but those that a canary planted.
+    void mend() {
+        DiskFaults planted;
+        planted.lying = faults.lying;
+        planted.keeps_showing = faults.keeps_showing;
+        faults = planted;
+    }
     const DiskCounts& counts() const { return counts_; }
     uint64_t operations() const { return operations_; }
 
@@ -115,6 +125,7 @@ class Disk : public paxos::FileSystem {
         bytes = file->live;
         return 0;
     }
+    int reread(const std::string& path) override;
     int lock(const std::string& path) override;
     void unlock(int lock) override;
     uint64_t free_bytes(const std::string&) override { return faults.full ? 0 : UINT64_MAX; }

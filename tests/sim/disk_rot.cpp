@@ -8,8 +8,10 @@ std::unique_ptr<Disk> Disk::image(const std::string& root) const {
     auto copy = std::make_unique<Disk>(root, 1, sector_bytes_);
     for (const auto& [path, file] : names_) {
         auto same = std::make_shared<File>(*file);
+        for (const Write& write : same->unsynced)
+            if (!write.forgotten) put(write, same->synced);
         same->unsynced.clear();
-        same->synced = same->live;
+        same->live = same->synced;
         copy->names_[root + path.substr(root_.size())] = same;
     }
     copy->synced_names_ = copy->names_;

@@ -12,11 +12,7 @@ using namespace paxos;
 void World::fault() {
     next_fault_us_ = now_us_ + random_.skewed(2 * profile_.fault_interval_us);
     for (auto& [id, replica] : replicas_)
-        if (now_us_ >= replica->disk_faults_until_us) {
-            const bool lying = replica->disk->faults.lying;
-            replica->disk->faults = DiskFaults{};
-            replica->disk->faults.lying = lying;
-        }
+        if (now_us_ >= replica->disk_faults_until_us) replica->disk->mend();
     const FaultKind kind = profile_.pick(random_);
     note("fault", 0, static_cast<uint64_t>(kind));
     if (kind <= FaultKind::pause)

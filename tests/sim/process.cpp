@@ -166,9 +166,16 @@ uint64_t World::sync_us(Replica& replica) {
     return now_us_ < replica.slow_until_us ? usual + random_.below(100'000) : usual;
 }
 
-// Its disk has answered, a deadline is due, or there is something to read.
+// Its disk has answered or lets it wait, a deadline is due, or there is something to read.
 void World::wake(Replica& replica) {
-    if (replica.busy()) replica.shell->persisted();
+    if (replica.busy()) {
+        if (now_us_ < replica.busy_until_us) {
+            counts_.add(Count::waits_spoken_for);
+            turn(replica);
+            return;
+        }
+        replica.shell->persisted();
+    }
     for (const Id peer : replica.links_up) replica.shell->link_changed(peer, true);
     replica.links_up.clear();
     replica.core->advance_clock(now_us_);
@@ -194,7 +201,8 @@ void World::set_wake(Replica& replica) {
         return;
     }
     if (replica.busy()) {
-        replica.wake_us = std::max(replica.busy_until_us, replica.paused_until_us);
+        const uint64_t due = std::min(replica.busy_until_us, replica.shell->next_deadline_us());
+        replica.wake_us = std::max({due, now_us_ + 1, replica.paused_until_us});
         return;
     }
     const bool work = replica.shell->turn_due() || !replica.inbox.empty() || !replica.links_up.empty();

@@ -22,6 +22,7 @@ void choose_sizes(Random& random, paxos::DatabaseSizes& sizes) {
 void choose_core(Random& random, paxos::CoreConfig& core) {
     core.heartbeat_us = 10'000;
     core.election_timeout_us = 60'000;
+    core.max_election_timeout_us = 240'000;
     core.max_inflight_entries = random.between(4, 64);
     core.max_inflight_bytes = random.between(500, 8'000);
     core.max_batch_bytes = random.chance(0.5) ? random.between(1, 300) : 4'000;

@@ -55,9 +55,7 @@ std::vector<World::Id> World::pick_core() {
 }
 
 void World::calm(Replica& replica) {
-    const bool lying = replica.disk->faults.lying;
-    replica.disk->faults = DiskFaults{};
-    replica.disk->faults.lying = lying;
+    replica.disk->mend();
     replica.disk->cut_after(0, true);
     replica.slow_until_us = replica.paused_until_us = 0;
     if (now_us_ < replica.delivery_paused_until_us) replica.delivery_paused_until_us = now_us_;

@@ -200,6 +200,7 @@ void World::run() {
         counts_.add(Count::lost_names, disk.lost_names);
         counts_.add(Count::removed_files, disk.removed);
         counts_.add(Count::disk_errors, disk.errors);
+        counts_.add(Count::forgotten_writes, disk.forgotten);
     }
 }
 

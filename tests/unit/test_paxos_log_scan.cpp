@@ -108,6 +108,7 @@ class Forbidden : public FileSystem {
     int lock(const std::string& path) override { return host_files().lock(path); }
     void unlock(int lock) override { host_files().unlock(lock); }
     uint64_t free_bytes(const std::string& path) override { return host_files().free_bytes(path); }
+    int reread(const std::string&) override { return 0; }
     int list(const std::string& directory, std::vector<std::string>& names) override {
         return name_.empty() ? EACCES : host_files().list(directory, names);
     }

@@ -155,6 +155,7 @@ void Cluster::restart(ReplicaId id) {
     for (const auto& [member, ignored] : replicas_) config.members.add({member, true, ""});
     config.heartbeat_us = 10'000;
     config.election_timeout_us = 60'000;
+    config.max_election_timeout_us = 240'000;
     config.max_inflight_entries = 32;
     config.max_inflight_bytes = 4'000;
     config.max_batch_bytes = 300;
@@ -406,7 +407,7 @@ uint64_t Cluster::next_event_us() const {
     uint64_t next = next_proposal_us_;
     if (!network_.empty()) next = std::min(next, network_.top().at_us);
     for (const auto& [id, replica] : replicas_)
-        if (replica.core != nullptr) next = std::min(next, replica.core->next_deadline_us());
+        if (replica.core != nullptr) next = std::min(next, replica.shell->next_deadline_us());
     return std::max(next, now_us_ + 1);
 }
 
@@ -419,7 +420,7 @@ void Cluster::run(uint64_t duration_us, const Faults& faults) {
         inject(faults, now_us_ - before_us);
         deliver_packets();
         for (auto& [id, replica] : replicas_)
-            if (replica.core != nullptr && replica.core->next_deadline_us() <= now_us_) {
+            if (replica.core != nullptr && replica.shell->next_deadline_us() <= now_us_) {
                 turn(id, replica);
             }
         restore_who_needs_it();

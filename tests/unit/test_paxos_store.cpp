@@ -593,6 +593,70 @@ void unreadable(const std::string& directory) {
 
 }  // namespace
 
+namespace {
+
+// The host's, but for what its memory does not let go.
+class StubbornFiles : public FileSystem {
+  public:
+    bool keeps = false;
+    std::vector<std::string> asked;  // in order: what was reread, what was read
+
+    int make_directory(const std::string& path) override { return host_files().make_directory(path); }
+    bool exists(const std::string& path) override { return host_files().exists(path); }
+    int remove(const std::string& path) override { return host_files().remove(path); }
+    int make(const std::string& path) override { return host_files().make(path); }
+    int sync(const std::string& path) override { return host_files().sync(path); }
+    int lock(const std::string& path) override { return host_files().lock(path); }
+    void unlock(int lock) override { host_files().unlock(lock); }
+    uint64_t free_bytes(const std::string& path) override { return host_files().free_bytes(path); }
+    int list(const std::string& directory, std::vector<std::string>& names) override {
+        return host_files().list(directory, names);
+    }
+    int read(const std::string& path, std::string& bytes) override {
+        asked.push_back("read " + fs::path(path).filename().string());
+        return host_files().read(path, bytes);
+    }
+    int reread(const std::string& path) override {
+        asked.push_back("reread " + fs::path(path).filename().string());
+        const int error = host_files().reread(path);
+        return error == 0 && keeps ? EBUSY : error;
+    }
+};
+
+}  // namespace
+
+TEST_CASE("paxos store: what a failed write may have left in memory alone is read from the disk again") {
+    TemporaryDirectory directory;
+    StubbornFiles files;
+    StoreOptions opening = options(directory.path);
+    opening.files = &files;
+    {
+        BdbStore store(opening);
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 10);
+    }
+    files.asked.clear();
+    {
+        BdbStore store(opening);
+        REQUIRE(store.load().end.index == 10);
+    }
+    REQUIRE(files.asked.size() > 2);
+    CHECK(files.asked[0] == "reread log.0000000001");
+    CHECK(files.asked[1] == "reread log.db");
+
+    // Memory keeps some of it: that matters only once a write has failed.
+    files.keeps = true;
+    REQUIRE(BdbStore(opening).load().end.index == 10);
+    REQUIRE(files.make(directory.path + "/unwritten") == 0);
+    REQUIRE_THROWS_WITH(BdbStore(opening), Catch::Contains("a write has failed before") &&
+                                               Catch::Contains("Restart the machine") &&
+                                               Catch::Contains("rejoin = true"));
+    files.keeps = false;
+    REQUIRE(BdbStore(opening).load().end.index == 10);
+    REQUIRE_FALSE(files.exists(directory.path + "/unwritten"));
+}
+
 TEST_CASE("paxos store: a disk that cannot be read is not called a damaged database") {
     const TemporaryDirectory directory;
     {

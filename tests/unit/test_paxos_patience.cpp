@@ -1,0 +1,185 @@
+// Which silence means something: not one in which the listener did not run, and not one that is usual here.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "paxos/core/core.hpp"
+#include "paxos/core/patience.hpp"
+#include "paxos/heartbeat_thread.hpp"
+
+using namespace crane::paxos;
+
+namespace {
+
+constexpr uint64_t ms = 1000;
+
+class NoLog : public LogReader {
+  public:
+    void read(uint64_t, uint64_t, size_t, std::vector<Entry>&) const override {
+        throw StorageError("everything is in memory");
+    }
+};
+
+// Three replicas whose messages and syncs take no time.
+class Cluster {
+  public:
+    Cluster() {
+        for (ReplicaId id = 1; id <= 3; ++id) {
+            CoreConfig config;
+            config.self = id;
+            for (ReplicaId member = 1; member <= 3; ++member) config.members.add({member, true, ""});
+            config.seed = id;
+            cores_.push_back(std::make_unique<Core>(config, StoredState{}, log_));
+        }
+        run(1000 * ms);
+    }
+    Core& core(ReplicaId id) { return *cores_[id - 1]; }
+    uint64_t now_us() const { return now_us_; }
+    ReplicaId leader() {
+        for (const auto& core : cores_)
+            if (core->role() == Role::Leader) return core->leader();
+        return no_replica;
+    }
+    // All but `stopped` run for so long.
+    void run(uint64_t us, ReplicaId stopped = no_replica) {
+        for (const uint64_t end_us = now_us_ + us; now_us_ < end_us; now_us_ += ms)
+            for (ReplicaId id = 1; id <= 3; ++id)
+                if (id != stopped) turn(id, stopped);
+    }
+    // Nobody runs.
+    void pass(uint64_t us) { now_us_ += us; }
+    void turn(ReplicaId id, ReplicaId stopped = no_replica) {
+        core(id).tick(now_us_);
+        Outbox out;
+        do {
+            core(id).take_outbox(out);
+            if (!out.persist.empty()) core(id).persisted();
+            for (const auto* messages : {&out.send_now, &out.send_after})
+                for (const Message& message : *messages) {
+                    if (message.to == stopped) continue;
+                    core(message.to).advance_clock(now_us_);
+                    core(message.to).step(message);
+                }
+        } while (!out.empty());
+    }
+
+  private:
+    NoLog log_;
+    std::vector<std::unique_ptr<Core>> cores_;
+    uint64_t now_us_ = 1000 * ms;
+};
+
+}  // namespace
+
+TEST_CASE("patience: follows what is late at once, and forgets it slowly") {
+    Patience patience(500, 2000);
+    CHECK(patience.timeout_us() == 500);
+    patience.saw_delay(1, 100);
+    CHECK(patience.timeout_us() == 700);
+    patience.saw_delay(2, 10);
+    CHECK(patience.timeout_us() == 700);
+    patience.saw_delay(10'000'001, 0);
+    CHECK(patience.timeout_us() == 600);
+    patience.saw_delay(10'000'002, 1'000'000);
+    CHECK(patience.timeout_us() == 2000);
+}
+
+TEST_CASE("patience: a stall of all replicas is no reason to elect") {
+    for (const uint64_t stall : {300 * ms, 600 * ms, 1200 * ms, 30'000 * ms})
+        for (ReplicaId first = 1; first <= 3; ++first) {
+            Cluster cluster;
+            const View view = cluster.core(1).view();
+            REQUIRE(cluster.leader() != no_replica);
+            cluster.pass(stall);
+            for (ReplicaId offset = 0; offset < 3; ++offset) {  // whoever wakes first has heard nobody yet
+                const ReplicaId id = (first - 1 + offset) % 3 + 1;
+                cluster.core(id).advance_clock(cluster.now_us());
+                cluster.core(id).held_up(stall - 100 * ms);
+                cluster.turn(id);
+            }
+            cluster.run(3000 * ms);
+            CHECK(cluster.core(1).view() == view);
+        }
+}
+
+TEST_CASE("patience: a silent leader is replaced in time on a quiet machine") {
+    Cluster cluster;
+    const ReplicaId old = cluster.leader();
+    const View view = cluster.core(old).view();
+    cluster.run(710 * ms, old);  // a heartbeat's worth of it was over before
+    bool replaced = false;
+    for (ReplicaId id = 1; id <= 3; ++id)
+        replaced |= id != old && cluster.core(id).role() == Role::Leader && cluster.core(id).view() > view;
+    CHECK(replaced);
+}
+
+TEST_CASE("patience: heartbeats that come late lengthen the timeout, up to its bound") {
+    Cluster cluster;
+    const ReplicaId leader = cluster.leader();
+    const ReplicaId follower = leader % 3 + 1;
+    const View view = cluster.core(leader).view();
+    CHECK(cluster.core(follower).election_timeout_us() == 500 * ms);
+    cluster.run(300 * ms, leader);
+    cluster.run(100 * ms);
+    CHECK(cluster.core(follower).election_timeout_us() > 900 * ms);
+    cluster.run(800 * ms, leader);
+    CHECK(cluster.core(follower).view() == view);
+    cluster.run(200 * ms);
+    CHECK(cluster.core(follower).election_timeout_us() <= 2000 * ms);
+}
+
+TEST_CASE("patience: while a sync is under way a replica says no more than it has said") {
+    Cluster cluster;
+    const ReplicaId leader = cluster.leader();
+    const ReplicaId follower = leader % 3 + 1;
+    std::string value = "x";
+    REQUIRE(cluster.core(leader).propose(value));
+    Outbox out;
+    cluster.core(leader).take_outbox(out);
+    REQUIRE_FALSE(out.persist.empty());
+    const uint64_t before = cluster.core(leader).decided_index();
+    std::vector<Message> said;
+    cluster.core(leader).still_here(said);
+    REQUIRE(said.size() == 2);
+    CHECK(said[0].type == MessageType::Commit);
+    CHECK(said[0].commit == before);
+    for (const Message& message : out.send_now)
+        if (message.to == follower) cluster.core(follower).step(message);
+    Outbox follows;
+    cluster.core(follower).take_outbox(follows);
+    REQUIRE_FALSE(follows.persist.empty());
+    said.clear();
+    cluster.core(follower).still_here(said);
+    REQUIRE(said.size() == 1);
+    CHECK(said[0].type == MessageType::Ack);
+    CHECK(said[0].index == cluster.core(follower).durable_index());
+    CHECK(said[0].index == before);
+}
+
+TEST_CASE("patience: whoever waits for a disk that stands still is spoken for until it answers") {
+    std::mutex mutex;
+    std::condition_variable signal;
+    unsigned spoken = 0;
+    std::atomic<bool> waiting = false, spoken_without = false;
+    HeartbeatThread thread(1000, [&] {
+        const std::lock_guard<std::mutex> guard(mutex);
+        if (!waiting) spoken_without = true;
+        ++spoken;
+        signal.notify_all();
+    });
+    for (unsigned wait = 1; wait <= 3; ++wait) {
+        waiting = true;
+        thread.wait_for([&] {
+            std::unique_lock<std::mutex> guard(mutex);
+            signal.wait(guard, [&] { return spoken >= 3 * wait; });
+        });
+        waiting = false;
+    }
+    waiting = true;
+    CHECK_THROWS_AS(thread.wait_for([] { throw StorageError("the disk is full"); }), StorageError);
+    for (unsigned quick = 0; quick < 10'000; ++quick) thread.wait_for([] {});
+    CHECK_FALSE(spoken_without);
+}
