@@ -258,6 +258,7 @@ void Replica::on_link(uint32_t peer, bool up) {
         told_time_ns_ = 0;  // to it, too, and soon
     } else {
         peers_up_.erase(peer);
+        standing_.gone(peer);
     }
     divergence_.set_reachable(peers_up_.size() + 1);
     if (up) divergence_.began_anew(peer);  // or it goes on, and is found again
@@ -497,7 +498,7 @@ void Replica::housekeep() {
     watch_disk();
     if (sequencer_.leads()) tell_the_odd();
     const bool attached = domain_.state() == DomainState::kAttached && !native_;
-    frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? others_admitted_ : 0,
+    frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
     if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();
     judge_fitness();

@@ -38,6 +38,7 @@
 #include "proxy/output_log.hpp"
 #include "proxy/sequencer.hpp"
 #include "proxy/stall_detector.hpp"
+#include "proxy/standing.hpp"
 #include "proxy/timekeeper.hpp"
 
 struct event;
@@ -176,7 +177,7 @@ class Replica {
     bool fit_to_lead_ = true;
     std::set<uint32_t> schedule_told_;  ///< of which replicas it was said that their schedule differs
     ClientLimit client_limit_;
-    uint64_t others_admitted_ = 0;  ///< the most that another replica has reported
+    Standing standing_;
     std::set<uint32_t> settings_differ_;
     event* housekeeping_ = nullptr;
     event* flush_timer_ = nullptr;

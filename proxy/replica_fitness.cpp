@@ -51,7 +51,7 @@ void Replica::on_report(uint32_t from, const std::string& report) {
         divergence_.began_anew(from);
         return;
     }
-    others_admitted_ = std::max(others_admitted_, admissions[0].index);
+    standing_.heard(from, admissions[0].index);
     divergence_.report(from, admissions[0], history_);
 }
 
@@ -115,8 +115,10 @@ bool Replica::without_server() const {
 
 /// What keeps this replica from leading while another can.
 void Replica::judge_fitness() {
-    fit_to_lead_ =
-        fenced_.empty() && !disk_.low() && !without_server() && !timekeeper_.unfit_to_lead(host_time());
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    const bool replaying = standing_.far_behind(admitted) && !sequencer_.leads();
+    fit_to_lead_ = fenced_.empty() && !disk_.low() && !without_server() && !replaying &&
+                   !timekeeper_.unfit_to_lead(host_time());
     sequencer_.set_eligible(fit_to_lead_);
 }
 

@@ -1,0 +1,32 @@
+#include "proxy/standing.hpp"
+
+#include <algorithm>
+
+namespace crane::proxy {
+
+namespace {
+
+// In entries: seconds of a busy replay. What load alone makes a replica lag is less.
+constexpr uint64_t kFarBehind = 5000;
+constexpr uint64_t kCaughtUp = 500;
+
+}  // namespace
+
+void Standing::heard(uint32_t replica, uint64_t admitted) {
+    admitted_[replica] = admitted;
+}
+
+uint64_t Standing::others() const {
+    uint64_t most = 0;
+    for (const auto& [replica, admitted] : admitted_) most = std::max(most, admitted);
+    return most;
+}
+
+bool Standing::far_behind(uint64_t own) {
+    const uint64_t most = others();
+    const uint64_t by = most > own ? most - own : 0;
+    behind_ = by > (behind_ ? kCaughtUp : kFarBehind);
+    return behind_;
+}
+
+}  // namespace crane::proxy
