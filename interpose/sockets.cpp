@@ -118,10 +118,9 @@ uint64_t timeval_ns(const void* value) {
 /// Options that have no meaning for a socket that lives in memory, and that servers set on every connection.
 bool is_common_option(int level, int name) {
     if (level == IPPROTO_TCP) {
-        return name == TCP_NODELAY || name == TCP_CORK || name == TCP_QUICKACK || name == TCP_KEEPIDLE ||
-               name == TCP_KEEPINTVL || name == TCP_KEEPCNT;
+        return name == TCP_NODELAY || name == TCP_CORK || name == TCP_QUICKACK;
     }
-    return level == SOL_SOCKET && (name == SO_REUSEADDR || name == SO_REUSEPORT || name == SO_KEEPALIVE);
+    return level == SOL_SOCKET && (name == SO_REUSEADDR || name == SO_REUSEPORT);
 }
 
 long set_timeout(VirtualSocket& s, int name, const void* value, socklen_t length) {
@@ -152,7 +151,8 @@ long set_option(const FdEntry& entry, int fd, int level, int name, const void* v
     }
     // Whatever else there is, the idle socket behind the descriptor knows whether it exists and what it
     // takes.
-    if (!is_common_option(level, name)) {
+    const bool probe = is_probe_option(level, name);
+    if (!is_common_option(level, name) && !probe) {
         const long rc = raw(SYS_setsockopt, fd, level, name, value, length);
         if (rc < 0) return rc;
     } else if (length < sizeof(int)) {
@@ -161,13 +161,14 @@ long set_option(const FdEntry& entry, int fd, int level, int name, const void* v
     int number = 0;
     if (length >= sizeof(number)) std::memcpy(&number, value, sizeof(number));
     if (level == SOL_SOCKET && name == SO_REUSEPORT) s.reuse_port = number != 0;
-    if (level == SOL_SOCKET && name == SO_KEEPALIVE) s.keepalive = number != 0;
+    if (probe) return socket_set_probe(entry.object, level, name, number);
     if (level == IPPROTO_TCP && name == TCP_NODELAY) s.nodelay = number != 0;
     if (level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT) socket_defer_accept(entry.object, number);
     return 0;
 }
 
-long get_option(const VirtualSocket& s, int fd, int level, int name, void* value, socklen_t* length) {
+long get_option(const FdEntry& entry, int fd, int level, int name, void* value, socklen_t* length) {
+    const VirtualSocket& s = at(entry);
     int number;
     socklen_t room;
     if (!fetch(room, length)) return -EFAULT;
@@ -179,8 +180,8 @@ long get_option(const VirtualSocket& s, int fd, int level, int name, void* value
         number = s.state == SocketState::kListening;
     } else if (level == SOL_SOCKET && name == SO_REUSEPORT) {
         number = s.reuse_port;
-    } else if (level == SOL_SOCKET && name == SO_KEEPALIVE) {
-        number = s.keepalive;
+    } else if (is_probe_option(level, name)) {
+        number = socket_get_probe(entry.object, level, name);
     } else if (level == SOL_SOCKET && name == SO_DOMAIN) {
         number = s.local.family;
     } else if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) {
@@ -320,7 +321,7 @@ CRANE_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t*
     if (!active()) return resolve_real(), real.getsockopt(fd, level, name, value, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
         Operation turn(Op::kSocketOption, socket_key(entry->object));
-        return static_cast<int>(as_libc(get_option(at(*entry), fd, level, name, value, length)));
+        return static_cast<int>(as_libc(get_option(*entry, fd, level, name, value, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_getsockopt, fd, level, name, value, length)));
 }

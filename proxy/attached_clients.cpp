@@ -1,5 +1,7 @@
 #include "proxy/attached_clients.hpp"
 
+#include <string.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -286,6 +288,10 @@ void AttachedClients::on_output(const timebubble::OutputHeader& header, std::str
         client->deliver(offset, payload);
     } else if (header.kind == OutputKind::kShutdown) {
         client->endpoint->finish();
+    } else if (header.kind == OutputKind::kProbes) {
+        timebubble::ProbeRecord wanted;
+        memcpy(&wanted, payload.data(), sizeof(wanted));
+        client->endpoint->probe(wanted);
     } else if (header.kind == OutputKind::kClose) {
         end(header.connection, header.flags & 1);
     }

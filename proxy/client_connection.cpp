@@ -19,6 +19,7 @@ namespace {
 
 constexpr uint64_t kLingerNs = 10ULL * 1'000'000'000;
 constexpr int kReadRounds = 2;
+constexpr uint32_t kKernelIdle_s = 7200;  // what a server gets that only turns keepalive on
 constexpr size_t kReadBytes = 64 * 1024;
 
 void set_option(int fd, int level, int name, int value) {
@@ -35,6 +36,18 @@ void probe_silence(int fd, const KeepAlive& keepalive) {
 }
 
 }  // namespace
+
+void ClientConnection::probe(const timebubble::ProbeRecord& wanted) {
+    KeepAlive keepalive = pool_.keepalive();
+    if (wanted.keepalive) {
+        if (keepalive.idle_s == 0) keepalive.idle_s = kKernelIdle_s;
+        if (wanted.idle_s) keepalive.idle_s = wanted.idle_s;
+        if (wanted.interval_s) keepalive.interval_s = wanted.interval_s;
+        if (wanted.probes) keepalive.probes = wanted.probes;
+    }
+    probe_silence(fd_, keepalive);
+    set_option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(wanted.user_timeout_ms));
+}
 
 ClientConnection::ClientConnection(ClientPool& pool, uint64_t key, int fd,
                                    const timebubble::ConnectPayload& addresses)

@@ -42,6 +42,7 @@ class ClientConnection final : public Endpoint {
     void set_user(EndpointUser* user) override { user_ = user; }
     void allow_input(bool allowed) override;
     void send(std::string_view bytes) override;
+    void probe(const timebubble::ProbeRecord& wanted) override;
     void finish() override;
     void close() override;
     void reset() override;
@@ -101,6 +102,7 @@ class ClientPool {
     size_t lingering() const { return lingering_.size(); }
     uint64_t lingering_bytes() const { return lingering_bytes_; }
     event_base* base() const { return base_; }
+    const KeepAlive& keepalive() const { return keepalive_; }
     uint64_t bytes_in() const { return bytes_in_; }
     uint64_t bytes_out() const { return bytes_out_; }
 

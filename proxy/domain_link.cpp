@@ -48,6 +48,8 @@ std::optional<size_t> payload_bytes(OutputKind kind) {
             return sizeof(AdmittedRecord);
         case OutputKind::kExit:
             return sizeof(ExitRecord);
+        case OutputKind::kProbes:
+            return sizeof(ProbeRecord);
     }
     overwritten("a record is of no known kind");
 }

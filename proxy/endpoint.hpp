@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "timebubble/transport.hpp"
+
 namespace crane::proxy {
 
 class EndpointUser {
@@ -35,6 +37,8 @@ class Endpoint {
     /// speaks.
     virtual void allow_input(bool allowed) = 0;
     virtual void send(std::string_view bytes) = 0;
+    /// How the server wants a silent client to be found; what it has not set stays as configured.
+    virtual void probe(const timebubble::ProbeRecord& wanted) = 0;
     /// FIN to the client after all that was sent.
     virtual void finish() = 0;
     /// Lets go: flushes, ends, and reads to the client's end so that no byte is lost.

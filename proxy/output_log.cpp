@@ -136,7 +136,9 @@ void OutputLog::reopen() {
 }
 
 void OutputLog::append(const timebubble::OutputHeader& header, std::string_view payload) {
-    if (header.kind == OutputKind::kConsumed || header.kind == OutputKind::kMessage) return;
+    if (header.kind == OutputKind::kConsumed || header.kind == OutputKind::kMessage ||
+        header.kind == OutputKind::kProbes)
+        return;
     OutputLogRecord record{header.bytes,
                            static_cast<uint16_t>(header.kind),
                            header.flags,

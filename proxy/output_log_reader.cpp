@@ -109,6 +109,8 @@ const char* output_kind_name(uint16_t kind) {
             return "close";
         case OutputKind::kAccept:
             return "accept";
+        case OutputKind::kProbes:
+            return "probes";
         case OutputKind::kConsumed:
             return "consumed";
         case OutputKind::kListen:

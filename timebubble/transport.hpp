@@ -118,6 +118,7 @@ enum class OutputKind : uint16_t {
     kAdmitted = 8,  ///< payload: AdmittedRecord
     kExit = 9,      ///< payload: ExitRecord: a process of the domain ends by its own deed
     kMessage = 10,  ///< payload: text for the operator (a refusal, a limitation met)
+    kProbes = 11,   ///< payload: ProbeRecord: how the server wants a silent client to be found
 };
 
 /// A record of the output ring, padded to 8 bytes. Equal on every replica, bit for bit.
@@ -145,6 +146,16 @@ constexpr uint16_t kListenChanged = 1;
 struct AdmittedRecord {
     uint64_t index;
     uint64_t clock;  ///< T(index)
+};
+
+/// What the server has set on a client's connection (SO_KEEPALIVE and its times, TCP_USER_TIMEOUT). 0: not
+/// set.
+struct ProbeRecord {
+    uint32_t keepalive;
+    uint32_t idle_s, interval_s, probes;
+    uint32_t user_timeout_ms;
+    uint32_t reserved;
+    bool operator==(const ProbeRecord&) const = default;
 };
 
 struct ExitRecord {

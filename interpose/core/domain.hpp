@@ -126,11 +126,11 @@ struct VirtualSocket {
     uint8_t bound;
     uint8_t linger_reset;  ///< SO_LINGER with time 0: close sends RST
     uint8_t nodelay;
-    uint8_t keepalive;
     uint8_t reuse_port;
     uint8_t v6_only;
     uint8_t rst_reported;
     uint16_t defer_accept_s;
+    timebubble::ProbeRecord probes;
     uint32_t references;  ///< open descriptors in all processes
     uint32_t generation;
     Address local, peer;

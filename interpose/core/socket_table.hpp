@@ -20,6 +20,8 @@ void free_socket(uint32_t index);
 void send_close(uint32_t index, bool reset);
 /// Input was taken, or thrown away: tells the proxy when that is news.
 void report_consumed(VirtualSocket& s);
+/// Tells the proxy how a silent client of this connection is to be found.
+void tell_probes(const VirtualSocket& s);
 
 /// What the other end of a connection inside the domain takes now.
 uint64_t pair_room(const VirtualSocket& s);

@@ -24,6 +24,11 @@ int socket_listen(uint32_t socket, int backlog);
 int socket_connect(uint32_t socket, const sockaddr* address, socklen_t length);
 /// TCP_DEFER_ACCEPT: craned's listening socket does what the kernel would do.
 void socket_defer_accept(uint32_t socket, int seconds);
+/// SO_KEEPALIVE, its times and TCP_USER_TIMEOUT, which craned's socket to the client must have.
+bool is_probe_option(int level, int name);
+/// 0 or -EINVAL, as the kernel has it.
+int socket_set_probe(uint32_t socket, int level, int name, int value);
+int socket_get_probe(uint32_t socket, int level, int name);
 /// The oldest queued connection, or kNone.
 uint32_t socket_accept(uint32_t listener);
 /// Copies up to the vector's size out of the unread input, or drops as much (`discard`: MSG_TRUNC). 0: end of

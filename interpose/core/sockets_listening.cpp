@@ -289,8 +289,9 @@ uint32_t socket_accept(uint32_t listener) {
     if (--l.queued != 0) notify(listener, EPOLLIN);
     s.references = 1;
     s.nodelay = l.nodelay;
-    s.keepalive = l.keepalive;
+    s.probes = l.probes;
     if (s.connection) emit(OutputKind::kAccept, s.connection, 0, nullptr, 0);
+    if (s.probes != timebubble::ProbeRecord{}) tell_probes(s);
     return index;
 }
 

@@ -74,6 +74,15 @@ static void options(void) {
     say("SO_TYPE %d", value == SOCK_STREAM);
     say("bad option %s", outcome(setsockopt(client, SOL_SOCKET, 9999, &yes, sizeof yes)));
     say("keep-alive %s", outcome(setsockopt(client, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes)));
+    const int names[] = {TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT};
+    for (int i = 0; i < 4; ++i) {
+        const int values[] = {0, 40000, 30, -1};
+        for (int j = 0; j < 4; ++j)
+            say("option %d = %d: %s", names[i], values[j], outcome(setsockopt(client, IPPROTO_TCP, names[i], &values[j], sizeof(int))));
+        size = sizeof value;
+        getsockopt(client, IPPROTO_TCP, names[i], &value, &size);
+        say("is %d", value);
+    }
     say("seek %s", outcome(lseek(client, 0, SEEK_CUR)));
     say("FD_CLOEXEC %s", outcome(fcntl(client, F_GETFD)));
     say("pread %s", outcome(pread(client, &value, 1, 0)));
