@@ -1,5 +1,5 @@
-// How far this replica's server is along the log beside the others'. One that is far behind, since it is replaying,
-// should not lead while another can: a primary serves nobody before its own server has caught up.
+// How far this replica's server is along the log beside the others'. One that is far behind, since it is
+// replaying, should not lead while another can: a primary serves nobody before its own server has caught up.
 #pragma once
 
 #include <cstdint>

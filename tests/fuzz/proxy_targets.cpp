@@ -75,6 +75,7 @@ struct Client final : Endpoint {
     void set_user(EndpointUser* now) override { user = now; }
     void allow_input(bool yes) override { allowed = yes; }
     void send(std::string_view bytes) override { heard += bytes.size(); }
+    void probe(const timebubble::ProbeRecord&) override {}
     void finish() override {}
     void close() override { user = nullptr; }
     void reset() override { user = nullptr; }

@@ -29,7 +29,7 @@ struct TestClient final : Endpoint {
     void set_user(EndpointUser* now) override { user = now; }
     void allow_input(bool yes) override { allowed = yes; }
     void send(std::string_view bytes) override { heard.append(bytes); }
-    void probe(const timebubble::ProbeRecord&) override {}
+    void probe(const crane::timebubble::ProbeRecord&) override {}
     void finish() override {}
     void close() override {
         user = nullptr;

@@ -1,3 +1,5 @@
+#include <catch2/catch.hpp>
+
 #include "proxy/standing.hpp"
 
 using crane::proxy::Standing;
