@@ -1,14 +1,10 @@
 // Which silence means something: not one in which the listener did not run, and not one that is usual here.
-#include <atomic>
 #include <catch2/catch.hpp>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "paxos/core/core.hpp"
 #include "paxos/core/patience.hpp"
-#include "paxos/heartbeat_thread.hpp"
 
 using namespace crane::paxos;
 
@@ -157,29 +153,4 @@ TEST_CASE("patience: while a sync is under way a replica says no more than it ha
     CHECK(said[0].type == MessageType::Ack);
     CHECK(said[0].index == cluster.core(follower).durable_index());
     CHECK(said[0].index == before);
-}
-
-TEST_CASE("patience: whoever waits for a disk that stands still is spoken for until it answers") {
-    std::mutex mutex;
-    std::condition_variable signal;
-    unsigned spoken = 0;
-    std::atomic<bool> waiting = false, spoken_without = false;
-    HeartbeatThread thread(1000, [&] {
-        const std::lock_guard<std::mutex> guard(mutex);
-        if (!waiting) spoken_without = true;
-        ++spoken;
-        signal.notify_all();
-    });
-    for (unsigned wait = 1; wait <= 3; ++wait) {
-        waiting = true;
-        thread.wait_for([&] {
-            std::unique_lock<std::mutex> guard(mutex);
-            signal.wait(guard, [&] { return spoken >= 3 * wait; });
-        });
-        waiting = false;
-    }
-    waiting = true;
-    CHECK_THROWS_AS(thread.wait_for([] { throw StorageError("the disk is full"); }), StorageError);
-    for (unsigned quick = 0; quick < 10'000; ++quick) thread.wait_for([] {});
-    CHECK_FALSE(spoken_without);
 }
