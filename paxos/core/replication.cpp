@@ -86,6 +86,9 @@ void Core::on_reject(Peer& peer, const Message& message) {
         return;
     }
     if (peer.probing && message.index + 1 != peer.next) return;  // answers an older probe
+    // It lacks all that followed. Once that is a loss; again and again it has no room, and would answer each
+    // batch after the first with another question.
+    if (message.hint <= peer.match) ++peer.rewinds;
     peer.probing = true;
     peer.probe_out = false;
     peer.flights.clear();
