@@ -32,7 +32,9 @@ INPUT_MIB, OUTPUT_MIB = 128, 64
 # The two settings, what a window of each of some thousand connections may hold, batches and queues on their way to two
 # peers, the program itself.
 BOUND_MIB = INPUT_MIB + OUTPUT_MIB + 160
-GAP_S = 15  # the longest that nobody may be served: a killed craned's clients try again, a stopped one is found
+# The longest that nobody may be served. After a kill the dead replica's clients may still hold all of Apache's workers, and
+# Apache lets go of a client that is silent after its Timeout of 20 s.
+GAP_S = 30
 PEACE_S = 10  # between faults
 
 
