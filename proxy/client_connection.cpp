@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "proxy/clock.hpp"
 
@@ -26,6 +27,20 @@ void set_option(int fd, int level, int name, int value) {
     setsockopt(fd, level, name, &value, sizeof(value));
 }
 
+bool same(const KeepAlive& one, const KeepAlive& other) {
+    return one.idle_s == other.idle_s && one.interval_s == other.interval_s && one.probes == other.probes;
+}
+
+/// What is configured, and what the server has set goes before.
+KeepAlive with(KeepAlive keepalive, const timebubble::ProbeRecord& wanted) {
+    if (!wanted.keepalive) return keepalive;
+    if (keepalive.idle_s == 0) keepalive.idle_s = kKernelIdle_s;
+    if (wanted.idle_s) keepalive.idle_s = wanted.idle_s;
+    if (wanted.interval_s) keepalive.interval_s = wanted.interval_s;
+    if (wanted.probes) keepalive.probes = wanted.probes;
+    return keepalive;
+}
+
 /// A client whose host or network is gone says nothing more, and would be kept for ever.
 void probe_silence(int fd, const KeepAlive& keepalive) {
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, keepalive.idle_s != 0);
@@ -38,15 +53,12 @@ void probe_silence(int fd, const KeepAlive& keepalive) {
 }  // namespace
 
 void ClientConnection::probe(const timebubble::ProbeRecord& wanted) {
-    KeepAlive keepalive = pool_.keepalive();
-    if (wanted.keepalive) {
-        if (keepalive.idle_s == 0) keepalive.idle_s = kKernelIdle_s;
-        if (wanted.idle_s) keepalive.idle_s = wanted.idle_s;
-        if (wanted.interval_s) keepalive.interval_s = wanted.interval_s;
-        if (wanted.probes) keepalive.probes = wanted.probes;
-    }
-    probe_silence(fd_, keepalive);
-    set_option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(wanted.user_timeout_ms));
+    // Servers set one after the other, for each client: no system call for what is so already.
+    const timebubble::ProbeRecord before = std::exchange(probes_, wanted);
+    const KeepAlive now = with(pool_.keepalive(), wanted);
+    if (!same(now, with(pool_.keepalive(), before))) probe_silence(fd_, now);
+    if (wanted.user_timeout_ms != before.user_timeout_ms)
+        set_option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(wanted.user_timeout_ms));
 }
 
 ClientConnection::ClientConnection(ClientPool& pool, uint64_t key, int fd,

@@ -65,6 +65,7 @@ class ClientConnection final : public Endpoint {
     ClientPool& pool_;
     uint64_t key_;
     int fd_;
+    timebubble::ProbeRecord probes_{};  ///< what the server has set
     timebubble::ConnectPayload addresses_;
     EndpointUser* user_ = nullptr;
     event* read_event_;

@@ -110,7 +110,45 @@ def storm(attacker):
     attacker.stop.wait(attacker.random.uniform(2, 8))
 
 
+def reset_soon(attacker, count, request):
+    """Answers that are thrown away as soon as they are on their way."""
+    clients = attacker.connect_many(count)
+    for client in clients:
+        client.sendall(request)
+    attacker.stop.wait(attacker.random.uniform(0, 0.1))
+    reset_all(clients)
+    attacker.stop.wait(PAUSE_S)
+
+
+def never_read(attacker, count, requests):
+    """Large answers that nobody reads."""
+    clients = attacker.connect_many(count, receive_buffer_bytes=4096)
+    for client in clients:
+        client.sendall(requests)
+    attacker.stop.wait(attacker.random.uniform(1, 8))
+    reset_all(clients)
+
+
+def half_close(attacker, request):
+    with attacker.connect(timeout_s=20) as client:
+        client.sendall(request)
+        client.shutdown(socket.SHUT_WR)
+        read_to_end(client)
+
+
 # --- HTTP
+
+
+def http_resets(attacker):
+    reset_soon(attacker, 5, b"GET /1m.bin HTTP/1.1\r\nHost: x\r\n\r\n")
+
+
+def http_deaf(attacker):
+    never_read(attacker, 8, b"GET /64m.bin HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
+
+
+def http_half_close(attacker):
+    half_close(attacker, b"GET /1m.bin HTTP/1.0\r\nHost: x\r\n\r\n")
 
 
 def http_loris(attacker):
@@ -124,37 +162,11 @@ def http_loris(attacker):
     reset_all(clients)
 
 
-def http_resets(attacker):
-    """Answers that are thrown away as soon as they are on their way."""
-    clients = attacker.connect_many(5)
-    for client in clients:
-        client.sendall(b"GET /1m.bin HTTP/1.1\r\nHost: x\r\n\r\n")
-    attacker.stop.wait(attacker.random.uniform(0, 0.1))
-    reset_all(clients)
-    attacker.stop.wait(PAUSE_S)
-
-
-def http_deaf(attacker):
-    """Large answers that nobody reads."""
-    clients = attacker.connect_many(8, receive_buffer_bytes=4096)
-    for client in clients:
-        client.sendall(b"GET /64m.bin HTTP/1.1\r\nHost: x\r\n\r\n" * 3)
-    attacker.stop.wait(attacker.random.uniform(1, 8))
-    reset_all(clients)
-
-
 def http_upload(attacker):
     with attacker.connect(timeout_s=20) as client:
         upload(attacker, client, b"POST /cgi/eat HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (1024 * MIB),
                1024 * MIB)
         client.recv(1000)
-
-
-def http_half_close(attacker):
-    with attacker.connect(timeout_s=20) as client:
-        client.sendall(b"GET /1m.bin HTTP/1.0\r\nHost: x\r\n\r\n")
-        client.shutdown(socket.SHUT_WR)
-        read_to_end(client)
 
 
 def http_crash(attacker):
@@ -169,6 +181,19 @@ def http_crash(attacker):
 # --- Redis
 
 
+def redis_resets(attacker):
+    reset_soon(attacker, 10, encode(("GET", "big")))
+
+
+def redis_deaf(attacker):
+    """As much as Redis itself can well keep for its clients."""
+    never_read(attacker, 25, encode(("GET", "big")) * 4)
+
+
+def redis_half_close(attacker):
+    half_close(attacker, encode(("GET", "big")))
+
+
 def redis_loris(attacker):
     clients = attacker.connect_many(50)
     for byte in encode(("SET", "slow", "x" * 20)):
@@ -176,24 +201,6 @@ def redis_loris(attacker):
             client.send(bytes([byte]))
         if attacker.stop.wait(0.3):
             break
-    reset_all(clients)
-
-
-def redis_resets(attacker):
-    clients = attacker.connect_many(10)
-    for client in clients:
-        client.sendall(encode(("GET", "big")))
-    attacker.stop.wait(attacker.random.uniform(0, 0.1))
-    reset_all(clients)
-    attacker.stop.wait(PAUSE_S)
-
-
-def redis_deaf(attacker):
-    """Large answers that nobody reads: as much as Redis itself can well keep for its clients."""
-    clients = attacker.connect_many(25, receive_buffer_bytes=4096)
-    for client in clients:
-        client.sendall(encode(("GET", "big")) * 4)
-    attacker.stop.wait(attacker.random.uniform(1, 8))
     reset_all(clients)
 
 
@@ -206,13 +213,6 @@ def redis_upload(attacker):
         for _ in range(30):
             client.sendall(b"*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$%d\r\n" % MIB + attacker.random.randbytes(MIB) + b"\r\n")
         client.recv(100)
-
-
-def redis_half_close(attacker):
-    with attacker.connect(timeout_s=20) as client:
-        client.sendall(encode(("GET", "big")))
-        client.shutdown(socket.SHUT_WR)
-        read_to_end(client)
 
 
 def redis_fork(attacker):
