@@ -137,7 +137,7 @@ void DomainAccount::forget_proposals() {
 }
 
 bool DomainAccount::place_for_client(uint16_t port) const {
-    if (all_.size() >= kMaxClients) return false;
+    if (full()) return false;
     const auto found = ports_.find(port);
     if (found == ports_.end()) return true;
     const Port& one = found->second;

@@ -44,6 +44,8 @@ class DomainAccount {
 
     // --- what there is room for
     bool place_for_client(uint16_t port) const;
+    /// The server has as many connections as it may have, whatever its ports have places for.
+    bool full() const { return all_.size() >= timebubble::kMaxClients; }
     /// Bytes of input that may be proposed, or promised, for the connection now.
     uint64_t input_room(uint64_t connection) const;
 

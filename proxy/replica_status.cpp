@@ -104,6 +104,9 @@ std::vector<std::string> Replica::alarms() const {
     if (client_limit_.reached())
         out.push_back("clients are refused: " + std::to_string(client_limit_.max_clients()) +
                       " are all that the limit of open files leaves room for (ulimit -n)");
+    if (account_.full() && ingress_.held_back() > 0)
+        out.push_back("clients wait: the server has " + std::to_string(account_.connections()) +
+                      " connections, as many as it may have; others are served when some of these leave");
     return out;
 }
 

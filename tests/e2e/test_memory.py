@@ -17,11 +17,14 @@ from support.servers import Redis, SlowReader
 MIB = 1 << 20
 
 
+MOST_CLIENTS = 14_336  # that a server may have under Crane
+
+
 def many_descriptors():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 8192:
-        return
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 8192), hard))
+    wanted = MOST_CLIENTS + 1024 if hard == resource.RLIM_INFINITY else min(hard, MOST_CLIENTS + 1024)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    return max(soft, wanted)
 
 
 def connect(address, timeout_s=20):
@@ -55,6 +58,11 @@ def push(clients, data, seconds):
             last = time.monotonic()
         time.sleep(0.02)
     return sent
+
+
+class CrowdedRedis(Redis):
+    def command(self):
+        return [*super().command(), "--maxclients", 20_000]
 
 
 class Memory(CraneTest):
@@ -135,6 +143,33 @@ class Memory(CraneTest):
                 late.sendall(b"hello\n")
                 self.assertEqual(late.recv(100), b"hello\n")
             drop(clients)
+            cluster.assert_identical()
+
+    def test_more_clients_than_a_server_may_have(self):
+        """All that there is place for are served, further ones wait and the operator is told."""
+        crowd = min(MOST_CLIENTS + 200, many_descriptors() - 200)
+        with self.crane(CrowdedRedis, options=["--output-log", "hash"]) as cluster:
+            addresses = [cluster.address(cluster.primary()), cluster.address(self.backup(cluster))]
+            first = RedisClient(addresses[0])
+            clients = [connect(addresses[number % 2]) for number in range(crowd)]
+            full = crowd > MOST_CLIENTS
+            self.note(f"{crowd} clients" + ("" if full else ": the limit of open files allows no more"))
+
+            def served():
+                rows = cluster.status()
+                alarms = "".join(rows[cluster.primary()]["alarms"])
+                connected = min(crowd + 1, MOST_CLIENTS)
+                return all(row["open_connections"] == connected for row in rows.values()) and full == ("clients wait" in alarms)
+
+            wait_until(served, 60, "every client has its place, or waits")
+            self.assertEqual(first("PING"), "PONG")
+            self.say_rss(cluster, f"{crowd} clients", 150)
+            drop(clients)
+            with RedisClient(addresses[1], 60) as late:
+                self.assertEqual(late("PING"), "PONG")
+            self.assertEqual(first("PING"), "PONG")
+            first.close()
+            wait_until(lambda: not cluster.status()[cluster.primary()]["alarms"], 30, "the alarm ends")
             cluster.assert_identical()
 
     def test_output_that_nobody_reads(self):
