@@ -87,6 +87,9 @@ void unmount_container(const DomainSpec& spec) {
 void remove_container_traces(const DomainSpec& spec) {
     remove_cgroups(spec.name);
     remove_lxc_lock(DomainPaths(spec.state_dir).lxc_dir);
+}
+
+void release_files(const DomainSpec& spec) {
     if (spec.disk_quota_bytes != 0) unmount_container(spec);
 }
 

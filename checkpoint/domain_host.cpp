@@ -199,18 +199,19 @@ void DomainHost::clean(const DomainSpec& spec) {
     std::filesystem::remove_all(DomainPaths(spec.state_dir).container, ignored);
 }
 
-void DomainHost::start() {
+void DomainHost::start(Files files) {
     if (running_ != nullptr) {
         if (!wait_for_end(running_->monitor_pidfd, 0))
             throw std::runtime_error("the domain " + spec_.name + " runs already");
-        kill_all();
+        kill_all(files);
     }
     last_exit_.reset();
     weaknesses_ = lost_confinement(spec_);
     check_spec(spec_);
-    remove_leftovers(spec_);  // of a craned that was killed: two domains would share one file system
+    // Of a craned that was killed: two domains would share one file system.
+    if (files == Files::fresh) remove_leftovers(spec_);
     const DomainPaths paths(spec_.state_dir);
-    const std::vector<std::string> command = prepare_launch(spec_);
+    const std::vector<std::string> command = prepare_launch(spec_, files);
     running_ = new Running;
     std::string error;
     try {
@@ -239,8 +240,11 @@ bool DomainHost::terminate() {
     return running_ != nullptr && running_->signal_init(SIGTERM);
 }
 
-bool DomainHost::kill_all() {
-    if (running_ == nullptr) return true;
+bool DomainHost::kill_all(Files files) {
+    if (running_ == nullptr) {
+        if (files == Files::fresh) release_files(spec_);
+        return true;
+    }
     const bool contained = spec_.isolation == Isolation::lxc;
     if (contained) {
         running_->signal_init(SIGKILL);  // takes the whole pid namespace with it
@@ -257,6 +261,7 @@ bool DomainHost::kill_all() {
     if (gone) {
         last_exit_ = read_exit_report(DomainPaths(spec_.state_dir).exit_status);
         if (contained) remove_container_traces(spec_);
+        if (contained && files == Files::fresh) release_files(spec_);
         delete running_;
         running_ = nullptr;
     }
@@ -264,7 +269,7 @@ bool DomainHost::kill_all() {
 }
 
 std::optional<ExitReport> DomainHost::poll_exit() {
-    if (running_ != nullptr && wait_for_end(running_->monitor_pidfd, 0)) kill_all();
+    if (running_ != nullptr && wait_for_end(running_->monitor_pidfd, 0)) kill_all(Files::kept);
     return running_ == nullptr ? last_exit_ : std::nullopt;
 }
 

@@ -161,13 +161,15 @@ ContainerPlan::Device device_at(const std::string& path) {
     return {path, S_ISCHR(info.st_mode) ? 'c' : 'b', major(info.st_rdev), minor(info.st_rdev)};
 }
 
-std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainPaths& paths) {
+std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainPaths& paths, Files files) {
     ContainerPlan plan;
     plan.hostname = spec.hostname;
+    const std::string shown = needs_own_layer(spec.cwd) ? spec.cwd : std::string();
+    const bool fresh = files == Files::fresh;
     plan.layers =
-        make_fresh_layers(paths.container, hidden_paths(spec),
-                          needs_own_layer(spec.cwd) ? spec.cwd : std::string(), spec.disk_quota_bytes);
-    if (!spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
+        fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota_bytes)
+              : renew_layers(paths.container, shown);
+    if (fresh && !spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
     plan.host_network = spec.host_network;
     plan.apparmor = apparmor_enabled();
     const std::string init_dir = kInitInside;
@@ -184,6 +186,7 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
     for (const char* name : {"/stdout", "/stderr", "/exit-status"}) make_empty_file(upper_init_dir + name);
     copy_program(spec.init_path, upper_init_dir + "/crane-init");
     write_file(upper_init_dir + "/domain", encode(domain_file_for(spec, paths)));
+    give_fixed_times(plan.layers.front());
     fs::create_directories(paths.lxc_dir);
     write_file(paths.lxc_config, container_config(plan));
     return {
@@ -241,7 +244,7 @@ std::vector<std::string> lost_confinement(const DomainSpec& spec) {
     return lost;
 }
 
-std::vector<std::string> prepare_launch(const DomainSpec& spec) {
+std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files) {
     const DomainPaths paths(spec.state_dir);
     fs::create_directories(paths.shared);
     ensure_file(paths.stdout_file);
@@ -249,7 +252,7 @@ std::vector<std::string> prepare_launch(const DomainSpec& spec) {
     make_empty_file(paths.exit_status);
     give_to_server(spec, {paths.stdout_file, paths.stderr_file});
     if (spec.schedule) copy_program(spec.shim_path, paths.shared + "/libcrane.so");
-    if (spec.isolation == Isolation::lxc) return prepare_container(spec, paths);
+    if (spec.isolation == Isolation::lxc) return prepare_container(spec, paths, files);
     spdlog::warn(
         "isolation none: the server shares the host's files, network, pids and /tmp. What one replica writes "
         "the "

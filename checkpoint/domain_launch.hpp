@@ -24,9 +24,12 @@ void check_spec(const DomainSpec& spec);
 // What this host has not for the confinement of such a server, in words; nothing when all is there.
 std::vector<std::string> lost_confinement(const DomainSpec& spec);
 
-// Lays out STATE/rN and a fresh file system; returns the command that starts crane-init, to which the number
+// Lays out STATE/rN and its file system; returns the command that starts crane-init, to which the number
 // of the notify descriptor is still to be added.
-std::vector<std::string> prepare_launch(const DomainSpec& spec);
+std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files);
+
+// Lets go of what holds the domain's files (the mount of a quota): they are gone then.
+void release_files(const DomainSpec& spec);
 
 // Kills, by what identifies them, the processes that an earlier run of the domain left, and removes its
 // cgroups and mounts.

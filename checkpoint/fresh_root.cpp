@@ -27,6 +27,10 @@ namespace {
 
 constexpr int kMaxRunDepth = 6;
 constexpr int kMaxRunFolders = 2000;
+// In the container's folder: the mounts that have layers, since the host's may change while the server runs.
+constexpr char kLayerList[] = "/layers";
+// Of files and folders that every domain begins with: long before any server's own.
+constexpr time_t kFreshTime_s = 1'000'000'000;
 
 [[noreturn]] void fail(const std::string& what) {
     throw std::runtime_error(what + ": " + std::strerror(errno));
@@ -181,6 +185,31 @@ Layer make_layer(const std::string& folder, const std::string& point) {
     return layer;
 }
 
+/// Where the layers go besides /: every other disk-backed mount.
+std::vector<std::string> layered_mounts(const std::vector<std::string>& hidden) {
+    std::vector<std::string> points;
+    for (const Mount& mount : disk_mounts_below_root(read_mounts())) {
+        // A disk that is mounted where something is hidden is not mounted in the domain.
+        if (std::ranges::none_of(hidden,
+                                 [&](const std::string& path) { return is_below(mount.point, path); }))
+            points.push_back(mount.point);
+    }
+    return points;
+}
+
+std::vector<Layer> make_layers(const std::string& container_dir, const std::vector<std::string>& points) {
+    std::vector<Layer> layers{make_layer(container_dir, "/")};
+    for (size_t i = 0; i < points.size(); ++i)
+        layers.push_back(make_layer(container_dir + "/mounts/" + std::to_string(i), points[i]));
+    return layers;
+}
+
+void show(const std::string& container_dir, const std::string& shown, std::vector<Layer>* layers) {
+    if (shown.empty()) return;
+    copy_up_parents(layers->front(), shown);
+    layers->push_back(make_layer(container_dir + "/mounts/shown", shown));
+}
+
 }  // namespace
 
 std::vector<Layer> make_fresh_layers(const std::string& container_dir,
@@ -194,24 +223,47 @@ std::vector<Layer> make_fresh_layers(const std::string& container_dir,
     if (error) throw std::runtime_error("making " + container_dir + ": " + error.message());
     if (quota_bytes != 0) mount_limited(container_dir + ".image", container_dir, quota_bytes);
     ::chmod(container_dir.c_str(), 0700);
-    std::vector<Layer> layers{make_layer(container_dir, "/")};
-    int number = 0;
-    for (const Mount& mount : disk_mounts_below_root(read_mounts())) {
-        // A disk that is mounted where something is hidden is not mounted in the domain.
-        if (std::ranges::any_of(hidden, [&](const std::string& path) { return is_below(mount.point, path); }))
-            continue;
-        layers.push_back(make_layer(container_dir + "/mounts/" + std::to_string(number++), mount.point));
-    }
+    const std::vector<std::string> points = layered_mounts(hidden);
+    std::ofstream list(container_dir + kLayerList);
+    for (const std::string& point : points) list << point << "\n";
+    std::vector<Layer> layers = make_layers(container_dir, points);
     fill_root(layers.front());
-    if (!shown.empty()) {
-        copy_up_parents(layers.front(), shown);
-        layers.push_back(make_layer(container_dir + "/mounts/shown", shown));
-    }
+    show(container_dir, shown, &layers);
     for (const std::string& folder : hidden) {
         const bool gone = is_below(folder, "/tmp") || is_below(folder, "/run");
         if (!gone || (!shown.empty() && is_below(folder, shown))) hide(layers, folder);
     }
     return layers;
+}
+
+std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown) {
+    std::ifstream list(container_dir + kLayerList);
+    if (!list) throw std::runtime_error("the files that the server has left are gone: " + container_dir);
+    std::vector<std::string> points;
+    for (std::string point; std::getline(list, point);) points.push_back(point);
+    std::vector<Layer> layers = make_layers(container_dir, points);
+    for (const char* folder : {"/tmp", "/run"}) {
+        std::error_code error;
+        fs::remove_all(layers.front().upper + folder, error);
+        if (error) throw std::runtime_error(std::string("emptying ") + folder + ": " + error.message());
+    }
+    fill_root(layers.front());
+    show(container_dir, shown, &layers);
+    return layers;
+}
+
+void give_fixed_times(const Layer& root) {
+    constexpr timespec kTimes[2] = {{kFreshTime_s, 0}, {kFreshTime_s, 0}};
+    const auto settle = [&](const std::string& path) {
+        ::utimensat(AT_FDCWD, path.c_str(), kTimes, AT_SYMLINK_NOFOLLOW);
+    };
+    settle(root.upper);
+    for (const char* folder : {"/tmp", "/run"}) {
+        settle(root.upper + folder);
+        std::error_code ignored;
+        for (const auto& entry : fs::recursive_directory_iterator(root.upper + folder, ignored))
+            settle(entry.path().string());
+    }
 }
 
 void name_own_host(const Layer& root, const std::string& hostname) {

@@ -58,6 +58,15 @@ std::string Batcher::take(uint64_t now_ns, uint64_t grant_clocks) {
     return batch.finish(last_timestamp_ns_, grant_clocks);
 }
 
+std::string Batcher::start(const timebubble::StartPayload& start, const timebubble::GenesisPayload& genesis,
+                           uint64_t now_ns, uint64_t grant_clocks) {
+    last_timestamp_ns_ = std::max(last_timestamp_ns_ + 1, now_ns);
+    BatchEncoder batch;
+    batch.add(CallKind::kStart, 0, {reinterpret_cast<const char*>(&start), sizeof(start)});
+    batch.add(CallKind::kGenesis, 0, {reinterpret_cast<const char*>(&genesis), sizeof(genesis)});
+    return batch.finish(last_timestamp_ns_, grant_clocks);
+}
+
 void Batcher::clear() {
     queue_.clear();
     calls_ = 0;

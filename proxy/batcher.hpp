@@ -19,6 +19,9 @@ class Batcher {
     void add(timebubble::CallKind kind, uint64_t connection, std::string_view payload = {});
     /// The next batch carries the genesis alone, before everything queued.
     void set_genesis(const timebubble::GenesisPayload& genesis);
+    /// A batch that begins another server; what is queued stays.
+    std::string start(const timebubble::StartPayload& start, const timebubble::GenesisPayload& genesis,
+                      uint64_t now_ns, uint64_t grant_clocks);
     /// A batch was seen in the log: later ones get a later timestamp.
     void saw_timestamp(uint64_t timestamp_ns);
 

@@ -383,6 +383,10 @@ Config parse_config(std::string_view text, const std::string& path) {
     for (const std::string& one : config.environment) {
         if (one.find('=') == std::string::npos) root.fail("environment", "\"" + one + "\" is not NAME=value");
     }
+    const std::string restart = root.choice("restart", "always", {"always", "on-failure", "no"});
+    config.restart = restart == "always"       ? Restart::kAlways
+                     : restart == "on-failure" ? Restart::kOnFailure
+                                               : Restart::kNo;
     config.shim = root.required_text("shim");
     check_absolute(root, "shim", config.shim);
     config.init = root.required_text("init");

@@ -12,6 +12,7 @@
 
 #include "checkpoint/confinement.hpp"
 #include "paxos/link/tls_files.hpp"
+#include "proxy/restart_policy.hpp"
 #include "timebubble/transport.hpp"
 
 namespace crane::proxy {
@@ -49,6 +50,7 @@ struct Config {
     std::vector<std::string> server;
     std::string cwd = "/";
     std::vector<std::string> environment;
+    Restart restart = Restart::kAlways;
     std::string shim;
     std::string init;
 

@@ -30,6 +30,9 @@ class ConnectionTable {
     /// A record of the own domain's output.
     void output(const timebubble::OutputHeader& header, std::string_view payload);
 
+    /// Another server begins, who knows none of them.
+    void forget_open() { open_.clear(); }
+
     const Map& open() const { return open_; }
     /// The highest number ever decided for a connection of each replica to each of the server's ports:
     /// connects to one port are decided in the order of their numbers, so what is not above it has come, and

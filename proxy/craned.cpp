@@ -193,6 +193,8 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
     std::string error;
     if (command == "member") {
         error = change_membership(request);
+    } else if (command == "restart") {
+        error = replica_->restart_server();
     } else {
         const bool transfer = command == "transfer";
         const char* key = transfer ? "to" : "signal";
@@ -240,7 +242,7 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
     if (command == "status") return status();
     if (command == "answer") return answer(request);
     if (command == "log-level") return set_level(request);
-    if (command == "transfer" || command == "signal" || command == "member")
+    if (command == "transfer" || command == "signal" || command == "restart" || command == "member")
         return replica_->leads() ? order(request) : hand_on(request);
     if (command == "stop") {
         // A moment later, so that the answer still leaves.
@@ -253,7 +255,7 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
         return {{"ok", true}};
     }
     return {{"error", "no command \"" + command +
-                          "\"; there are status, stop, transfer, member, signal, answer and log-level"}};
+                          "\"; there are status, stop, transfer, member, signal, restart, answer and log-level"}};
 }
 
 }  // namespace crane::proxy

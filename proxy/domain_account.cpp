@@ -136,6 +136,16 @@ void DomainAccount::forget_proposals() {
     for (uint64_t id : never_decided) remove(id);
 }
 
+void DomainAccount::forget_connections() {
+    all_.clear();
+    common_used_ = 0;
+    for (auto& [port, one] : ports_) one.waiting = 0;
+}
+
+void DomainAccount::forget_listeners() {
+    for (auto& [port, one] : ports_) one.places = 0;
+}
+
 bool DomainAccount::place_for_client(uint16_t port) const {
     if (full()) return false;
     const auto found = ports_.find(port);

@@ -42,6 +42,11 @@ class DomainAccount {
     /// Leadership is lost: what was proposed and not decided is another's business.
     void forget_proposals();
 
+    /// Another server begins, who knows none of the connections.
+    void forget_connections();
+    /// And has no listeners: once the domain itself has come so far.
+    void forget_listeners();
+
     // --- what there is room for
     bool place_for_client(uint16_t port) const;
     /// The server has as many connections as it may have, whatever its ports have places for.

@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <utility>
 
 #include "proxy/clock.hpp"
 #include "timebubble/inherited.hpp"
@@ -20,7 +23,7 @@ constexpr timeval kPoll{0, 10'000};
 /// Of ~DomainRunner: longer than the host takes to end all that can be ended.
 constexpr int kEndPatienceMs = 15'000;
 
-checkpoint::DomainSpec domain_spec(const Config& config, const Segment& segment) {
+checkpoint::DomainSpec domain_spec(const Config& config) {
     checkpoint::DomainSpec spec;
     spec.name = "crane-" + config.cluster_id + "-" + std::to_string(config.replica_id);
     spec.state_dir = config.state_dir;
@@ -33,8 +36,6 @@ checkpoint::DomainSpec domain_spec(const Config& config, const Segment& segment)
     spec.init_path = config.init;
     spec.isolation = config.container ? checkpoint::Isolation::lxc : checkpoint::Isolation::none;
     spec.hostname = config.hostname;
-    spec.inherited = {{segment.inherited_transport(), timebubble::kTransportFd},
-                      {segment.inherited_doorbell(), timebubble::kDoorbellFd}};
     spec.user = config.user;
     spec.group = config.group;
     spec.confinement = config.confinement;
@@ -47,7 +48,7 @@ checkpoint::DomainSpec domain_spec(const Config& config, const Segment& segment)
     return spec;
 }
 
-timebubble::DomainSettings domain_settings(const Config& config) {
+timebubble::DomainSettings domain_settings(const Config& config, uint64_t files_since_ns) {
     timebubble::DomainSettings out{};
     out.policy = config.policy;
     out.quantum = config.quantum;
@@ -57,6 +58,7 @@ timebubble::DomainSettings domain_settings(const Config& config) {
     out.pinned_cpu_plus1 = static_cast<uint32_t>(config.pin_cpu + 1);
     out.virtual_memory_bytes = config.memory_bytes;
     out.disturb_seed = config.disturb_seed;
+    out.files_since_ns = files_since_ns;
     strncpy(out.hostname, config.hostname.c_str(), sizeof(out.hostname) - 1);
     return out;
 }
@@ -78,14 +80,26 @@ DomainRunner::DomainRunner(event_base* base, const Config& config, std::function
       woken_(std::move(woken)),
       changed_(std::move(changed)),
       segment_(config.state_dir, config.cluster_id, config.replica_id, !config.container),
-      link_(segment_.view()),
-      host_(std::make_shared<checkpoint::DomainHost>(domain_spec(config, segment_))),
+      host_(std::make_shared<checkpoint::DomainHost>(domain_spec(config))),
       worker_(base, "crane-domain") {
-    link_.prepare(domain_settings(config));
+    make_link(0);
+    poll_event_ = event_new(base_, -1, EV_PERSIST, &DomainRunner::on_poll, this);
+}
+
+void DomainRunner::make_link(uint64_t files_since_ns) {
+    link_ = std::make_unique<DomainLink>(segment_.view());
+    link_->prepare(domain_settings(config_, files_since_ns));
     doorbell_event_ =
         event_new(base_, segment_.doorbell_fd(), EV_READ | EV_PERSIST, &DomainRunner::on_doorbell, this);
-    poll_event_ = event_new(base_, -1, EV_PERSIST, &DomainRunner::on_poll, this);
     event_add(doorbell_event_, nullptr);
+}
+
+/// Throws as the segment does.
+void DomainRunner::replace_link() {
+    const uint64_t files_since_ns = link_->status().files_since_ns.load(std::memory_order_relaxed);
+    event_free(std::exchange(doorbell_event_, nullptr));
+    segment_.renew();
+    make_link(files_since_ns);
 }
 
 DomainRunner::~DomainRunner() {
@@ -94,7 +108,7 @@ DomainRunner::~DomainRunner() {
     // place.
     if (!worker_.finish(kEndPatienceMs))
         spdlog::error("the domain is not ended yet; look for uninterruptible I/O");
-    event_free(doorbell_event_);
+    if (doorbell_event_) event_free(doorbell_event_);
     event_free(poll_event_);
     forget_exit_fd();
 }
@@ -108,10 +122,43 @@ struct DomainRunner::Started {
 };
 
 void DomainRunner::start() {
-    auto result = std::make_shared<Started>();
-    const auto job = [host = host_, result] {
+    launch(checkpoint::Files::fresh);
+}
+
+void DomainRunner::start_next() {
+    forget_exit_fd();
+    gone_ = false;
+    init_pid_ = 0;
+    ++launches_;
+    enter(DomainState::kStarting, "");
+    auto ended = std::make_shared<bool>(false);
+    const auto job = [host = host_, ended] { *ended = host->kill_all(checkpoint::Files::kept); };
+    worker_.post(job, [this, ended] {
+        if (killed_) return;
+        if (!*ended) {
+            enter(DomainState::kRefused, "processes of the server that ended could not be killed; look for "
+                                         "uninterruptible I/O");
+            return;
+        }
         try {
-            host->start();
+            replace_link();
+        } catch (const std::exception& error) {
+            give_up(error.what());  // and from the log, when there is room
+            return;
+        }
+        launch(checkpoint::Files::kept);
+    });
+}
+
+void DomainRunner::launch(checkpoint::Files files) {
+    auto result = std::make_shared<Started>();
+    const std::vector<checkpoint::DomainSpec::Inherited> inherited = {
+        {segment_.inherited_transport(), timebubble::kTransportFd},
+        {segment_.inherited_doorbell(), timebubble::kDoorbellFd}};
+    const auto job = [host = host_, result, inherited, files] {
+        try {
+            host->hand_down(inherited);
+            host->start(files);
             result->init_pid = host->init_pid();
             result->weaknesses = host->weaknesses();
             result->exit_fd = fcntl(host->exit_fd(), F_DUPFD_CLOEXEC, 0);
@@ -169,7 +216,7 @@ void DomainRunner::give_up(const std::string& why) {
 }
 
 void DomainRunner::main_exited(int32_t status) {
-    main_status_ = status;
+    end_status_ = status;
     enter(DomainState::kExited, "the server " + wait_status_text(status));
 }
 
@@ -182,11 +229,11 @@ void DomainRunner::on_doorbell(int fd, short, void* self) {
 }
 
 void DomainRunner::check_damage() {
-    const auto attachment = link_.status().attachment.load(std::memory_order_acquire);
+    const auto attachment = link_->status().attachment.load(std::memory_order_acquire);
     if (state_ != DomainState::kAttached || gone_ ||
         attachment <= uint32_t(timebubble::Attachment::kAttached))
         return;
-    const std::string reason = link_.refusal();
+    const std::string reason = link_->refusal();
     kill();
     if (attachment == uint32_t(timebubble::Attachment::kUnfit)) {
         enter(DomainState::kRefused, reason);
@@ -202,19 +249,21 @@ void DomainRunner::on_exit(int, short, void* argument) {
     auto* self = static_cast<DomainRunner*>(argument);
     auto report = std::make_shared<std::optional<checkpoint::ExitReport>>();
     const auto job = [host = self->host_, report] { *report = host->poll_exit(); };
-    self->worker_.post(job, [self, report] { self->domain_gone(*report); });
+    self->worker_.post(job, [self, report, launch = self->launches_] {
+        if (launch == self->launches_) self->domain_gone(*report);
+    });
 }
 
 void DomainRunner::poll_attachment() {
     using timebubble::Attachment;
-    const auto& status = link_.status();
+    const auto& status = link_->status();
     const auto attachment = static_cast<Attachment>(status.attachment.load(std::memory_order_acquire));
     if (attachment == Attachment::kAttached) {
         event_del(poll_event_);
         enter(DomainState::kAttached, "");
     } else if (attachment != Attachment::kNone) {
         event_del(poll_event_);
-        enter(DomainState::kRefused, link_.refusal());
+        enter(DomainState::kRefused, link_->refusal());
     } else if (monotonic_ns() - started_ns_ > kHandshakeNs) {
         event_del(poll_event_);
         enter(
@@ -223,6 +272,16 @@ void DomainRunner::poll_attachment() {
             "launcher clear LD_PRELOAD? `crane check -- " +
                 config_.server[0] + "` tells; run the program itself instead of its launcher");
     }
+}
+
+/// It could not say so any more (an overflown stack, an exit past the C library), but did it with the turn in hand,
+/// so at the same place on every replica.
+bool DomainRunner::ended_by_its_own_deed(const checkpoint::ExitReport& report) const {
+    if (config_.mode == Mode::kProxy || state_ != DomainState::kAttached || !report.known) return false;
+    if (!report.signaled) return true;
+    for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGXCPU, SIGXFSZ})
+        if (report.signal == crash) return true;
+    return false;
 }
 
 void DomainRunner::domain_gone(const std::optional<checkpoint::ExitReport>& report) {
@@ -244,6 +303,10 @@ void DomainRunner::domain_gone(const std::optional<checkpoint::ExitReport>& repo
                                              "; look at " + config_.state_dir + "/stderr");
         }
         if (state_ != DomainState::kAttached) return;
+    }
+    if (report && ended_by_its_own_deed(*report)) {
+        main_exited(report->signaled ? W_EXITCODE(0, report->signal) : W_EXITCODE(report->code, 0));
+        return;
     }
     enter(DomainState::kLost, "the server's processes are gone without having ended by themselves: " + how);
 }

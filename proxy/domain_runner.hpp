@@ -39,6 +39,8 @@ class DomainRunner {
 
     /// Has the server started; a failure to do so is a state (kRefused), not an exception.
     void start();
+    /// The server has ended (kExited), and another one goes on with its files: kStarting, with another link.
+    void start_next();
     /// Has the domain ended. The log holds all that matters, so what it still says is not listened to.
     void kill();
     /// It cannot be trusted any more: kill(), and another one is wanted.
@@ -54,8 +56,11 @@ class DomainRunner {
 
     DomainState state() const { return state_; }
     const std::string& message() const { return message_; }
-    DomainLink& link() { return link_; }
-    const DomainLink& link() const { return link_; }
+    /// In kExited: how, as waitpid gives it.
+    int32_t end_status() const { return end_status_; }
+    /// Of the server that there is now; start_next() makes it another.
+    DomainLink& link() { return *link_; }
+    const DomainLink& link() const { return *link_; }
     void trim_output() const { host_->trim_output(); }
     /// What of the confinement this host cannot give.
     const std::vector<std::string>& weaknesses() const { return weaknesses_; }
@@ -68,8 +73,12 @@ class DomainRunner {
     static void on_poll(int fd, short what, void* self);
     static void on_exit(int fd, short what, void* self);
     struct Started;
+    void make_link(uint64_t files_since_ns);
+    void replace_link();
+    void launch(checkpoint::Files files);
     void started(const Started& result);
     void poll_attachment();
+    bool ended_by_its_own_deed(const checkpoint::ExitReport& report) const;
     void domain_gone(const std::optional<checkpoint::ExitReport>& report);
     void forget_exit_fd();
     void enter(DomainState state, std::string message);
@@ -79,18 +88,19 @@ class DomainRunner {
     std::function<void()> woken_;
     Changed changed_;
     Segment segment_;
-    DomainLink link_;
+    std::unique_ptr<DomainLink> link_;
     std::shared_ptr<checkpoint::DomainHost> host_;  ///< used by the worker alone
     Worker worker_;
     DomainState state_ = DomainState::kStarting;
     std::string message_;
     uint64_t started_ns_ = 0;
+    int32_t end_status_ = 0;
+    uint64_t launches_ = 0;  ///< what a worker says of an earlier one is not listened to
     pid_t init_pid_ = 0;
     bool gone_ = false;  ///< the processes, or what would start them
     bool killed_ = false;
     std::vector<std::string> weaknesses_;
     int exit_fd_ = -1;  ///< of our own
-    std::optional<int32_t> main_status_;
     event* doorbell_event_ = nullptr;
     event* poll_event_ = nullptr;
     event* exit_event_ = nullptr;

@@ -1,7 +1,6 @@
 #include "proxy/replica.hpp"
 
 #include <event2/event.h>
-#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/random.h>
@@ -124,7 +123,8 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
       lag_(kHousekeeping.tv_usec * 1000),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)),
-      disk_(config.disk_reserve_bytes) {
+      disk_(config.disk_reserve_bytes),
+      restarts_(config.restart) {
     carrier_.set_ingress(&ingress_);
     if (config.mode == Mode::kProxy) {
         native_ = std::make_unique<NativeBackend>(
@@ -199,6 +199,11 @@ void Replica::track_connections(std::string_view batch) {
     if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
     batcher_.saw_timestamp(decoder.header().timestamp_ns);
     timekeeper_.decided(decoder.header().timestamp_ns, host_time());
+    if (const uint64_t generation = started_generation(decoder); generation == generation_.decided + 1) {
+        generation_.decided = generation;
+        connections_.forget_open();
+        account_.forget_connections();
+    }
     for (timebubble::Call call; decoder.next(call);) {
         account_.decided(call);
         connections_.decided(call);
@@ -207,7 +212,8 @@ void Replica::track_connections(std::string_view batch) {
 }
 
 void Replica::feed() {
-    if (domain_.state() != DomainState::kAttached || domain_.killed()) return;
+    const bool takes = domain_.state() == DomainState::kAttached || server_ended_;
+    if (!takes || domain_.killed()) return;
     while (!pending_.empty()) {
         const Pending& next = pending_.front();
         timebubble::BatchDecoder decoder;
@@ -216,7 +222,11 @@ void Replica::feed() {
             spdlog::error("log entry {} is not a batch and is skipped", next.index);
         } else if (native_) {
             native_->apply(next.index, *next.batch);
-        } else {
+        } else if (const uint64_t generation = started_generation(decoder); generation != 0) {
+            if (!begin_server(next, generation, decoder.header().timestamp_ns)) return;
+        } else if (!server_ended_) {
+            if (generation_.fed_time_ns == 0) restarts_.started(decoder.header().timestamp_ns);
+            generation_.fed_time_ns = decoder.header().timestamp_ns;
             bubbles_.fed(domain_.link().status());
             if (!feed_domain(next.index, *next.batch)) return;
         }
@@ -275,6 +285,7 @@ void Replica::on_role() {
     }
     spdlog::info("role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
                  sequencer_.leader());
+    generation_.proposed = 0;
     if (!leads && ingress_.leading()) {
         ingress_.stop();
         batcher_.clear();
@@ -309,6 +320,10 @@ bool Replica::may_propose() const {
 
 void Replica::propose() {
     begin_time();
+    if (server_ended_) {
+        propose_start();
+        return;
+    }
     settle_connections();
     while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
         propose_batch(batcher_.calls());
@@ -364,6 +379,7 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             timebubble::ListenRecord record;
             if (payload.size() != sizeof(record)) return;
             memcpy(&record, payload.data(), sizeof(record));
+            if (header.kind == OutputKind::kListen) restarts_.listened();
             const bool changed = header.flags & timebubble::kListenChanged;
             ingress_.on_output(header, payload);
             if (native_) native_->listen(record);
@@ -416,8 +432,10 @@ void Replica::on_domain_changed() {
             spdlog::error("the server cannot run: {}", domain_.message());
             break;
         case DomainState::kExited:
-            if (!server_ended_) spdlog::warn("{}", domain_.message());
+            if (server_ended_) break;
+            spdlog::warn("{}", domain_.message());
             server_ended_ = true;
+            on_server_ended(domain_.end_status());
             break;
         case DomainState::kLost:
             if (stopping_) return;
@@ -491,6 +509,7 @@ void Replica::housekeep() {
     watch(now);
     domain_.trim_output();
     watch_clocks(now);
+    watch_server_end(now);
     pool_.reap(now);
     clients_.reap(now);
     client_limit_.observe(clients_descriptors());
@@ -563,15 +582,6 @@ std::string Replica::change_membership(const paxos::MembershipChange& change) {
     if (change.kind == paxos::ChangeKind::Add && change.id > kMaxReplicaId)
         return "replica ids go up to " + std::to_string(kMaxReplicaId);
     return sequencer_.change_membership(change);
-}
-
-std::string Replica::signal_server(uint32_t signal) {
-    if (!sequencer_.leads()) {
-        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
-    }
-    if (signal < 1 || signal > static_cast<uint32_t>(SIGRTMAX)) return "no such signal";
-    batcher_.add(CallKind::kSignal, 0, {reinterpret_cast<const char*>(&signal), sizeof(signal)});
-    return "";
 }
 
 }  // namespace crane::proxy

@@ -11,6 +11,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <set>
@@ -36,6 +37,7 @@
 #include "proxy/native_backend.hpp"
 #include "proxy/operator_mail.hpp"
 #include "proxy/output_log.hpp"
+#include "proxy/restart_policy.hpp"
 #include "proxy/sequencer.hpp"
 #include "proxy/stall_detector.hpp"
 #include "proxy/standing.hpp"
@@ -80,6 +82,8 @@ class Replica {
     /// Somebody else shall lead, whoever is best placed.
     void hand_over() { sequencer_.transfer(0); }
     std::string signal_server(uint32_t signal);
+    /// The server is ended and another one begun on its files, by decision.
+    std::string restart_server();
     std::string change_membership(const paxos::MembershipChange& change);
     uint32_t leader() const { return sequencer_.leader(); }
     OperatorMail& mail() { return mail_; }
@@ -100,6 +104,17 @@ class Replica {
     void drain();
     bool feed_domain(uint64_t index, const std::string& batch);
     void feed();
+    struct Pending {
+        uint64_t index;
+        std::shared_ptr<const std::string> batch;
+    };
+    bool begin_server(const Pending& batch, uint64_t generation, uint64_t timestamp_ns);
+    void look_for_missed_end();
+    void on_server_ended(int32_t status);
+    bool ended_alone() const;
+    bool end_is_agreed() const;
+    void watch_server_end(uint64_t now_ns);
+    void propose_start();
     void propose();
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
@@ -158,10 +173,6 @@ class Replica {
     Sequencer sequencer_;
     std::unique_ptr<NativeBackend> native_;
 
-    struct Pending {
-        uint64_t index;
-        std::shared_ptr<const std::string> batch;
-    };
     std::deque<Pending> pending_;  ///< decided, no room in the ring yet
     bool delivery_paused_ = true;
     std::set<uint32_t> peers_up_;
@@ -187,7 +198,26 @@ class Replica {
     uint64_t lead_index_ = 0;     ///< the last entry decided before this replica led
     uint64_t lead_since_ns_ = 0;  ///< and since when
     bool stopping_ = false;
-    bool server_ended_ = false;
+    bool server_ended_ = false;  ///< and the next one is not begun
+    RestartPolicy restarts_;
+    /// Numbers of servers, as the log counts them.
+    struct Generation {
+        uint64_t decided = 1;
+        uint64_t fed = 1;       ///< the one that the domain is, or was
+        uint64_t starting = 0;  ///< its domain is being made; 0: none is
+        uint64_t proposed = 0;  ///< by this primary
+        uint64_t fed_time_ns = 0;  ///< of the last batch that the domain was given
+    };
+    Generation generation_;
+    struct End {
+        uint64_t generation;  ///< 0: a server runs
+        uint64_t admitted;    ///< the last entry that it had
+    };
+    std::map<uint32_t, End> peer_ends_;  ///< as the others say
+    uint64_t server_ends_ = 0;
+    uint64_t server_ended_ns_ = 0;
+    uint64_t stop_at_ns_ = 0;  ///< a server that was asked to end and has not, is ended then; 0: none was
+    std::string last_end_;
     uint64_t output_records_ = 0;
     uint64_t batches_proposed_ = 0;
     uint64_t calls_proposed_ = 0;
@@ -200,5 +230,8 @@ class Replica {
     uint64_t told_time_ns_ = 0;
     uint64_t last_clock_hand_over_ns_ = 0;
 };
+
+/// The number of the server that a batch begins; 0: it begins none.
+uint64_t started_generation(timebubble::BatchDecoder decoder);
 
 }  // namespace crane::proxy

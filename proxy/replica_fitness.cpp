@@ -26,6 +26,8 @@ std::string Replica::make_report() const {
     std::string report(reinterpret_cast<const char*>(&settings_hash_), sizeof(settings_hash_));
     const Reading reading = timekeeper_.reading(host_time());
     report.append(reinterpret_cast<const char*>(&reading), sizeof(reading));
+    const uint64_t ended = server_ended_ ? generation_.fed : 0;
+    report.append(reinterpret_cast<const char*>(&ended), sizeof(ended));
     // In mode proxy nothing makes the servers' outputs equal, and nothing is to be compared.
     if (const Admission* last = native_ ? nullptr : history_.last()) report += encode_admissions({*last});
     return report;
@@ -34,9 +36,12 @@ std::string Replica::make_report() const {
 void Replica::on_report(uint32_t from, const std::string& report) {
     uint64_t settings = 0;
     Reading reading{};
-    if (report.size() < sizeof(settings) + sizeof(reading)) return;
+    uint64_t ended = 0;
+    constexpr size_t kFixed = sizeof(settings) + sizeof(reading) + sizeof(ended);
+    if (report.size() < kFixed) return;
     memcpy(&settings, report.data(), sizeof(settings));
     memcpy(&reading, report.data() + sizeof(settings), sizeof(reading));
+    memcpy(&ended, report.data() + sizeof(settings) + sizeof(reading), sizeof(ended));
     timekeeper_.heard(from, reading, host_time());
     if (settings != settings_hash_ && settings_differ_.insert(from).second) {
         spdlog::error(
@@ -45,8 +50,8 @@ void Replica::on_report(uint32_t from, const std::string& report) {
             "replicas will diverge; give all the same and start the cluster anew",
             from);
     }
-    const auto admissions =
-        decode_admissions(std::string_view(report).substr(sizeof(settings) + sizeof(reading)));
+    const auto admissions = decode_admissions(std::string_view(report).substr(kFixed));
+    peer_ends_[from] = {ended, admissions.empty() ? 0 : admissions[0].index};
     if (admissions.empty()) {
         divergence_.began_anew(from);
         return;

@@ -54,7 +54,7 @@ const char* Replica::server_state() const {
         case DomainState::kRefused:
             return "refused";
         case DomainState::kExited:
-            return "exited";
+            return restarts_.wanted() ? "restarting" : "exited";
         case DomainState::kLost:
             return "starting";  // it is started anew
         case DomainState::kAttached:
@@ -209,6 +209,9 @@ nlohmann::json Replica::status() const {
         {"output_hash_at_admitted", history_.last() ? history_.last()->output.hex() : Hash128{}.hex()},
         {"lag", level ? 0 : decided - std::min(decided, admitted)},
         {"listen", listen_json()},
+        {"generation", generation_.fed},
+        {"server_ends", server_ends_},
+        {"last_end", last_end_},
         {"pid", getpid()},
         {"message", message()},
         {"fenced", fenced_},

@@ -94,11 +94,22 @@ void Segment::make_doorbell() {
     if (bell_ < 0) fail("open the pipe that the server rings");
 }
 
-void Segment::discard() {
+void Segment::renew() {
+    discard_transport();
+    make_transport();
+    make_doorbell();
+}
+
+void Segment::discard_transport() {
     timebubble::unmap_transport(view_);
-    for (const int fd : {transport_, doorbell_, bell_}) {
-        if (fd >= 0) close(fd);
+    for (int* fd : {&transport_, &doorbell_, &bell_}) {
+        if (*fd >= 0) close(*fd);
+        *fd = -1;
     }
+}
+
+void Segment::discard() {
+    discard_transport();
     std::error_code ignored;
     fs::remove_all(link_, ignored);
     if (!outer_.empty()) fs::remove_all(outer_, ignored);

@@ -24,6 +24,9 @@ class Segment {
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
 
+    /// Another segment and another pipe, for another server; the directory stays. Throws std::runtime_error.
+    void renew();
+
     const timebubble::TransportView& view() const { return view_; }
     /// Becomes readable when the domain rings.
     int doorbell_fd() const { return doorbell_; }
@@ -37,6 +40,7 @@ class Segment {
     void make_transport();
     void make_doorbell();
     void discard();
+    void discard_transport();
 
     std::string outer_;      ///< directory on tmpfs, or empty
     std::string link_;       ///< STATE/rN/shared

@@ -22,7 +22,7 @@
 namespace crane::timebubble {
 
 constexpr uint64_t kTransportMagic = 0x3165'6e61'7243'0a0dULL;
-constexpr uint32_t kTransportVersion = 2;
+constexpr uint32_t kTransportVersion = 3;
 
 constexpr size_t kControlBytes = 64 * 1024;
 constexpr size_t kInputRingBytes = 16 * 1024 * 1024;
@@ -47,6 +47,8 @@ struct DomainSettings {
     uint32_t pinned_cpu_plus1;  ///< 0: not pinned
     uint64_t virtual_memory_bytes;
     uint64_t disturb_seed;  ///< 0: off; else random delays at hand-overs, for tests only
+    /// The kernel's real time from which on files are changed by servers of this replica; 0: from now on.
+    uint64_t files_since_ns;
     char hostname[64];
 };
 
@@ -81,6 +83,7 @@ struct DomainStatus {
     std::atomic<uint64_t> virtual_now_ns;
     std::atomic<uint32_t> threads;
     std::atomic<uint32_t> processes;
+    std::atomic<uint64_t> files_since_ns;  ///< as in the settings, or as found out at the start
     // Counters for the evaluation.
     std::atomic<uint64_t> handovers;  ///< turns passed to another thread
     std::atomic<uint64_t> wakeups;    ///< of those, how many needed a futex wake
@@ -116,7 +119,8 @@ enum class OutputKind : uint16_t {
     kListen = 6,    ///< payload: ListenRecord
     kUnlisten = 7,  ///< payload: ListenRecord
     kAdmitted = 8,  ///< payload: AdmittedRecord
-    kExit = 9,      ///< payload: ExitRecord: a process of the domain ends by its own deed
+    kExit = 9,      ///< payload: ExitRecord: a process of the domain ends by its own deed; the main one's is the
+                    ///< last record
     kMessage = 10,  ///< payload: text for the operator (a refusal, a limitation met)
     kProbes = 11,   ///< payload: ProbeRecord: how the server wants a silent client to be found
 };

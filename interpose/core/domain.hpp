@@ -19,6 +19,7 @@
 namespace crane::interpose {
 
 constexpr uint32_t kNone = 0xffff'ffff;
+constexpr uint32_t kMainProcess = 0;  ///< index of the one that craned started
 constexpr size_t kMaxProcesses = 512;
 constexpr size_t kMaxFds = 16384;
 constexpr size_t kMaxEpolls = 1024;

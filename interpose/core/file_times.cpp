@@ -70,10 +70,17 @@ void settle_open_files() {
 }
 
 void remember_real_start() {
+    // A server that goes on with the files of an earlier one finds some that nobody has looked at since.
+    timebubble::Control& control = *runtime.view.control;
+    if (control.settings.files_since_ns != 0) {
+        runtime.domain->real_start_ns = control.settings.files_since_ns;
+        return;
+    }
     // The coarse clock is the one that stamps files.
     timespec now{};
     raw(SYS_clock_gettime, CLOCK_REALTIME_COARSE, &now);
     runtime.domain->real_start_ns = crane::interpose::to_ns(now);
+    control.status.files_since_ns.store(runtime.domain->real_start_ns, std::memory_order_relaxed);
 }
 
 }  // namespace crane::interpose

@@ -145,7 +145,14 @@ void leave_domain(int wait_status) {
     domain().ending_pid = runtime.process->pid;
     const dmt::SlotId slot = self.slot;
     self.active = false;
-    scheduler().finish(slot);
+    // With the main process the domain ends: its exit is the last that is heard, and nobody has a turn again.
+    if (!runtime.process->is_main) scheduler().finish(slot);
+}
+
+void end_domain(int wait_status) {
+    const timebubble::ExitRecord record{static_cast<uint32_t>(domain().processes[kMainProcess].pid), wait_status, 1, 0};
+    emit(timebubble::OutputKind::kExit, 0, 0, &record, sizeof(record));
+    for (;;) raw(SYS_pause);  // craned ends all processes
 }
 
 void bury_process(uint32_t index, int wait_status) {
@@ -154,7 +161,7 @@ void bury_process(uint32_t index, int wait_status) {
 
 void bury_holder(uint32_t index, int wait_status, dmt::SlotId holder) {
     if (domain().processes[index].state == ProcessState::kLive) withdraw(index, wait_status, false, holder);
-    scheduler().finish(holder);
+    if (!domain().processes[index].is_main) scheduler().finish(holder);
 }
 
 void drop_virtual_descriptors() {

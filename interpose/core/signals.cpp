@@ -37,6 +37,7 @@ bool waits_for(dmt::SlotId slot, int signal) {
 /// do.
 void kill_process(uint32_t index, int signal) {
     Process& p = domain().processes[index];
+    if (p.is_main) end_domain(signal);
     const int pid = p.pid;
     p.death_expected = 1;
     raw(SYS_kill, pid, SIGKILL);

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/processes.hpp"
+#include "interpose/core/signals.hpp"
 #include "interpose/core/socket_table.hpp"
 #include "interpose/core/user_memory.hpp"
 
@@ -158,6 +160,14 @@ void apply_call(uint16_t kind_number, uint64_t connection, const char* payload, 
         apply_connect(connection, payload, bytes);
         return;
     }
+    if (kind == CallKind::kSignal) {
+        uint32_t signal = 0;
+        if (bytes == sizeof(signal)) std::memcpy(&signal, payload, sizeof(signal));
+        if (signal != 0 && signal < static_cast<uint32_t>(kSignals))
+            post_signal(kMainProcess, static_cast<int>(signal), dmt::kNoSlot);
+        return;
+    }
+    if (kind == CallKind::kStop) end_domain(SIGKILL);
     if (connection == 0) return;
     const uint32_t index = find_connection(connection);
     // The server may have closed it while the call was under way.

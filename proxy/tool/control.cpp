@@ -23,6 +23,7 @@ using nlohmann::json;
 namespace {
 
 constexpr int kAnswerLimitMs = 5000;
+constexpr int kRestartLimitMs = 60'000;
 
 template <typename Condition>
 bool wait_until(Condition condition, int limit_ms) {
@@ -170,6 +171,23 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
     if (!as_json)
         std::cout << (done ? "replica " + std::to_string(to) + " is primary" : "it did not take over")
                   << "\n";
+    return done ? kExitOk : kExitNo;
+}
+
+int tool_restart(const std::string& state_dir, bool as_json) {
+    const std::optional<Contact> before = find_contact(state_dir);
+    const uint64_t generation = before ? before->status.value("generation", uint64_t{0}) : 0;
+    const int asked = order(state_dir, {{"cmd", "restart"}}, as_json);
+    if (asked != kExitOk) return asked;
+    const bool done = wait_until(
+        [&] {
+            const std::optional<Contact> now = find_contact(state_dir);
+            return now && now->status.value("generation", uint64_t{0}) > generation &&
+                   now->status.value("server", "") == "listening";
+        },
+        kRestartLimitMs);
+    if (!as_json)
+        std::cout << (done ? "another server serves" : "no other server serves yet: see crane status") << "\n";
     return done ? kExitOk : kExitNo;
 }
 

@@ -161,6 +161,7 @@ class Commands {
         if (*recover_) return tool_recover(state_dir_, lost_, json_);
         if (*check_) return tool_check(program_, json_);
         if (*transfer_) return tool_transfer(state_dir_, to_, json_);
+        if (*restart_) return tool_restart(state_dir_, json_);
         if (*signal_) return tool_signal(state_dir_, number_, json_);
         if (*version_) printf(json_ ? "{\"version\":\"%s\"}\n" : "crane %s\n", CRANE_VERSION);
         return kExitOk;
@@ -211,6 +212,7 @@ class Commands {
         recover_->add_option("--replica", lost_.replica, "whose log (default: the one that goes furthest)");
         transfer_ = verb("transfer", "make another replica primary");
         transfer_->add_option("replica", to_, "its number")->required();
+        restart_ = verb("restart", "end the server and start another one on its files, on all replicas");
         signal_ = verb("signal", "send a signal to the server, at the same point on all replicas");
         signal_->add_option("number", number_, "the signal's number, such as 15 or 1")->required();
     }
@@ -219,7 +221,7 @@ class Commands {
     std::string state_dir_ = default_state_dir();
     bool json_ = false;
     CLI::App *status_, *health_, *check_, *diff_, *log_, *verify_, *member_;
-    CLI::App *stop_, *recover_, *transfer_, *signal_, *version_;
+    CLI::App *stop_, *recover_, *transfer_, *restart_, *signal_, *version_;
     CLI::Option* wait_;
     std::unique_ptr<CaCommands> ca_;
     HealthRequest health_request_;

@@ -48,6 +48,10 @@ const char* call_name(CallKind kind) {
             return "window";
         case CallKind::kSignal:
             return "signal";
+        case CallKind::kStart:
+            return "start";
+        case CallKind::kStop:
+            return "stop";
     }
     return "unknown";
 }

@@ -51,6 +51,8 @@ struct HealthRequest {
 int tool_health(const std::string& state_dir, const HealthRequest& request, bool json);
 int tool_transfer(const std::string& state_dir, uint32_t to, bool json);
 int tool_signal(const std::string& state_dir, uint32_t signal, bool json);
+/// Returns when another server serves (kExitOk), or has not within a minute (kExitNo).
+int tool_restart(const std::string& state_dir, bool json);
 
 struct DiffRequest {
     std::vector<std::string> logs;  ///< as they are; empty: the state directory's, see wait_s

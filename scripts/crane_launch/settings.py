@@ -35,12 +35,13 @@ the server, rN/craned.log, rN/output.log. A second run with the same command
 and state directory goes on where the first one ended; --fresh starts anew."""
 
 CHOICES = {"schedule": ("serial", "parallel"), "isolation": ("lxc", "none"), "mode": ("full", "dmt", "proxy"),
-           "output-log": ("full", "hash"), "log-level": ("trace", "debug", "info", "warning", "error")}
+           "output-log": ("full", "hash"), "restart": ("always", "on-failure", "no"),
+           "log-level": ("trace", "debug", "info", "warning", "error")}
 DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir": None, "schedule": "serial",
             "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto", "no-time-bubble": False,
             "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False,
-            "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "env": [], "cpus": 2,
-            "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "user": "", "group": "", "capability": [],
+            "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
+            "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "user": "", "group": "", "capability": [],
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0,
             "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64}
 # Changing one of these in the middle of a log would make the replay differ from the first run.
@@ -65,6 +66,8 @@ def build_parser():
     cluster.add_argument("--isolation", choices=CHOICES["isolation"],
                          help="lxc: a container per replica (default); none: no container, no privilege needed")
     cluster.add_argument("--env", action="append", metavar="NAME[=VALUE]", help="set a variable of the server")
+    cluster.add_argument("--restart", choices=CHOICES["restart"],
+                         help="when a server that served and has ended is started again, on all replicas (default always)")
     may = parser.add_argument_group("what the server may do in its container")
     may.add_argument("--user", metavar="NAME", help="start it as this user, in all groups of his (default: as crane-run)")
     may.add_argument("--group", metavar="NAME", help="with this group first")

@@ -97,6 +97,7 @@ class Cluster {
   public:
     struct Options {
         std::string mode = "full";
+        std::string restart = "always";
         rlim_t descriptors = 0;  ///< limit of open files; 0: this process's
         bool small_disks = false;
     };
@@ -120,7 +121,7 @@ class Cluster {
             std::ofstream file(dir(i) + "/craned.toml");
             file << "cluster_id = \"" << std::hex << getpid() << port << std::dec << "\"\nreplica_id = " << i
                  << "\nstate_dir = \"" << dir(i) << "\"\nmode = \"" << options.mode
-                 << "\"\nisolation = \"none\"\nserver = [" << bin_dir() / "fake-domain"
+                 << "\"\nrestart = \"" << options.restart << "\"\nisolation = \"none\"\nserver = [" << bin_dir() / "fake-domain"
                  << ", \"" << port << "\"]\nshim = \"" << shim() << "\"\ninit = " << bin_dir() / "crane-init"
                  << "\n[consensus]\nelection_timeout_ms = 300\n"
                  << list;
@@ -213,6 +214,17 @@ class Cluster {
                 if (one.value("lag", 1) != 0) return false;
                 if (first.is_null()) first = one;
                 if (one["admitted"] != first["admitted"] || one["output_hash"] != first["output_hash"])
+                    return false;
+            }
+            return true;
+        });
+    }
+    /// Every replica has a server of that number, and clients are let in.
+    bool serves_again(uint64_t generation) const {
+        return wait_until([&] {
+            for (int i = 1; i <= replicas_; ++i) {
+                const json one = status(i);
+                if (one.value("generation", 0ULL) != generation || one.value("server", "") != "listening")
                     return false;
             }
             return true;
@@ -547,7 +559,7 @@ TEST_CASE("three craneds: whose disk fills up leaves leading to others, and nobo
 }
 
 TEST_CASE("three craneds: leadership is handed over, and the server's own end is the cluster's", "[craned]") {
-    Cluster cluster(3);
+    Cluster cluster(3, {.restart = "no"});
     const int old = cluster.primary();
     const int next = old % 3 + 1;
     CHECK(ask_craned(cluster.dir(next), {{"cmd", "transfer"}, {"to", old}})["forwarded"] == old);
@@ -567,4 +579,35 @@ TEST_CASE("three craneds: leadership is handed over, and the server's own end is
         return true;
     }));
     CHECK(client.hear(1).empty());
+    // The operator may want another one.
+    CHECK(ask_craned(cluster.dir(cluster.primary()), {{"cmd", "restart"}}).contains("ok"));
+    CHECK(cluster.serves_again(2));
+}
+
+TEST_CASE("three craneds: a server that ends is followed by another one, at every replay, too", "[craned]") {
+    Cluster cluster(3);
+    for (uint64_t generation : {2, 3}) {
+        Client other(cluster.port(1));
+        CHECK(other.echoes("echo\n"));
+        Client client(cluster.port(cluster.primary() % 3 + 1));
+        client.say("quit " + std::to_string(generation) + "\n");
+        CHECK(client.hear(1).empty());
+        CHECK(other.hear(1).empty());
+        CHECK(cluster.serves_again(generation));
+    }
+    const int lost = cluster.primary();
+    cluster.kill_craned(lost);
+    cluster.start(lost);
+    CHECK(cluster.serves_again(3));
+    CHECK(cluster.settles());
+    CHECK(cluster.compare().verdict == CompareResult::Verdict::kIdentical);
+}
+
+TEST_CASE("one craned: its server is followed by another one", "[craned]") {
+    Cluster cluster(1);
+    Client client(cluster.port(1));
+    client.say("quit 0\n");
+    CHECK(client.hear(1).empty());
+    CHECK(cluster.serves_again(2));
+    CHECK(Client(cluster.port(1)).echoes("echo\n"));
 }

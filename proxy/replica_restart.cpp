@@ -1,0 +1,161 @@
+// The servers of a replica, one after another: the end of one, the decision that another begins, and its beginning
+// at that place of the log on every replica.
+//
+// A server's end is its own deed, at the same place everywhere. The primary proposes the next one when the policy
+// says so; batches that were decided between that end and the start are for nobody, and are passed over.
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "proxy/clock.hpp"
+#include "proxy/replica.hpp"
+
+namespace crane::proxy {
+
+using timebubble::Call;
+using timebubble::CallKind;
+using timebubble::StartPayload;
+
+namespace {
+
+/// What a server has from SIGTERM to its end.
+constexpr uint64_t kGraceNs = 10'000'000'000;
+/// Replicas come to the same end within what their servers lag behind each other.
+constexpr uint64_t kAgreementNs = 2'000'000'000;
+
+}  // namespace
+
+/// The number of the server that a batch begins; 0: it begins none.
+uint64_t started_generation(timebubble::BatchDecoder decoder) {
+    Call call{};
+    StartPayload start;
+    if (!decoder.next(call) || call.kind != CallKind::kStart || call.payload.size() != sizeof(start)) return 0;
+    memcpy(&start, call.payload.data(), sizeof(start));
+    return start.generation;
+}
+
+/// True: the batch is seen to. False: it has to wait for the domain.
+bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t timestamp_ns) {
+    if (generation != generation_.fed + 1) return true;  // two primaries have proposed the same one
+    if (generation_.starting == generation) {
+        if (domain_.state() != DomainState::kAttached) return false;
+        if (!feed_domain(batch.index, *batch.batch)) return false;
+        generation_.starting = 0;
+        generation_.fed = generation;
+        generation_.fed_time_ns = timestamp_ns;
+        restarts_.started(timestamp_ns);
+        return true;
+    }
+    if (!server_ended_) {
+        look_for_missed_end();
+        return false;
+    }
+    spdlog::info("server number {} begins at log index {}", generation, batch.index);
+    server_ended_ = false;
+    server_messages_ = 0;
+    generation_.starting = generation;
+    account_.forget_listeners();
+    domain_.start_next();
+    return false;
+}
+
+/// The others' server has ended, and this one's, which has come as far, has not.
+void Replica::look_for_missed_end() {
+    if (!fenced_.empty() || domain_.state() != DomainState::kAttached) return;
+    if (domain_.link().unadmitted() != 0 || !domain_.link().at_rest()) return;
+    fence("its server goes on where the others' has ended: it serves nobody and does not lead. Restart its craned to "
+          "have its server made anew from the log");
+}
+
+void Replica::on_server_ended(int32_t status) {
+    restarts_.ended(generation_.fed_time_ns, status);
+    server_ended_ns_ = monotonic_ns();
+    stop_at_ns_ = 0;
+    ++server_ends_;
+    last_end_ = domain_.message();
+}
+
+/// Nobody else can have admitted anything behind the place where a server ends, until the next one begins.
+bool Replica::ended_alone() const {
+    if (!server_ended_ || !pending_.empty() || generation_.decided != generation_.fed) return false;
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    const uint64_t others = standing_.others();
+    return others > admitted && sequencer_.delivered_index() >= others;
+}
+
+/// A majority's server has ended at the same place, so it was the server's deed and not what befell one replica.
+bool Replica::end_is_agreed() const {
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    size_t voters = 0, agree = 0;
+    for (const paxos::Member& member : sequencer_.membership().members) {
+        if (!member.voter) continue;
+        ++voters;
+        const auto found = peer_ends_.find(member.id);
+        const bool same = found != peer_ends_.end() && found->second.generation == generation_.fed &&
+                          found->second.admitted == admitted;
+        agree += member.id == config_.replica_id || same;
+    }
+    return alone() || agree > voters / 2;
+}
+
+void Replica::watch_server_end(uint64_t now_ns) {
+    if (stop_at_ns_ != 0 && now_ns >= stop_at_ns_ && sequencer_.leads()) {
+        stop_at_ns_ = 0;
+        spdlog::warn("the server was asked to end and has not: it is ended");
+        batcher_.add(CallKind::kStop, 0);
+    }
+    if (!server_ended_ || native_) return;
+    if (ended_alone()) {
+        spdlog::error("{}, which the others' has not: it is made anew from the log", domain_.message());
+        server_ended_ns_ = now_ns;
+        events_.lost();
+    } else if (sequencer_.leads() && !alone() && !end_is_agreed() &&
+               now_ns - server_ended_ns_ > kAgreementNs) {
+        // The others can go on only under somebody whose server does.
+        server_ended_ns_ = now_ns;
+        spdlog::warn("no other replica's server has ended as this one's has: leadership is handed over");
+        sequencer_.transfer(0);
+    }
+}
+
+void Replica::propose_start() {
+    const uint64_t now = timekeeper_.now(host_time());
+    const bool settled = pending_.empty() && sequencer_.undecided() == 0 &&
+                         generation_.decided == generation_.fed && generation_.proposed <= generation_.fed;
+    const bool able = !stopping_ && fenced_.empty() && !disk_.low() && timekeeper_.begun() &&
+                      sequencer_.can_propose() && sequencer_.leads();
+    if (!settled || !able || !restarts_.due(now) || !end_is_agreed()) return;
+    timebubble::GenesisPayload genesis;
+    if (getrandom(&genesis, sizeof(genesis), 0) != sizeof(genesis)) return;
+    const StartPayload start{generation_.fed + 1};
+    batcher_.clear();
+    if (!sequencer_.propose(batcher_.start(start, genesis, now, bubbles_.grant(2, false))))
+        throw std::logic_error("the log refused a batch that it had room for");
+    generation_.proposed = start.generation;
+    ++batches_proposed_;
+}
+
+std::string Replica::restart_server() {
+    if (!sequencer_.leads())
+        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
+    if (native_) return "a server in mode proxy is not started again: end it and start the replica anew";
+    restarts_.ask();
+    if (server_ended_) return "";
+    const uint32_t signal = SIGTERM;
+    batcher_.add(CallKind::kSignal, 0, {reinterpret_cast<const char*>(&signal), sizeof(signal)});
+    stop_at_ns_ = monotonic_ns() + kGraceNs;
+    return "";
+}
+
+std::string Replica::signal_server(uint32_t signal) {
+    if (!sequencer_.leads())
+        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
+    if (signal < 1 || signal > static_cast<uint32_t>(SIGRTMAX)) return "no such signal";
+    if (native_) return "in mode proxy a signal is not passed on: send it to the server's process itself";
+    if (server_ended_) return "there is no server now: " + domain_.message();
+    batcher_.add(CallKind::kSignal, 0, {reinterpret_cast<const char*>(&signal), sizeof(signal)});
+    return "";
+}
+
+}  // namespace crane::proxy

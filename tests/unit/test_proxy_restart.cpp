@@ -1,0 +1,130 @@
+// When a server that has ended is started again, and what craned's own tables keep of it.
+#include <sys/wait.h>
+#include <catch2/catch.hpp>
+
+#include "proxy/batcher.hpp"
+#include "proxy/connection_table.hpp"
+#include "proxy/domain_account.hpp"
+#include "proxy/replica.hpp"
+#include "proxy/restart_policy.hpp"
+
+using namespace crane::proxy;
+using namespace crane::timebubble;
+
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+template <typename Payload>
+std::string_view bytes_of(const Payload& payload) {
+    return {reinterpret_cast<const char*>(&payload), sizeof(payload)};
+}
+
+/// The pauses before the first starts of a server that lives for so long each time.
+std::vector<uint64_t> pauses_ms(uint64_t life_ns, size_t count) {
+    RestartPolicy policy(Restart::kAlways);
+    std::vector<uint64_t> pauses;
+    uint64_t now = kSecond;
+    policy.listened();
+    while (pauses.size() < count) {
+        policy.started(now);
+        now += life_ns;
+        policy.ended(now, 0);
+        pauses.push_back(policy.left_ns(now) / 1'000'000);
+        now += policy.left_ns(now);
+        REQUIRE(policy.due(now));
+    }
+    return pauses;
+}
+
+}  // namespace
+
+TEST_CASE("restart: the pause grows while servers end soon, up to a bound, and is short again later", "[restart]") {
+    CHECK(pauses_ms(kSecond, 5) == std::vector<uint64_t>{100, 200, 400, 800, 1600});
+    CHECK(pauses_ms(kSecond, 20).back() == 30'000);
+    CHECK(pauses_ms(61 * kSecond, 4) == std::vector<uint64_t>{100, 100, 100, 100});
+}
+
+TEST_CASE("restart: by setting, by how the server ended, and never before it has listened", "[restart]") {
+    struct Row {
+        Restart when;
+        int32_t status;
+        bool listened, wanted;
+    };
+    const int crash = W_EXITCODE(0, 11), failure = W_EXITCODE(1, 0);
+    for (const Row& row : {Row{Restart::kAlways, 0, true, true}, Row{Restart::kAlways, crash, true, true},
+                           Row{Restart::kAlways, failure, false, false}, Row{Restart::kOnFailure, 0, true, false},
+                           Row{Restart::kOnFailure, failure, true, true}, Row{Restart::kOnFailure, crash, true, true},
+                           Row{Restart::kNo, crash, true, false}}) {
+        RestartPolicy policy(row.when);
+        policy.started(0);
+        if (row.listened) policy.listened();
+        CHECK_FALSE(policy.wanted());  // it runs
+        policy.ended(kSecond, row.status);
+        CHECK(policy.wanted() == row.wanted);
+        CHECK_FALSE(policy.due(kSecond));
+        policy.ask();  // the operator is asked for nothing more, and waits for nothing
+        CHECK(policy.due(kSecond));
+        policy.started(kSecond);
+        policy.ended(2 * kSecond, row.status);
+        CHECK(policy.wanted() == row.wanted);
+    }
+}
+
+TEST_CASE("restart: an order before the end holds after it", "[restart]") {
+    RestartPolicy policy(Restart::kNo);
+    policy.started(0);
+    policy.ask();
+    CHECK_FALSE(policy.wanted());
+    policy.ended(kSecond, 0);
+    CHECK(policy.due(kSecond));
+}
+
+TEST_CASE("restart: a batch that begins a server is known by its first call, and nothing else is", "[restart]") {
+    Batcher batcher;
+    const std::string start = batcher.start({7}, {}, 5, 100);
+    BatchDecoder decoder;
+    REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(start.data()), start.size()));
+    CHECK(started_generation(decoder) == 7);
+    CHECK(decoder.header().calls == 2);
+    batcher.add(CallKind::kStop, 0);
+    const std::string stop = batcher.take(6, 100);
+    REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(stop.data()), stop.size()));
+    CHECK(started_generation(decoder) == 0);
+    CHECK(decoder.header().timestamp_ns > 5);
+    BatchEncoder odd;
+    odd.add(CallKind::kStart, 0, "too short");
+    const std::string bytes = odd.finish(9, 1);
+    REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()));
+    CHECK(started_generation(decoder) == 0);
+}
+
+TEST_CASE("restart: the next server has none of the connections, and their numbers are not used again", "[restart]") {
+    ConnectionTable table;
+    DomainAccount account(1 << 20);
+    const ConnectPayload connect{80, 2, 1, 80, {}, {}};
+    const uint64_t id = (uint64_t{2} << 48) + 9;
+    for (const Call& call : {Call{CallKind::kConnect, id, bytes_of(connect)}, Call{CallKind::kSend, id, "hello"}}) {
+        table.decided(call);
+        account.decided(call);
+    }
+    ListenRecord listen{};
+    listen.port = 80;
+    listen.places = 1;
+    account.on_output({0, OutputKind::kListen, 0, 0, 0, 0}, bytes_of(listen));
+    CHECK_FALSE(account.place_for_client(80));
+    const auto numbers = table.last_numbers();
+
+    table.forget_open();
+    account.forget_connections();
+    CHECK(table.open().empty());
+    CHECK(table.last_numbers() == numbers);
+    CHECK(account.connections() == 0);
+    CHECK(account.input_bytes() == 0);
+    CHECK(account.place_for_client(80));
+    // What the old server still says of it, where it lags behind the log, changes nothing.
+    account.on_output({0, OutputKind::kAccept, 0, id, 0, 0}, {});
+    account.on_output({0, OutputKind::kClose, 0, id, 0, 0}, {});
+    account.decided({CallKind::kConnect, id + 1, bytes_of(connect)});
+    CHECK_FALSE(account.place_for_client(80));
+}
