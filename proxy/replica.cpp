@@ -515,7 +515,10 @@ void Replica::housekeep() {
     client_limit_.observe(clients_descriptors());
     ingress_.tick(now);
     watch_disk();
-    if (sequencer_.leads()) tell_the_odd();
+    if (sequencer_.leads()) {
+        tell_the_odd();
+        tell_standing();
+    }
     const bool attached = domain_.state() == DomainState::kAttached && !native_;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
@@ -537,6 +540,7 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     const std::string_view body = std::string_view(message).substr(1);
     if (message[0] == 'R') carrier_.on_message(from, body);
     if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);
+    if (message[0] == 'S' && from == sequencer_.leader()) on_standing(from, body);
     if (message[0] == 'O' && sequencer_.leads()) mail_.on_request(from, body);
     if (message[0] == 'A') mail_.on_answer(body);
     if (message[0] == 'F' && from == sequencer_.leader()) fence(std::string(body));

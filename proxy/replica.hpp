@@ -124,6 +124,8 @@ class Replica {
     void send_queries();
     void tell_findings();
     void tell_the_odd();
+    void tell_standing();
+    void on_standing(uint32_t from, std::string_view said);
     void fence(const std::string& why);
     void watch_disk();
     void judge_fitness();

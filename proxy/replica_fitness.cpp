@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
+
 #include "proxy/clock.hpp"
 #include "proxy/replica.hpp"
 
@@ -100,6 +102,21 @@ void Replica::tell_the_odd() {
         if (replica != 0 && replica != config_.replica_id && peers_up_.count(replica))
             sequencer_.send(replica, "F" + fence_text(finding.index));
     }
+}
+
+/// Backups report to the primary alone; how far the furthest server is, each has to know to judge its own.
+void Replica::tell_standing() {
+    const uint64_t furthest = std::max(history_.last() ? history_.last()->index : 0, standing_.others());
+    std::string message = "S";
+    message.append(reinterpret_cast<const char*>(&furthest), sizeof(furthest));
+    for (const uint32_t peer : peers_up_) sequencer_.send(peer, message);
+}
+
+void Replica::on_standing(uint32_t from, std::string_view said) {
+    uint64_t furthest = 0;
+    if (said.size() != sizeof(furthest)) return;
+    memcpy(&furthest, said.data(), sizeof(furthest));
+    standing_.heard(from, furthest);
 }
 
 /// It goes on voting and keeping the log, which is not what is wrong with it.

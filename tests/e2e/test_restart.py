@@ -1,0 +1,202 @@
+"""Servers that end: asked to, by a crash, again and again, or on one replica alone. The service comes back by itself."""
+
+import os
+import signal
+import threading
+import time
+
+from support.case import CraneTest
+from support.databases import MariaDb
+from support.paths import Settings
+from support.procs import wait_until
+from support.redisclient import Redis as RedisClient
+from support.redisclient import RedisError
+from support.servers import Apache, Redis
+from support.webclient import get
+from test_databases import TRANSACTION, fill, sql
+
+
+class SavingRedis(Redis):
+    """Every acknowledged write is on its disk, and a crash is not followed by a test of the machine's memory."""
+
+    def command(self):
+        words = super().command()
+        words[words.index("--appendonly") + 1] = "yes"
+        return [*words, "--appendfsync", "always", "--crash-memcheck-enabled", "no"]
+
+
+class Counting(threading.Thread):
+    """Counts upwards in a key of its own and keeps what was acknowledged."""
+
+    def __init__(self, addresses, key):
+        super().__init__(daemon=True)
+        self.addresses, self.key = addresses, key
+        self.tried = self.acknowledged = 0
+        self.done, self.wrong = threading.Event(), []
+
+    def run(self):
+        while not self.done.is_set():
+            try:
+                with RedisClient(self.addresses[self.tried % len(self.addresses)], 10) as redis:
+                    while not self.done.is_set():
+                        self.tried += 1
+                        redis("SET", self.key, self.tried)
+                        self.acknowledged = self.tried
+            except (OSError, RedisError):
+                self.done.wait(0.05)
+
+    def check(self, redis, case):
+        found = int(redis("GET", self.key) or 0)
+        case.assertGreaterEqual(found, self.acknowledged)
+        case.assertLessEqual(found, self.tried)
+
+
+def ask(address, *words):
+    """A request that ends the server before it can answer."""
+    try:
+        with RedisClient(address, 10) as redis:
+            redis(*words)
+    except (OSError, RedisError):
+        pass
+
+
+class Restart(CraneTest):
+    timeout_s = 180
+
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+
+    def await_generation(self, cluster, generation, replicas=(1, 2, 3)):
+        def there():
+            rows = cluster.status()
+            return all(n in rows and rows[n]["generation"] == generation and rows[n]["server"] == "listening"
+                       for n in replicas)
+
+        wait_until(there, 60, f"server number {generation} serves at every replica")
+
+    def test_server_that_is_shut_down_or_crashes_under_load(self):
+        with self.crane(SavingRedis) as cluster:
+            addresses = [cluster.address(n) for n in (1, 2, 3)]
+            clients = [Counting(addresses, f"counter:{number}") for number in range(4)]
+            for client in clients:
+                client.start()
+            ends = [("SHUTDOWN", "NOSAVE"), ("DEBUG", "SEGFAULT"), ("DEBUG", "PANIC"), ("SHUTDOWN", "NOSAVE")]
+            for number, words in enumerate(ends, start=2):
+                before = [client.acknowledged for client in clients]
+                ask(addresses[number % 3], *words)
+                begin = time.monotonic()
+                self.await_generation(cluster, number)
+                wait_until(lambda: all(client.acknowledged > old + 1 for client, old in zip(clients, before)), 60,
+                           "every client goes on")
+                self.note(f"{' '.join(words)}: everybody is served again after {time.monotonic() - begin:.1f} s")
+            # A replica that replays it all comes to the same server.
+            killed = cluster.primary()
+            cluster.kill_craned(killed)
+            self.await_generation(cluster, len(ends) + 1)
+            for client in clients:
+                client.done.set()
+            for client in clients:
+                client.join(30)
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                for client in clients:
+                    client.check(redis, self)
+            for row in cluster.status().values():
+                self.assertEqual(row["divergence"]["schedule_differences"], 0)
+            cluster.assert_identical()
+
+    def test_operator_restarts_and_signals_the_server(self):
+        with self.crane(SavingRedis) as cluster:
+            with RedisClient(cluster.address(2)) as redis:
+                redis("SET", "k", "v")
+                self.assertEqual(cluster.crane("signal", int(signal.SIGTERM)).returncode, 0)
+                with self.assertRaises((OSError, RedisError)):
+                    redis("BLPOP", "nothing", 0)  # its connection ends with the server
+            self.await_generation(cluster, 2)
+            for replica in (1, 2, 3):
+                self.assertIn("Received SIGTERM", (cluster.state / f"r{replica}" / "stdout").read_text())
+            done = cluster.crane("restart")
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.await_generation(cluster, 3)
+            with RedisClient(cluster.address(3)) as redis:
+                self.assertEqual(redis("GET", "k"), b"v")
+            cluster.assert_identical()
+
+    def test_server_of_many_processes_is_restarted(self):
+        with self.crane(Apache) as cluster:
+            for generation in (2, 3):
+                page = get(cluster.address(2), "/10k.bin")
+                self.assertIn("200 OK", page.status)
+                done = cluster.crane("restart")
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.await_generation(cluster, generation)
+                self.assertEqual(get(cluster.address(2), "/10k.bin").digest, page.digest)
+            cluster.assert_identical()
+
+    def test_database_goes_on_with_its_files(self):
+        with self.crane(MariaDb) as cluster:
+            address = cluster.address(cluster.primary())
+            expected = fill(MariaDb, address)
+            for generation in (2, 3):
+                sql(MariaDb, address, TRANSACTION * 20)
+                done = cluster.crane("restart")
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.await_generation(cluster, generation)
+            self.assertEqual(sql(MariaDb, address, "SELECT n FROM counters ORDER BY id;").split(), ["40", "80"])
+            self.assertEqual(sql(MariaDb, address, "SELECT count(*) FROM words;").strip(), "500")
+            self.assertIn("word", expected)
+            cluster.assert_identical()
+
+    def test_server_that_ends_on_one_replica_alone(self):
+        """By a signal from outside that looks like a crash of its own: at the primary, then at a backup."""
+        with self.crane(Redis) as cluster:
+            with RedisClient(cluster.address(1)) as redis:
+                redis("SET", "k", "v")
+            primary = cluster.primary()
+            backup = next(n for n in (1, 2, 3) if n != primary)
+            for victim in (primary, backup):
+                os.kill(cluster.server_pid(victim), signal.SIGSEGV)
+
+                def back(n=victim):
+                    row = cluster.status().get(n, {})
+                    again = row.get("counters", {}).get("domain_restarts") == 1
+                    return again and row["server"] == "listening" and row["lag"] == 0
+
+                wait_until(back, 60, f"replica {victim} has made its server anew")
+                with RedisClient(cluster.address(victim)) as redis:
+                    self.assertEqual(redis("GET", "k"), b"v")
+            for row in cluster.status().values():
+                self.assertEqual((row["generation"], row["fenced"]), (1, ""))
+            cluster.assert_identical()
+
+    def test_server_that_ends_again_and_again(self):
+        """The pauses between its starts grow, and the operator is told."""
+        with self.crane(SavingRedis, options=["--restart", "on-failure"]) as cluster:
+            address = cluster.address(1)
+            for generation in (2, 3, 4):
+                ask(address, "DEBUG", "PANIC")
+                self.await_generation(cluster, generation)
+            row = cluster.status()[1]
+            self.assertEqual(row["server_ends"], 3)
+            self.assertIn("signal", row["last_end"])
+            ask(address, "SHUTDOWN", "NOSAVE")  # that is no failure
+            wait_until(lambda: all(row["server"] == "exited" for row in cluster.status().values()), 20,
+                       "the server has ended for good")
+            self.assertEqual(cluster.crane("status").returncode, 1)
+            self.assertEqual(cluster.crane("restart").returncode, 0)
+            self.await_generation(cluster, 5)
+            cluster.assert_identical()
+
+    def test_primary_is_lost_while_no_server_runs(self):
+        with self.crane(SavingRedis) as cluster:
+            for round_ in range(2 if Settings.quick else 3):
+                primary = cluster.primary()
+                other = next(n for n in (1, 2, 3) if n != primary)
+                with RedisClient(cluster.address(other)) as redis:
+                    redis("SET", "round", round_)
+                ask(cluster.address(other), "SHUTDOWN", "NOSAVE")
+                cluster.kill_craned(primary)
+                self.await_generation(cluster, round_ + 2)
+                with RedisClient(cluster.address(other)) as redis:
+                    self.assertEqual(redis("GET", "round"), str(round_).encode())
+            cluster.assert_identical()
