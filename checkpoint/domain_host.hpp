@@ -2,7 +2,8 @@
 //
 // DomainHost starts one server domain under crane-init, in an LXC container or without one, and is the
 // only part that knows how to take it down again. The rules it keeps:
-//   - the file system starts fresh: what an earlier run wrote is gone, the log brings it back; only a server that
+//   - the file system starts fresh: what an earlier run wrote is gone, the log brings it back; only a server
+//   that
 //     is started again in the course of the log goes on with the files of the one before;
 //   - no domain outlives its craned: kill -9 of the craned ends crane-init, and with it the container;
 //   - pids are deterministic: crane-init is 1 and the server 2, nothing else runs in the namespace;
@@ -70,17 +71,17 @@ class DomainHost {
     // Removes by id whatever an earlier run left: processes, container, mounts, cgroups, file-system changes.
     static void clean(const DomainSpec& spec);
 
-    // Starts the domain on a fresh file system, or on the files that the one before has left (all but /run, /tmp
-    // and what it held in memory, as after a host's restart); returns when crane-init has started the server
-    // (exec succeeded). Throws std::runtime_error with what happened and what to do. May be called again after
-    // the domain has gone.
+    // Starts the domain on a fresh file system, or on the files that the one before has left (all but /run,
+    // /tmp and what it held in memory, as after a host's restart); returns when crane-init has started the
+    // server (exec succeeded). Throws std::runtime_error with what happened and what to do. May be called
+    // again after the domain has gone.
     void start(Files files = Files::fresh);
 
     // Host pid of crane-init; 0 when the domain does not run.
     pid_t init_pid() const;
 
-    // SIGKILLs everything in the domain and waits for it to be gone. True when nothing is left. A domain whose files
-    // are kept can be started on them again.
+    // SIGKILLs everything in the domain and waits for it to be gone. True when nothing is left. A domain
+    // whose files are kept can be started on them again.
     bool kill_all(Files files = Files::fresh);
 
     // What the next server inherits.

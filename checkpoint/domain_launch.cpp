@@ -166,9 +166,8 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
     plan.hostname = spec.hostname;
     const std::string shown = needs_own_layer(spec.cwd) ? spec.cwd : std::string();
     const bool fresh = files == Files::fresh;
-    plan.layers =
-        fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota_bytes)
-              : renew_layers(paths.container, shown);
+    plan.layers = fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota_bytes)
+                        : renew_layers(paths.container, shown);
     if (fresh && !spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
     plan.host_network = spec.host_network;
     plan.apparmor = apparmor_enabled();

@@ -23,7 +23,8 @@ struct Layer {
 std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std::vector<std::string>& hidden,
                                      const std::string& shown, uint64_t quota_bytes = 0);
 
-// The same layers as the last make_fresh_layers made, with what was written to them; /run and /tmp begin fresh.
+// The same layers as the last make_fresh_layers made, with what was written to them; /run and /tmp begin
+// fresh.
 std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown);
 
 // What was made for the root layer has the same time on every replica: call it when all is there.

@@ -254,8 +254,9 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
             this, &kStopDelay);
         return {{"ok", true}};
     }
-    return {{"error", "no command \"" + command +
-                          "\"; there are status, stop, transfer, member, signal, restart, answer and log-level"}};
+    return {
+        {"error", "no command \"" + command +
+                      "\"; there are status, stop, transfer, member, signal, restart, answer and log-level"}};
 }
 
 }  // namespace crane::proxy

@@ -136,8 +136,9 @@ void DomainRunner::start_next() {
     worker_.post(job, [this, ended] {
         if (killed_) return;
         if (!*ended) {
-            enter(DomainState::kRefused, "processes of the server that ended could not be killed; look for "
-                                         "uninterruptible I/O");
+            enter(DomainState::kRefused,
+                  "processes of the server that ended could not be killed; look for "
+                  "uninterruptible I/O");
             return;
         }
         try {
@@ -274,8 +275,8 @@ void DomainRunner::poll_attachment() {
     }
 }
 
-/// It could not say so any more (an overflown stack, an exit past the C library), but did it with the turn in hand,
-/// so at the same place on every replica.
+/// It could not say so any more (an overflown stack, an exit past the C library), but did it with the turn in
+/// hand, so at the same place on every replica.
 bool DomainRunner::ended_by_its_own_deed(const checkpoint::ExitReport& report) const {
     if (config_.mode == Mode::kProxy || state_ != DomainState::kAttached || !report.known) return false;
     if (!report.signaled) return true;

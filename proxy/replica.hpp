@@ -205,9 +205,9 @@ class Replica {
     /// Numbers of servers, as the log counts them.
     struct Generation {
         uint64_t decided = 1;
-        uint64_t fed = 1;       ///< the one that the domain is, or was
-        uint64_t starting = 0;  ///< its domain is being made; 0: none is
-        uint64_t proposed = 0;  ///< by this primary
+        uint64_t fed = 1;          ///< the one that the domain is, or was
+        uint64_t starting = 0;     ///< its domain is being made; 0: none is
+        uint64_t proposed = 0;     ///< by this primary
         uint64_t fed_time_ns = 0;  ///< of the last batch that the domain was given
     };
     Generation generation_;

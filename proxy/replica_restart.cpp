@@ -1,8 +1,9 @@
-// The servers of a replica, one after another: the end of one, the decision that another begins, and its beginning
-// at that place of the log on every replica.
+// The servers of a replica, one after another: the end of one, the decision that another begins, and its
+// beginning at that place of the log on every replica.
 //
-// A server's end is its own deed, at the same place everywhere. The primary proposes the next one when the policy
-// says so; batches that were decided between that end and the start are for nobody, and are passed over.
+// A server's end is its own deed, at the same place everywhere. The primary proposes the next one when the
+// policy says so; batches that were decided between that end and the start are for nobody, and are passed
+// over.
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
@@ -30,7 +31,8 @@ constexpr uint64_t kAgreementNs = 2'000'000'000;
 uint64_t started_generation(timebubble::BatchDecoder decoder) {
     Call call{};
     StartPayload start;
-    if (!decoder.next(call) || call.kind != CallKind::kStart || call.payload.size() != sizeof(start)) return 0;
+    if (!decoder.next(call) || call.kind != CallKind::kStart || call.payload.size() != sizeof(start))
+        return 0;
     memcpy(&start, call.payload.data(), sizeof(start));
     return start.generation;
 }
@@ -64,8 +66,10 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
 void Replica::look_for_missed_end() {
     if (!fenced_.empty() || domain_.state() != DomainState::kAttached) return;
     if (domain_.link().unadmitted() != 0 || !domain_.link().at_rest()) return;
-    fence("its server goes on where the others' has ended: it serves nobody and does not lead. Restart its craned to "
-          "have its server made anew from the log");
+    fence(
+        "its server goes on where the others' has ended: it serves nobody and does not lead. Restart its "
+        "craned to "
+        "have its server made anew from the log");
 }
 
 void Replica::on_server_ended(int32_t status) {
@@ -84,7 +88,8 @@ bool Replica::ended_alone() const {
     return others > admitted && sequencer_.delivered_index() >= others;
 }
 
-/// A majority's server has ended at the same place, so it was the server's deed and not what befell one replica.
+/// A majority's server has ended at the same place, so it was the server's deed and not what befell one
+/// replica.
 bool Replica::end_is_agreed() const {
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     size_t voters = 0, agree = 0;

@@ -1,7 +1,7 @@
 // Whether and when a server that has ended is started again. Pure.
 //
-// Every replica keeps it, from what the log says, and the primary acts by it: what it decides is an entry of the
-// log, so replicas need not agree here. All times are the cluster's.
+// Every replica keeps it, from what the log says, and the primary acts by it: what it decides is an entry of
+// the log, so replicas need not agree here. All times are the cluster's.
 #pragma once
 
 #include <cstdint>

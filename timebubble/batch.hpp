@@ -23,8 +23,9 @@ enum class CallKind : uint16_t {
     kReset = 5,     ///< the connection is gone, both ways (RST, or its primary is gone)
     kWindow = 6,    ///< payload: uint64_t, the send window's new end: bytes the server may have sent in all
     kSignal = 7,    ///< payload: uint32_t signal for the server's main process, by the operator
-    kStart = 8,     ///< payload: StartPayload. The first call of a batch that begins another server; then a genesis
-    kStop = 9,      ///< the server ends here, as if all its processes were killed at once
+    kStart =
+        8,  ///< payload: StartPayload. The first call of a batch that begins another server; then a genesis
+    kStop = 9,  ///< the server ends here, as if all its processes were killed at once
 };
 
 struct BatchHeader {
@@ -46,8 +47,8 @@ struct GenesisPayload {
     uint8_t secret[32];  ///< keys every random stream in the domain
 };
 
-/// The server of one generation has ended, by its own deed or by kStop, and the next one begins with this batch.
-/// What was decided between that end and this batch is for nobody.
+/// The server of one generation has ended, by its own deed or by kStop, and the next one begins with this
+/// batch. What was decided between that end and this batch is for nobody.
 struct StartPayload {
     uint64_t generation;  ///< the server's number: 1 is the one that the first genesis began
 };

@@ -119,8 +119,8 @@ enum class OutputKind : uint16_t {
     kListen = 6,    ///< payload: ListenRecord
     kUnlisten = 7,  ///< payload: ListenRecord
     kAdmitted = 8,  ///< payload: AdmittedRecord
-    kExit = 9,      ///< payload: ExitRecord: a process of the domain ends by its own deed; the main one's is the
-                    ///< last record
+    kExit = 9,  ///< payload: ExitRecord: a process of the domain ends by its own deed; the main one's is the
+                ///< last record
     kMessage = 10,  ///< payload: text for the operator (a refusal, a limitation met)
     kProbes = 11,   ///< payload: ProbeRecord: how the server wants a silent client to be found
 };

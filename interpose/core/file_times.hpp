@@ -34,8 +34,8 @@ void settle_path(int fd, const char* path, bool follow);
 /// The real mtime as it is to be shown; stamps the file if it must. (fd, path, at_flags) name it.
 statx_timestamp settled_mtime(const struct statx& info, int fd, const char* path, int at_flags);
 
-/// Keeps the kernel's time of now, or of the first of the servers that had these files, as the domain's start.
-/// Called once, by the domain's first process.
+/// Keeps the kernel's time of now, or of the first of the servers that had these files, as the domain's
+/// start. Called once, by the domain's first process.
 void remember_real_start();
 
 }  // namespace crane::interpose

@@ -150,7 +150,8 @@ void leave_domain(int wait_status) {
 }
 
 void end_domain(int wait_status) {
-    const timebubble::ExitRecord record{static_cast<uint32_t>(domain().processes[kMainProcess].pid), wait_status, 1, 0};
+    const timebubble::ExitRecord record{static_cast<uint32_t>(domain().processes[kMainProcess].pid),
+                                        wait_status, 1, 0};
     emit(timebubble::OutputKind::kExit, 0, 0, &record, sizeof(record));
     for (;;) raw(SYS_pause);  // craned ends all processes
 }

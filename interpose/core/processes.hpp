@@ -14,7 +14,8 @@ void become_child(uint32_t index);
 /// The scheduled part of this process's end: closes what others can see, tells the parent, passes the turn
 /// for good. The caller then leaves by the kernel.
 void leave_domain(int wait_status);
-/// The end of the domain, as if its main process had ended with that status. Turn in hand, which nobody gets again.
+/// The end of the domain, as if its main process had ended with that status. Turn in hand, which nobody gets
+/// again.
 [[noreturn]] void end_domain(int wait_status);
 /// Another process of the domain was killed by this one: what leave_domain does, on its behalf.
 void bury_process(uint32_t index, int wait_status);

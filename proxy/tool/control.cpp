@@ -187,7 +187,8 @@ int tool_restart(const std::string& state_dir, bool as_json) {
         },
         kRestartLimitMs);
     if (!as_json)
-        std::cout << (done ? "another server serves" : "no other server serves yet: see crane status") << "\n";
+        std::cout << (done ? "another server serves" : "no other server serves yet: see crane status")
+                  << "\n";
     return done ? kExitOk : kExitNo;
 }
 

@@ -120,8 +120,8 @@ class Cluster {
             if (small_disks_) REQUIRE(mount("tmpfs", dir(i).c_str(), "tmpfs", 0, "size=128m") == 0);
             std::ofstream file(dir(i) + "/craned.toml");
             file << "cluster_id = \"" << std::hex << getpid() << port << std::dec << "\"\nreplica_id = " << i
-                 << "\nstate_dir = \"" << dir(i) << "\"\nmode = \"" << options.mode
-                 << "\"\nrestart = \"" << options.restart << "\"\nisolation = \"none\"\nserver = [" << bin_dir() / "fake-domain"
+                 << "\nstate_dir = \"" << dir(i) << "\"\nmode = \"" << options.mode << "\"\nrestart = \""
+                 << options.restart << "\"\nisolation = \"none\"\nserver = [" << bin_dir() / "fake-domain"
                  << ", \"" << port << "\"]\nshim = \"" << shim() << "\"\ninit = " << bin_dir() / "crane-init"
                  << "\n[consensus]\nelection_timeout_ms = 300\n"
                  << list;

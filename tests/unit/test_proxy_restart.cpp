@@ -39,7 +39,8 @@ std::vector<uint64_t> pauses_ms(uint64_t life_ns, size_t count) {
 
 }  // namespace
 
-TEST_CASE("restart: the pause grows while servers end soon, up to a bound, and is short again later", "[restart]") {
+TEST_CASE("restart: the pause grows while servers end soon, up to a bound, and is short again later",
+          "[restart]") {
     CHECK(pauses_ms(kSecond, 5) == std::vector<uint64_t>{100, 200, 400, 800, 1600});
     CHECK(pauses_ms(kSecond, 20).back() == 30'000);
     CHECK(pauses_ms(61 * kSecond, 4) == std::vector<uint64_t>{100, 100, 100, 100});
@@ -52,10 +53,11 @@ TEST_CASE("restart: by setting, by how the server ended, and never before it has
         bool listened, wanted;
     };
     const int crash = W_EXITCODE(0, 11), failure = W_EXITCODE(1, 0);
-    for (const Row& row : {Row{Restart::kAlways, 0, true, true}, Row{Restart::kAlways, crash, true, true},
-                           Row{Restart::kAlways, failure, false, false}, Row{Restart::kOnFailure, 0, true, false},
-                           Row{Restart::kOnFailure, failure, true, true}, Row{Restart::kOnFailure, crash, true, true},
-                           Row{Restart::kNo, crash, true, false}}) {
+    for (const Row& row :
+         {Row{Restart::kAlways, 0, true, true}, Row{Restart::kAlways, crash, true, true},
+          Row{Restart::kAlways, failure, false, false}, Row{Restart::kOnFailure, 0, true, false},
+          Row{Restart::kOnFailure, failure, true, true}, Row{Restart::kOnFailure, crash, true, true},
+          Row{Restart::kNo, crash, true, false}}) {
         RestartPolicy policy(row.when);
         policy.started(0);
         if (row.listened) policy.listened();
@@ -80,7 +82,8 @@ TEST_CASE("restart: an order before the end holds after it", "[restart]") {
     CHECK(policy.due(kSecond));
 }
 
-TEST_CASE("restart: a batch that begins a server is known by its first call, and nothing else is", "[restart]") {
+TEST_CASE("restart: a batch that begins a server is known by its first call, and nothing else is",
+          "[restart]") {
     Batcher batcher;
     const std::string start = batcher.start({7}, {}, 5, 100);
     BatchDecoder decoder;
@@ -99,12 +102,14 @@ TEST_CASE("restart: a batch that begins a server is known by its first call, and
     CHECK(started_generation(decoder) == 0);
 }
 
-TEST_CASE("restart: the next server has none of the connections, and their numbers are not used again", "[restart]") {
+TEST_CASE("restart: the next server has none of the connections, and their numbers are not used again",
+          "[restart]") {
     ConnectionTable table;
     DomainAccount account(1 << 20);
     const ConnectPayload connect{80, 2, 1, 80, {}, {}};
     const uint64_t id = (uint64_t{2} << 48) + 9;
-    for (const Call& call : {Call{CallKind::kConnect, id, bytes_of(connect)}, Call{CallKind::kSend, id, "hello"}}) {
+    for (const Call& call :
+         {Call{CallKind::kConnect, id, bytes_of(connect)}, Call{CallKind::kSend, id, "hello"}}) {
         table.decided(call);
         account.decided(call);
     }
