@@ -5,6 +5,7 @@
 
 #include "interpose/core/object_waits.hpp"
 #include "interpose/core/runtime.hpp"
+#include "interpose/core/threads.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -19,7 +20,7 @@ clockid_t clock_of(const pthread_cond_t* c) {
     return c->__data.__wrefs & 2 ? CLOCK_MONOTONIC : CLOCK_REALTIME;
 }
 
-int condition_wait(pthread_cond_t* c, pthread_mutex_t* m, uint64_t deadline) {
+int wait_in_turn(pthread_cond_t* c, pthread_mutex_t* m, uint64_t deadline) {
     Operation turn(Op::kCondWait, condition_key(c), mutex_key(m));
     const int rc = unlock_mutex_in_turn(m);
     if (rc != 0) return rc;
@@ -28,6 +29,13 @@ int condition_wait(pthread_cond_t* c, pthread_mutex_t* m, uint64_t deadline) {
     const int locked = lock_mutex_in_turn(turn, m);
     if (locked != 0) return locked;
     return result == dmt::WaitResult::kTimedOut ? ETIMEDOUT : 0;
+}
+
+/// A cancelled thread unwinds from here, with the mutex in hand.
+int condition_wait(pthread_cond_t* c, pthread_mutex_t* m, uint64_t deadline) {
+    const int rc = wait_in_turn(c, m, deadline);
+    test_cancel();
+    return rc;
 }
 
 int condition_wake(pthread_cond_t* c, uint32_t most) {
@@ -138,7 +146,7 @@ uint64_t semaphore_key(const sem_t* s) {
     return object_key(s, is_shared(s));
 }
 
-int semaphore_wait(sem_t* s, uint64_t deadline) {
+int semaphore_wait_in_turn(sem_t* s, uint64_t deadline) {
     Operation turn(Op::kSemWait, semaphore_key(s));
     for (;;) {
         if (real.sem_trywait(s) == 0) return 0;
@@ -154,6 +162,16 @@ int semaphore_wait(sem_t* s, uint64_t deadline) {
                 return -1;
         }
     }
+}
+
+/// One that has it is not cancelled here: what it has taken would be lost.
+int semaphore_wait(sem_t* s, uint64_t deadline) {
+    const int rc = semaphore_wait_in_turn(s, deadline);
+    if (rc == 0) return 0;
+    const int error = errno;
+    test_cancel();
+    errno = error;
+    return rc;
 }
 
 int semaphore_timed(sem_t* s, clockid_t clock, const timespec* until) {

@@ -100,8 +100,9 @@ struct ThreadExtra {
     uint64_t waiting_signals;  ///< in sigwait for these
     uint64_t pthread;          ///< pthread_t in its process
     uint32_t detached;
-    uint32_t exited;     ///< ended, not joined yet
-    uint32_t cancelled;  ///< 1: asked to end, 2: and a wait was cut short for it
+    uint32_t exited;       ///< ended, not joined yet
+    uint32_t cancel_type;  ///< as the program set it
+    uint32_t cancelled;    ///< 1: asked to end, 2: and a wait was cut short for it
     uint32_t next_zombie;
     uint32_t held_count;
     uint32_t held[kMaxHeld];  ///< sockets of the calls that it sleeps in, handlers' calls last

@@ -77,6 +77,9 @@ class Programs(CraneTest):
     def test_thread_ends(self):
         self.check("thread_ends")
 
+    def test_cancelled_threads_end_where_they_wait(self):
+        self.check("cancelled")
+
     def test_children(self):
         self.check("children")
 
