@@ -10,6 +10,7 @@
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/machine.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/stream_buffers.hpp"
 
 using namespace crane::interpose;
 
@@ -119,6 +120,7 @@ bool writes(const char* mode) {
 }
 
 void note_stream(FILE* stream, const char* mode) {
+    give_buffer(stream);
     const int fd = stream ? fileno(stream) : -1;
     if (fd < 0) return;
     drop_entry(fd);
@@ -193,7 +195,12 @@ CRANE_EXPORT FILE* freopen64(const char* path, const char* mode, FILE* stream) {
 }
 
 CRANE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
-    if (!active() || !is_served(fd)) return real.fdopen(fd, mode);
+    if (!active()) return real.fdopen(fd, mode);
+    if (!is_served(fd)) {
+        FILE* plain = real.fdopen(fd, mode);
+        give_buffer(plain);
+        return plain;
+    }
     FILE* stream = fopencookie(reinterpret_cast<void*>(static_cast<intptr_t>(fd)), mode,
                                {cookie_read, cookie_write, nullptr, cookie_close});
     if (!stream) return nullptr;

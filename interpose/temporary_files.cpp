@@ -10,6 +10,7 @@
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/stream_buffers.hpp"
 
 using namespace crane::interpose;
 
@@ -172,6 +173,7 @@ CRANE_EXPORT FILE* tmpfile() {
     drop_entry(static_cast<int>(fd));
     FILE* stream = real.fdopen(static_cast<int>(fd), "w+");
     if (!stream) raw(SYS_close, fd);
+    give_buffer(stream);
     return stream;
 }
 

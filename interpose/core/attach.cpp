@@ -16,6 +16,7 @@
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/sockets.hpp"
+#include "interpose/core/stream_buffers.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
 #include "timebubble/inherited.hpp"
@@ -259,6 +260,8 @@ void attach(char** environment) {
     adopt_orphans();
     install_fault_handlers();
     install_tsc_trap();
+    give_buffer(stdin);
+    give_buffer(stdout);
     on_exit(at_process_exit, nullptr);
     // Takes in the first batch, or what came while this program was being loaded.
     Operation turn(Op::kAttach, process_key(runtime.process->pid));

@@ -74,6 +74,27 @@ class Programs(CraneTest):
     def test_clocks(self):
         self.check("clocks")
 
+    def test_streams(self):
+        self.check("streams")
+
+    def test_streams_on_a_file_system_with_other_blocks(self):
+        """One replica's files lie on blocks of 1 KiB: libc sizes stdio's buffers by them."""
+        self.needs_replicas()
+        cluster = self.crane(Program, "streams")
+        folder, image = cluster.state / "r3", cluster.dir / "blocks.img"
+        folder.mkdir(parents=True)
+        with open(image, "wb") as file:
+            file.truncate(100 << 20)
+        self.tool("mkfs.ext4", "-q", "-F", "-b", "1024", "-m", "0", image)
+        self.tool("mount", "-o", "loop", image, folder)
+        self.addCleanup(subprocess.run, ["umount", "--lazy", str(folder)], check=False)
+        with cluster:
+            for _ in range(3):
+                self.assertIn("read back some text", ask(cluster.address()))
+            cluster.assert_identical()
+            cluster.stop()
+            self.tool("umount", folder)
+
     def test_thread_ends(self):
         self.check("thread_ends")
 
