@@ -145,7 +145,9 @@ class Cluster:
         while True:
             compared = self.crane("diff", "--json", "--allow-lag", *logs, timeout_s=COMMAND_TIMEOUT_S * 2)
             result = parse_json(compared.stdout)
-            if compared.returncode != 0 or result["schedule_difference"]:
+            # One that has just started has put nothing out yet, and nothing of it was compared.
+            wrong = compared.returncode != 0 and result["verdict"] != "nothing to compare"
+            if wrong or result["schedule_difference"]:
                 return False, self.crane("diff", *logs, timeout_s=COMMAND_TIMEOUT_S * 2).stdout
             if result["identical"] or result["last_index"] >= decided:
                 break
