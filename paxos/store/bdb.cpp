@@ -60,7 +60,11 @@ BdbEnvironment::BdbEnvironment(const StoreOptions& options, bool create)
 }
 
 BdbEnvironment::~BdbEnvironment() {
-    if (!failed_ && maintenance_error_ == 0) env_->txn_checkpoint(env_, 0, 0, DB_FORCE);
+    if (!failed_ && maintenance_error_ == 0) {
+        const uint64_t before = messages();
+        failed_ = env_->txn_checkpoint(env_, 0, 0, DB_FORCE) != 0 || messages() != before;
+        if (failed_ && durable_) files_.make(mark_of_unwritten());
+    }
     close_handles();
 }
 
