@@ -306,7 +306,7 @@ FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
 FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
                 batcher carrier connection_table divergence domain_account domain_link ingress output_windows) \
-                $(patsubst %,paxos/%.cpp,core/membership core/message core/types \
+                $(patsubst %,paxos/%.cpp,core/incarnation core/membership core/message core/types \
                 link/address_book link/certificate link/connection link/frame link/peer_address \
                 store/log_scan store/page_scan store/record store/segment)
 FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))

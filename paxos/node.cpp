@@ -57,7 +57,7 @@ class Node::Impl {
           callbacks_(std::move(callbacks)),
           store_(store_options(config_)),
           maintenance_(store_),
-          core_(core_config(config_), load(), store_),
+          core_(make_core()),
           links_(base, config_, core_, link_callbacks()),
           shell_(core_, store_, links_, clock_, callbacks_),
           voice_(core_.config().heartbeat_us, [this] { shell_.say_still_here(); }) {
@@ -128,8 +128,14 @@ class Node::Impl {
     const NodeLinks& links() const { return links_; }
 
   private:
-    StoredState load() {
-        store_.restart_at(config_.checkpoint, config_.checkpoint_membership);
+    Core make_core() {
+        const CoreConfig core = core_config(config_);
+        return Core(core, load(core.run), store_);
+    }
+
+    StoredState load(uint64_t run) {
+        store_.restart_at(config_.checkpoint, config_.checkpoint_membership, config_.checkpoint_starts);
+        store_.begin_run(run);
         if (!store_.recovery().empty()) spdlog::warn("{}", store_.recovery());
         return store_.load();
     }
@@ -223,6 +229,7 @@ NodeStats Node::Impl::stats() const {
     stats.messages_dropped = links.frames_dropped;
     stats.view_changes = core.views_entered;
     stats.entries_caught_up = core.entries_from_disk;
+    if (core_.membership().find(core.disowned_from) != nullptr) stats.disowned = describe_disowned(core);
     return stats;
 }
 
@@ -304,6 +311,12 @@ uint64_t Node::membership_index() const {
 }
 const MembershipAt* Node::delivered_membership() const {
     return impl_->shell().delivered_membership();
+}
+const Incarnations& Node::starts() const {
+    return impl_->core().starts();
+}
+bool Node::disowned() const {
+    return impl_->core().disowned() != Copy::Current;
 }
 void Node::step_down() {
     impl_->wish().step_down();

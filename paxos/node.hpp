@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "paxos/callbacks.hpp"
+#include "paxos/core/incarnation.hpp"
 #include "paxos/core/membership.hpp"
 #include "paxos/core/types.hpp"
 #include "paxos/link/peer_address.hpp"
@@ -57,6 +58,7 @@ struct NodeConfig {
     // starts anew behind it.
     LogPosition checkpoint;
     MembershipAt checkpoint_membership;  // Node::delivered_membership() there
+    Incarnations checkpoint_starts;      // Node::starts() there
     // If there is no database yet: this replica has been a member before and lost it. It then takes part
     // without voting until it has again all that is decided. Must be set when a replica is rebuilt, else
     // decided entries may be lost; must not be set on all replicas of a new cluster, which would have no
@@ -77,6 +79,7 @@ struct NodeStats {
     uint64_t messages_dropped = 0;   // queue to a peer full, or peer unreachable
     uint64_t view_changes = 0;       // views entered
     uint64_t entries_caught_up = 0;  // read back from disk for a lagging peer
+    std::string disowned;            // who is not listened to, why, and what to do; empty: nobody
 };
 
 // A member as seen from this replica; all but the first three and `connected` is meaningful on the leader.
@@ -135,6 +138,10 @@ class Node {
     // The one that holds at delivered_index(), for a checkpoint there. Null: too long ago to be known, while
     // the log is replayed.
     const MembershipAt* delivered_membership() const;
+    // Which starts of which databases count (core/incarnation.hpp), for a checkpoint, too.
+    const Incarnations& starts() const;
+    // Why on_fatal was called: another replica knows that the database here is an old or a second copy.
+    bool disowned() const;
 
     // Gives up leadership at once without naming a successor. Followers elect one; this replica waits a
     // little longer.

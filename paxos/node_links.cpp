@@ -50,6 +50,10 @@ void NodeLinks::send(const Message& message) {
     std::string frame = begin_frame();
     encode(message, frame);
     finish_frame(FrameType::Protocol, frame);
+    if (message.type == MessageType::Disown) {
+        if (open()) transport_->answer(message.to, std::move(frame));
+        return;
+    }
     // What tells that this replica is there waits for no entries, whose order is their own.
     const bool overtakes = message.type != MessageType::Prepare && message.type != MessageType::TakeOver;
     transport_->send(message.to, FrameType::Protocol, std::move(frame), overtakes);

@@ -186,6 +186,13 @@ void Shell::receive(const Message& message) {
         move_clock();
         core_.step(message);
         changed();
+        if (core_.disowned() == Copy::Current) return;
+        storage_.disown();
+        throw DisownedStore(
+            "replica " + std::to_string(core_.disowned_by()) + " knows that this database " +
+            describe(core_.disowned()) +
+            ". Rebuild this replica: move the directory away and start with rejoin = true under "
+            "[consensus], while the others run");
     });
     if (running() && !message.report.empty() && callbacks_.on_report)
         callbacks_.on_report(message.from, message.report);
@@ -241,7 +248,7 @@ void Shell::handle_link_events() {
 
 void Shell::send(std::vector<Message>& messages) {
     for (Message& message : messages) {
-        if (!links_.up(message.to)) continue;
+        if (!links_.up(message.to) && message.type != MessageType::Disown) continue;
         if (message.type == MessageType::Ack && message.ok && callbacks_.make_report) {
             message.report = callbacks_.make_report();
             CRANE_CHECK(message.report.size() <= max_report_bytes);
@@ -274,6 +281,8 @@ void Shell::report_mismatches() {
             "database "
             "away and start it with rejoin = true",
             core_.leader(), seen.mismatched_chains);
+    if (news(seen.disowned, disowned_) && seen.disowned_from != no_replica)
+        spdlog::error("paxos: {} ({} messages refused)", describe_disowned(seen), seen.disowned);
     if (news(seen.absurd_views, absurd_views_))
         spdlog::error(
             "paxos: replica {} speaks of views that cannot be ({} messages refused): its database or its "

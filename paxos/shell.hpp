@@ -147,8 +147,8 @@ class Shell {
     MembershipAt delivered_membership_;
     Reported reported_;
     uint64_t delivered_ = 0, last_delivered_ = 0, leaders_gone_ = 0;
-    uint64_t cut_at_ = 0;                         // where the core has cut the log; the disk follows
-    uint64_t mismatches_ = 0, absurd_views_ = 0;  // of CoreStats, that were reported
+    uint64_t cut_at_ = 0;  // where the core has cut the log; the disk follows
+    uint64_t mismatches_ = 0, absurd_views_ = 0, disowned_ = 0;  // of CoreStats, that were reported
     bool started_ = false, stopped_ = false, in_turn_ = false, busy_ = false, more_ = true;
     bool wants_room_ = false, truncating_ = false, closing_ = false, closed_ = false;
     uint64_t close_deadline_us_ = UINT64_MAX;

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "paxos/core/storage.hpp"
 #include "proxy/clock.hpp"
 #include "proxy/daemon_log.hpp"
 #include "proxy/worker.hpp"
@@ -99,7 +100,7 @@ int Craned::run() {
 
 void Craned::fatal(const std::string& reason) {
     spdlog::critical("{}", reason);
-    exit_status_ = 1;
+    exit_status_ = replica_ && replica_->disowned() ? kExitDisowned : 1;
     done_ = true;
 }
 
@@ -153,6 +154,9 @@ void Craned::try_restart() {
     replica_.reset();
     try {
         make_replica();
+    } catch (const paxos::DisownedStore& error) {
+        fatal(error.what());
+        exit_status_ = kExitDisowned;
     } catch (const std::exception& error) {
         fatal(error.what());
     }

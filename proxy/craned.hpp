@@ -19,6 +19,9 @@ struct event_base;
 
 namespace crane::proxy {
 
+/// The database is an old or a second copy: starting again does not help, rebuilding the replica does.
+constexpr int kExitDisowned = 3;
+
 class Craned {
   public:
     explicit Craned(Config config);

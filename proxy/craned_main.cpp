@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "paxos/core/storage.hpp"
 #include "paxos/link/tls.hpp"
 #include "proxy/client_limit.hpp"
 #include "proxy/craned.hpp"
@@ -118,9 +119,10 @@ int main(int argc, char** argv) {
         spdlog::info("stopped");
         return status;
     } catch (const std::exception& error) {
+        const bool disowned = dynamic_cast<const crane::paxos::DisownedStore*>(&error) != nullptr;
         if (spdlog::default_logger()->name() == "craned") spdlog::critical("{}", error.what());
         if (!isatty(2) || spdlog::default_logger()->name() != "craned")
             fprintf(stderr, "craned: %s\n", error.what());
-        return 1;
+        return disowned ? crane::proxy::kExitDisowned : 1;
     }
 }

@@ -74,6 +74,8 @@ class Replica {
     bool leads() const { return sequencer_.leads(); }
     /// The domain is neither being started nor ended: this can be destroyed without waiting for it.
     bool settled() const { return domain_.settled(); }
+    /// Its database is an old or a second copy.
+    bool disowned() const { return sequencer_.disowned(); }
     bool alone() const { return config_.replicas.size() == 1; }
     /// Empty, or why not.
     std::string transfer(uint32_t to);

@@ -101,6 +101,8 @@ std::vector<std::string> Replica::alarms() const {
     if (frozen_.frozen()) out.push_back(kFrozenMessage);
     if (!stall_message_.empty()) out.push_back(stall_message_);
     if (!clock_alarm_.empty()) out.push_back(clock_alarm_);
+    const std::string disowned = sequencer_.stats().disowned;
+    if (!disowned.empty()) out.push_back(disowned);
     if (client_limit_.reached())
         out.push_back("clients are refused: " + std::to_string(client_limit_.max_clients()) +
                       " are all that the limit of open files leaves room for (ulimit -n)");

@@ -73,6 +73,7 @@ class Sequencer {
     size_t queued_bytes(uint32_t to) const;
     std::vector<paxos::PeerStatus> peers() const;
     paxos::NodeStats stats() const;
+    bool disowned() const { return node_ && node_->disowned(); }
     void shutdown(std::function<void()> done);
 
   private:

@@ -28,7 +28,10 @@ Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader&
       delivered_(stored.start.index),
       checkpoint_(stored.start.index),
       rejoining_(stored.rejoining),
-      memberships_(stored.memberships) {
+      memberships_(stored.memberships),
+      origin_{stored.database,  stored.starts,   config.run,          stored.view,
+              stored.end.index, stored.replaces, stored.previous_runs},
+      starts_(stored.known_starts) {
     CRANE_CHECK(config.self != no_replica && config.self <= max_replica_id);
     CRANE_CHECK(config.max_inflight_entries > 0 && config.max_batch_bytes > 0);
     CRANE_CHECK(stored.end.view <= stored.view);
@@ -80,6 +83,7 @@ Message Core::make(MessageType type, ReplicaId to) const {
     message.to = to;
     message.view = view_;
     message.promised = view_;
+    message.origin = origin_;
     return message;
 }
 
@@ -140,11 +144,7 @@ uint64_t Core::next_deadline_us() const {
 void Core::step(const Message& message) {
     CRANE_CHECK(!persist_out_);
     if (message.to != config_.self || message.from == config_.self) return;
-    if (!believable(message.view) || !believable(message.promised)) {
-        ++stats_.absurd_views;
-        stats_.absurd_from = message.from;
-        return;
-    }
+    if (refuse(message)) return;
     switch (message.type) {
         case MessageType::PreVote:
         case MessageType::ViewChange:
@@ -165,6 +165,9 @@ void Core::step(const Message& message) {
             break;
         case MessageType::TakeOver:
             on_take_over(message);
+            break;
+        case MessageType::Disown:
+            on_disown(message);
             break;
     }
 }
@@ -194,6 +197,8 @@ void Core::fill_persist(PersistBatch& batch) {
     }
     batch.rejoined = rejoined_due_;
     if (memberships_due_) batch.memberships = memberships_;
+    batch.has_starts = starts_due_;
+    if (starts_due_) batch.starts = starts_;
     batch.commit = std::min(commit_, log_.last_index());
     persist_out_ = !batch.empty();
 }
@@ -202,7 +207,7 @@ void Core::persisted() {
     CRANE_CHECK(persist_out_);
     persist_out_ = false;
     truncate_from_ = 0;
-    rejoined_due_ = memberships_due_ = false;
+    rejoined_due_ = memberships_due_ = starts_due_ = false;
     durable_view_ = view_;
     durable_ = log_.last_index();
     count_votes();
@@ -303,6 +308,7 @@ std::string Core::describe() const {
         text += "REFUSED: " + std::to_string(stats_.absurd_views) +
                 " messages of views that cannot be, the last from " + "replica " +
                 std::to_string(stats_.absurd_from) + "\n";
+    if (stats_.disowned_from != no_replica) text += "REFUSED: " + describe_disowned(stats_) + "\n";
     if (role_ != Role::Leader) return text;
     for (const Peer& peer : peers_) {
         text += "peer " + std::to_string(peer.id) + ": matched " + std::to_string(peer.match) + ", next " +

@@ -25,11 +25,15 @@
 //   - the membership is the latest in the log, decided or not; it changes by one replica at a time
 //     (membership.hpp). Whoever speaks is listened to, only members that vote are counted; one whose removal
 //     is not decided yet may still be elected, by the others, and hands over once it is;
+//   - who speaks from an old or a second copy of a database is not listened to, and told so; each start of
+//     each database becomes an entry, and a start without one decides nothing as long as it need not
+//     (incarnation.hpp, lineage.hpp);
 //   - everything is bounded: the pipeline, batches, what is in flight to a peer, memory, and how far one
 //     message may move the views on.
 //
 // Files: core.cpp (life cycle, time, outbox), view_change.cpp, replication.cpp (leader's side), backup.cpp,
-// reconfiguration.cpp (who the replicas are, and their coming back).
+// reconfiguration.cpp (who the replicas are, and their coming back), starts.cpp (which of their starts
+// count).
 #pragma once
 
 #include <cstddef>
@@ -40,6 +44,7 @@
 #include <string>
 #include <vector>
 
+#include "paxos/core/lineage.hpp"
 #include "paxos/core/log_window.hpp"
 #include "paxos/core/membership.hpp"
 #include "paxos/core/message.hpp"
@@ -89,7 +94,11 @@ struct CoreStats {
     uint64_t mismatched_chains = 0;  // a peer's log differs where it must not: corruption
     uint64_t absurd_views = 0;       // messages of views that there cannot be: refused
     ReplicaId absurd_from = no_replica;
+    uint64_t disowned = 0;                 // messages from copies of databases: refused
+    ReplicaId disowned_from = no_replica;  // and nothing believable since
+    Copy disowned_as = Copy::Current;
 };
+std::string describe_disowned(const CoreStats& stats);
 
 class Core {
   public:
@@ -174,6 +183,11 @@ class Core {
     bool decides_alone() const { return alone(); }
     bool needs_checkpoint(ReplicaId peer) const;
     bool rejoining() const { return rejoining_; }
+    // What is known of starts; goes with a checkpoint, whose log may have been cut.
+    const Incarnations& starts() const { return starts_.table; }
+    // A peer knows that this replica's database is no current one: it must speak no more.
+    Copy disowned() const { return disowned_; }
+    ReplicaId disowned_by() const { return disowned_by_; }
     bool transferring() const { return transfer_to_ != no_replica; }
     std::string describe() const;
 
@@ -187,15 +201,18 @@ class Core {
         uint64_t leaving_until_us = 0;  // no member any more, but should learn of it; 0: is a member
         uint64_t match = 0;             // its log is this one's up to here, on its disk
         uint64_t counted = 0;           // the same, as far as it is to be counted: see Message::rejoining
-        uint64_t rejoining = 0;         // as it last said
-        uint64_t comeback_run = 0;      // a Return entry of this view names this run of it
-        uint64_t checkpoint = 0;        // as it last said
-        uint64_t next = 1;              // next entry to send
-        bool probing = true;            // its log's end is being looked for: one Prepare at a time
-        bool probe_out = false;         // that Prepare is under way
-        bool unanswered = false;        // the last one was not answered in time: the next is without entries
-        unsigned rewinds = 0;           // since it last took anything
-        bool must_restore = false;      // what it lacks is no longer in the log: it needs a checkpoint
+        Origin origin;                  // in this view, as it last said; it answered if `answered`
+        bool answered = false;
+        uint64_t lives_from = 0;    // its database is new here: believed when it has this entry
+        uint64_t rejoining = 0;     // as it last said
+        uint64_t comeback_run = 0;  // a Return entry of this view names this run of it
+        uint64_t checkpoint = 0;    // as it last said
+        uint64_t next = 1;          // next entry to send
+        bool probing = true;        // its log's end is being looked for: one Prepare at a time
+        bool probe_out = false;     // that Prepare is under way
+        bool unanswered = false;    // the last one was not answered in time: the next is without entries
+        unsigned rewinds = 0;       // since it last took anything
+        bool must_restore = false;  // what it lacks is no longer in the log: it needs a checkpoint
         uint64_t heard_us = 0;
         uint64_t sent_us = 0;      // last message that asks for an answer
         uint64_t progress_us = 0;  // last acknowledgement of something new, or start of waiting
@@ -253,6 +270,18 @@ class Core {
     void check_return();
     void hear_rejoining(Peer& peer, uint64_t run);
     std::string why_no_change(const MembershipChange& change, const Membership& next) const;
+
+    // starts.cpp
+    bool refuse(const Message& message);
+    void disown(Copy copy, ReplicaId by);
+    void on_disown(const Message& message);
+    void adopt_starts(const Entry& entry);
+    void forget_starts_of_strangers();
+    void hear_start(Peer& peer, const Origin& origin);
+    bool is_news(const Peer& peer) const;
+    void announce_starts();
+    bool start_decided(const Peer& peer) const;
+    bool needs_new_starts() const;
 
     // replication.cpp: the leader
     void append(EntryKind kind, std::string value);
@@ -335,6 +364,14 @@ class Core {
     std::set<ReplicaId> declined_;  // to whom it was handed over in vain
     uint64_t resign_again_us_ = 0;
     uint64_t transfer_sent_us_ = 0;
+
+    Origin origin_;
+    Lineages lineages_;
+    StartsAt starts_;              // the newest in the log, and what is known beyond
+    Incarnations decided_starts_;  // the newest table before starts_ that this replica knew to be decided
+    bool starts_due_ = false;      // to be persisted
+    Copy disowned_ = Copy::Current;
+    ReplicaId disowned_by_ = no_replica;
 
     CoreStats stats_;
 };

@@ -35,6 +35,7 @@ std::string describe_vote_reply(const Message& message) {
 std::string value_in_words(EntryKind kind, std::string_view value) {
     Comeback comeback;
     Membership membership;
+    Incarnations starts;
     switch (kind) {
         case EntryKind::NewView:
             return "new view";
@@ -45,6 +46,9 @@ std::string value_in_words(EntryKind kind, std::string_view value) {
         case EntryKind::Membership:
             if (!decode(value, membership)) break;
             return "members " + describe(membership);
+        case EntryKind::Start:
+            if (!decode(value, starts)) break;
+            return describe(starts);
         case EntryKind::Value:
             break;
     }
@@ -119,6 +123,9 @@ std::string describe(const Message& message) {
         case MessageType::TakeOver:
             return text + "view " + view_name(message.view) + ", if your log ends at " +
                    std::to_string(message.index);
+        case MessageType::Disown:
+            return text + "your database " + describe(static_cast<Copy>(message.index)) + ", run " +
+                   std::to_string(message.hint);
     }
     return text;
 }
@@ -130,6 +137,7 @@ std::string describe(const PersistBatch& batch) {
     if (batch.truncate_from != 0) add("cut from " + std::to_string(batch.truncate_from));
     if (!batch.append.empty()) add("append " + describe(batch.append));
     if (!batch.memberships.empty()) add("members " + describe(batch.memberships.back().membership));
+    if (batch.has_starts) add(batch.starts.table.empty() ? "no starts" : describe(batch.starts.table));
     if (batch.rejoined) add("no longer rejoining");
     return text;
 }

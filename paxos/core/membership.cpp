@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "paxos/core/check.hpp"
+#include "paxos/core/incarnation.hpp"
 #include "paxos/core/quorum.hpp"
 #include "paxos/core/wire.hpp"
 
@@ -149,6 +150,7 @@ bool decode_comeback(std::string_view bytes, Comeback& comeback) {
 bool well_formed(EntryKind kind, std::string_view value) {
     Comeback comeback;
     Membership membership;
+    Incarnations starts;
     switch (kind) {
         case EntryKind::Value:
             return true;
@@ -158,6 +160,8 @@ bool well_formed(EntryKind kind, std::string_view value) {
             return decode_comeback(value, comeback);
         case EntryKind::Membership:
             return decode(value, membership);
+        case EntryKind::Start:
+            return decode(value, starts);
     }
     return false;
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "paxos/core/incarnation.hpp"
 #include "paxos/core/types.hpp"
 
 namespace crane::paxos {
@@ -34,6 +35,9 @@ enum class MessageType : uint8_t {
     Ack = 7,
     // Leadership transfer: change the view now, without asking around, if your log ends where mine does.
     TakeOver = 8,
+    // What you say counts for nothing here, for your database is no current one. `hint` names the run that
+    // is meant, `index` says why (Copy).
+    Disown = 9,
 };
 
 struct Message {
@@ -55,6 +59,7 @@ struct Message {
     uint64_t rejoining = 0;
     // Ack: the newest checkpoint that the sender holds. Prepare, Commit: the newest that a majority holds.
     uint64_t checkpoint = 0;
+    Origin origin;       // which start of which database speaks, and what was on its disk then
     std::string report;  // Ack: the sender's report, opaque
     std::vector<Entry> entries;
 };

@@ -94,6 +94,7 @@ void Core::adopt(const Entry& entry) {
         CRANE_CHECK(decode_comeback(*entry.value, comeback));
         if (comeback == Comeback{config_.self, config_.run}) comeback_index_ = entry.index;
     }
+    if (entry.kind == EntryKind::Start) adopt_starts(entry);
     if (entry.kind != EntryKind::Membership) return;
     MembershipAt next{entry.index, {}};
     CRANE_CHECK(decode(*entry.value, next.membership) && entry.index > membership_index());
@@ -107,6 +108,10 @@ void Core::adopt(const Entry& entry) {
 // The log was cut: what it brought from `index` on is no more.
 void Core::abandon_from(uint64_t index) {
     if (comeback_index_ >= index) comeback_index_ = 0;
+    if (starts_.index >= index) {
+        starts_.index = 0;
+        starts_due_ = true;
+    }
     if (membership_index() < index) return;
     memberships_.pop_back();
     CRANE_CHECK(!memberships_.empty() && membership_index() < index);

@@ -51,7 +51,9 @@ void Core::on_ack(const Message& message) {
     if (peer.voter && now_us_ > peer.heard_us + config_.heartbeat_us) saw_arrival(quorum_heard_us());
     peer.heard_us = now_us_;
     peer.unanswered = false;
+    hear_start(peer, message.origin);
     hear_rejoining(peer, message.rejoining);
+    announce_starts();
     if (!message.ok) {
         on_reject(peer, message);
         return;
@@ -111,8 +113,9 @@ void Core::regress(Peer& peer, uint64_t last_index) {
 void Core::advance_commit() {
     std::vector<uint64_t> acknowledged;
     if (membership().voter(config_.self)) acknowledged.push_back(durable_);
+    const bool all_count = needs_new_starts();
     for (const Peer& peer : peers_)
-        if (peer.voter) acknowledged.push_back(peer.counted);
+        if (peer.voter) acknowledged.push_back(all_count || start_decided(peer) ? peer.counted : 0);
     const uint64_t reached = majority_reached(std::move(acknowledged));
     if (reached <= commit_ || reached < view_start_) return;
     CRANE_CHECK(reached <= log_.last_index());
@@ -123,6 +126,7 @@ void Core::advance_commit() {
     commit_ = reached;
     for (Peer& peer : peers_)
         if (peer.untold_since_us == 0) peer.untold_since_us = now_us_;
+    announce_starts();
 }
 
 void Core::learn_checkpoints() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "paxos/core/incarnation.hpp"
 #include "paxos/core/membership.hpp"
 #include "paxos/core/types.hpp"
 
@@ -29,10 +30,13 @@ struct PersistBatch {
     std::vector<Entry> append;              // contiguous, right after what is left
     bool rejoined = false;                  // StoredState::rejoining no longer holds
     std::vector<MembershipAt> memberships;  // not empty: StoredState::memberships from now on
-    uint64_t commit = 0;                    // a lower bound of what is decided; kept only when convenient
+    bool has_starts = false;
+    StartsAt starts;      // StoredState::known_starts from now on
+    uint64_t commit = 0;  // a lower bound of what is decided; kept only when convenient
 
     bool empty() const {
-        return !has_view && truncate_from == 0 && append.empty() && !rejoined && memberships.empty();
+        return !has_view && truncate_from == 0 && append.empty() && !rejoined && memberships.empty() &&
+               !has_starts;
     }
 };
 
@@ -44,6 +48,11 @@ struct StoredState {
     // This database replaces a lost one, so promises and acknowledgements may have been forgotten with it:
     // the replica must not vote until it has again all that is decided.
     bool rejoining = false;
+    // Which database this is and how often it was started; 0: not known. `replaces`: a lost one.
+    uint64_t database = 0, starts = 0;
+    bool replaces = false;
+    std::vector<uint64_t> previous_runs;  // of the starts before, the newest first: see Origin
+    StartsAt known_starts;                // of all replicas
     // The membership that holds at `end`, last; before it the one that holds should it be cut off again.
     // Empty: nothing was ever stored, the configuration tells.
     std::vector<MembershipAt> memberships;
@@ -66,6 +75,12 @@ class DamagedStore : public StorageError {
     using StorageError::StorageError;
 };
 
+// It is an old or a second copy, and must not speak: the replica has to be rebuilt.
+class DisownedStore : public StorageError {
+  public:
+    using StorageError::StorageError;
+};
+
 class Storage : public LogReader {
   public:
     virtual StoredState load() = 0;
@@ -81,7 +96,14 @@ class Storage : public LogReader {
     virtual bool truncate_front(const LogPosition& start) = 0;
     // Before load(): makes the log start after `start`, a decided entry that a checkpoint covers, unless this
     // log already contains it. `membership` is the one that holds there; empty: leaves what is stored.
-    virtual void restart_at(const LogPosition& start, const MembershipAt& membership) = 0;
+    // `starts`: what is known of them there, or later.
+    virtual void restart_at(const LogPosition& start, const MembershipAt& membership,
+                            const Incarnations& starts) = 0;
+    // Before load(), once for a process that is going to speak: counts this start, durably. Throws
+    // DisownedStore.
+    virtual void begin_run(uint64_t run) { (void)run; }
+    // This database is an old or a second copy: begin_run() throws from now on.
+    virtual void disown() {}
     virtual uint64_t syncs() const = 0;
     // Nothing follows. `commit`: what is known to be decided, a head start for the next run.
     virtual void close(uint64_t commit) { (void)commit; }

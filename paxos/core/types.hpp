@@ -38,10 +38,11 @@ enum class EntryKind : uint8_t {
     NewView = 2,     // first entry of every view; its leader is view_leader(entry.view); value is empty
     Return = 3,      // who lost its database may vote again once it has this; value: see membership.hpp
     Membership = 4,  // who the replicas are from here on; value: see membership.hpp
-    // 5 is kept for checkpoint marks.
+    Start = 5,       // who has started since, and from which database; value: see incarnation.hpp
+    // 6 is kept for checkpoint marks.
 };
 constexpr bool known_entry_kind(uint8_t kind) {
-    return kind >= 1 && kind <= 4;
+    return kind >= 1 && kind <= 5;
 }
 
 // An entry's place in the log and the hash of all up to it.

@@ -18,7 +18,7 @@
 
 namespace crane::paxos {
 
-constexpr uint32_t protocol_version = 3;
+constexpr uint32_t protocol_version = 4;
 constexpr size_t frame_head_bytes = 16;
 constexpr size_t max_introduction_bytes = 8192;  // of a replica to whoever greets it
 constexpr size_t max_greeting_bytes = max_introduction_bytes;

@@ -24,6 +24,7 @@ constexpr uint32_t first_pause_ms = 10, max_pause_ms = 500, dial_timeout_ms = 20
 constexpr uint32_t tls_look_ms = 600'000;  // at the certificate files, when no connection is made
 constexpr size_t max_strangers = 32;       // connections that have not said who they are
 constexpr size_t max_reason_bytes = 512;
+constexpr size_t max_answer_bytes = 4096;  // on a connection that is there to be read
 
 timeval to_timeval(uint32_t ms) {
     return {static_cast<time_t>(ms / 1000), static_cast<suseconds_t>(ms % 1000 * 1000)};
@@ -307,7 +308,8 @@ void Transport::on_dial_timer(int, short, void* argument) {
 }
 
 bool Transport::on_link_frame(Link& link, FrameType type, std::string_view payload) {
-    if (link.up) return false;  // nothing is sent this way after the greeting
+    if (link.up)  // nothing is sent this way after the greeting, but what answer() is for
+        return type == FrameType::Protocol && callbacks_.on_frame(link.address.id, type, payload);
     if (type == FrameType::Refused) {
         link.pause_ms = max_pause_ms;
         dial_failed(link, "refused: " + printable(payload, max_reason_bytes));
@@ -341,6 +343,16 @@ bool Transport::send(ReplicaId to, FrameType type, std::string frame, bool overt
     stats_.bytes_sent += frame.size();
     link.connection->queue(std::move(frame), urgent, overtakes);
     return true;
+}
+
+void Transport::answer(ReplicaId to, std::string frame) {
+    for (const auto& incoming : incoming_) {
+        if (incoming->from != to || incoming->connection->queued_bytes(true) > max_answer_bytes) continue;
+        incoming->connection->queue(std::move(frame), true);
+        incoming->connection->flush();
+        return;
+    }
+    ++stats_.frames_dropped;
 }
 
 void Transport::flush() {

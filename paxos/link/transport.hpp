@@ -2,8 +2,8 @@
 //
 // Rules kept here:
 //   - each replica opens a connection to every other and sends on it; what comes in arrives on the
-//     connections that others opened. A lost one is opened again with a growing pause, at once when the
-//     peer itself shows up;
+//     connections that others opened; only who is not to be believed is told so on its own. A lost one is
+//     opened again with a growing pause, at once when the peer itself shows up;
 //   - the greeting names cluster, sender, receiver and protocol version; whoever is not a member is refused,
 //     with a reason both sides log. With TLS the certificates of both must name the same, and the greeting
 //     counts only as far as they do; without TLS no address but a loopback one is used;
@@ -78,6 +78,9 @@ class Transport {
     // A finished frame. False: link down or queue full. Protocol frames go before others; those that
     // overtake, before other protocol frames.
     bool send(ReplicaId to, FrameType type, std::string frame, bool overtakes = false);
+    // The same to whoever speaks for `to`, on the connection that it opened: it may be another process than
+    // the one that our link leads to.
+    void answer(ReplicaId to, std::string frame);
     void flush();
     bool up(ReplicaId peer) const;
     const TlsContext* tls() const { return tls_.get(); }

@@ -152,6 +152,7 @@ ForcedCluster force_new_cluster(const std::string& directory) {
     batch.memberships = {{entry.index, members}};
     batch.commit = entry.index;
     store.persist(batch);
+    store.own();
     store.close(entry.index);
     return forced;
 }

@@ -11,7 +11,8 @@
 namespace crane::paxos {
 namespace {
 
-constexpr uint32_t flag_rejoining = 1;
+constexpr uint32_t flag_rejoining = 1, flag_lineage = 2, flag_replaces = 4, flag_starts = 8,
+                   flag_disowned = 16;
 
 // Fills in the checksum of the record that begins at `begin`.
 void seal(std::string& out, uint64_t seed, size_t begin = 0) {
@@ -80,7 +81,10 @@ void encode_state(const StateRecord& state, std::string& out) {
     put_int(out, state.version);
     put_int(out, state.replica);
     put_bytes(out, state.cluster_id);
-    put_int(out, static_cast<uint32_t>(state.rejoining ? flag_rejoining : 0));
+    put_int(out, (state.rejoining ? flag_rejoining : 0) | (state.database != 0 ? flag_lineage : 0) |
+                     (state.replaces ? flag_replaces : 0) |
+                     (state.known_starts.table.empty() ? 0 : flag_starts) |
+                     (state.disowned ? flag_disowned : 0));
     for (uint64_t word : {state.view, state.commit, state.start.index, state.start.view, state.start.chain})
         put_int(out, word);
     CRANE_CHECK(state.memberships.size() <= max_stored_memberships);
@@ -90,6 +94,19 @@ void encode_state(const StateRecord& state, std::string& out) {
         bytes.clear();
         encode(at.membership, bytes);
         put_int(out, at.index);
+        put_bytes(out, bytes);
+    }
+    if (state.database != 0) {
+        put_int(out, state.database);
+        put_int(out, state.starts);
+        CRANE_CHECK(state.runs.size() <= max_stored_runs);
+        put_int(out, static_cast<uint8_t>(state.runs.size()));
+        for (const uint64_t run : state.runs) put_int(out, run);
+    }
+    if (!state.known_starts.table.empty()) {
+        std::string bytes;
+        encode(state.known_starts.table, bytes);
+        put_int(out, state.known_starts.index);
         put_bytes(out, bytes);
     }
     seal(out, 0);
@@ -102,12 +119,15 @@ bool decode_state(std::string_view bytes, StateRecord& state) {
     if (in.get_int<uint32_t>() != record_magic) return false;
     state.version = in.get_int<uint32_t>();
     if (in.bad()) return false;
-    if (state.version != record_version) return true;
+    if (state.version < oldest_record_version || state.version > record_version) return true;
     state.replica = in.get_int<uint32_t>();
     state.cluster_id = in.get_bytes(max_cluster_id_bytes);
     const uint32_t flags = in.get_int<uint32_t>();
-    if ((flags & ~flag_rejoining) != 0) return false;
-    state.rejoining = flags != 0;
+    if ((flags & ~(flag_rejoining | flag_lineage | flag_replaces | flag_starts | flag_disowned)) != 0)
+        return false;
+    state.rejoining = (flags & flag_rejoining) != 0;
+    state.replaces = (flags & flag_replaces) != 0;
+    state.disowned = (flags & flag_disowned) != 0;
     for (uint64_t* word :
          {&state.view, &state.commit, &state.start.index, &state.start.view, &state.start.chain})
         *word = in.get_int<uint64_t>();
@@ -118,6 +138,17 @@ bool decode_state(std::string_view bytes, StateRecord& state) {
         at.index = in.get_int<uint64_t>();
         if (!decode(in.get_bytes(max_membership_bytes), at.membership)) return false;
         state.memberships.push_back(std::move(at));
+    }
+    if ((flags & flag_lineage) != 0) {
+        state.database = in.get_int<uint64_t>();
+        state.starts = in.get_int<uint64_t>();
+        const uint8_t runs = in.get_int<uint8_t>();
+        if (in.bad() || state.database == 0 || runs > max_stored_runs) return false;
+        for (uint8_t i = 0; i < runs; ++i) state.runs.push_back(in.get_int<uint64_t>());
+    }
+    if ((flags & flag_starts) != 0) {
+        state.known_starts.index = in.get_int<uint64_t>();
+        if (!decode(in.get_bytes(max_incarnations_bytes), state.known_starts.table)) return false;
     }
     return in.finished();
 }

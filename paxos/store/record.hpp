@@ -1,12 +1,16 @@
-// Format of what the store writes, version 3. All integers little-endian, except keys.
+// Format of what the store writes, version 4 (3 had no flags but 1, and no Start entries). All integers
+// little-endian, except keys.
 //
 //   key     8 bytes, an entry's index, big-endian, so that the tree's order is the log's; 0: the state
 //   entry   checksum u64 | view u64 | chain u64 | kind u8 | value...
 //           checksum = XXH64 over everything behind it, seeded with the index (a record in the wrong place is
 //           bad). Entries are in the write-ahead log, in segments: segment.hpp
 //   state   checksum u64 | magic u32 | version u32 | replica id u32 | cluster id (u32 length, bytes)
-//           | flags u32 (1: rejoining) | view u64 | commit u64 | start: index u64, view u64, chain u64
-//           | count u8 (0 to 2) of memberships, each: index u64 | length u32, bytes (membership.hpp)
+//           | flags u32 (1: rejoining, 2: database and starts, u64 each, and
+//           the newest runs, count u8, u64 each, at the end, 4: replaces a lost one, 16: disowned,
+//           8: starts behind those: index u64 | length u32, bytes (incarnation.hpp))
+//           | view u64 | commit u64 | start: index u64, view u64, chain u64 | count u8 (0 to 2) of
+//           memberships, each: index u64 | length u32, bytes (membership.hpp)
 #pragma once
 
 #include <array>
@@ -20,8 +24,10 @@
 namespace crane::paxos {
 
 constexpr uint32_t record_magic = 0x58505243;  // "CRPX"
-constexpr uint32_t record_version = 3;
+constexpr uint32_t record_version = 4;
+constexpr uint32_t oldest_record_version = 3;  // that is read
 constexpr size_t max_cluster_id_bytes = 256;
+constexpr size_t max_stored_runs = max_previous_runs + 1;  // with that of the newest start
 
 using RecordKey = std::array<char, 8>;
 RecordKey make_key(uint64_t index);
@@ -39,6 +45,11 @@ struct StateRecord {
     uint64_t commit = 0;
     LogPosition start;
     bool rejoining = false;
+    uint64_t database = 0, starts = 0;  // see StoredState
+    bool replaces = false;
+    bool disowned = false;       // see Storage
+    std::vector<uint64_t> runs;  // of this database's starts, the newest first
+    StartsAt known_starts;
     std::vector<MembershipAt> memberships;  // see StoredState
 };
 

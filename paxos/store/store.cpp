@@ -1,6 +1,7 @@
 #include "paxos/store/store.hpp"
 
 #include <algorithm>
+#include <random>
 
 #include "paxos/core/check.hpp"
 #include "paxos/store/bdb.hpp"
@@ -20,6 +21,11 @@ std::string_view view_of(const RecordKey& key) {
     return {key.data(), key.size()};
 }
 
+uint64_t random_number() {
+    std::random_device device;
+    return (uint64_t{device()} << 32 | device()) | 1;
+}
+
 }  // namespace
 
 class BdbStore::Impl {
@@ -36,7 +42,7 @@ class BdbStore::Impl {
             return;
         }
         if (!decode_state(bytes, state_)) damaged("the checksum of its state record does not hold");
-        if (state_.version != record_version)
+        if (state_.version < oldest_record_version || state_.version > record_version)
             throw StorageError("database " + directory_ + " has format version " +
                                std::to_string(state_.version) + "; this program reads version " +
                                std::to_string(record_version));
@@ -55,6 +61,11 @@ class BdbStore::Impl {
         stored.view = state_.view;
         stored.commit = state_.commit;
         stored.rejoining = state_.rejoining;
+        stored.database = state_.database;
+        stored.starts = state_.starts;
+        stored.replaces = state_.replaces;
+        if (!state_.runs.empty()) stored.previous_runs.assign(state_.runs.begin() + 1, state_.runs.end());
+        stored.known_starts = state_.known_starts;
         stored.memberships = state_.memberships;
         stored.start = stored.end = state_.start;
         std::string key;
@@ -74,12 +85,13 @@ class BdbStore::Impl {
         BdbEnvironment::Transaction transaction(environment_);
         if (batch.truncate_from != 0) truncate_tail(transaction, batch);
         append(transaction, batch.append);
-        if (batch.has_view || batch.rejoined || !batch.memberships.empty() ||
+        if (batch.has_view || batch.rejoined || !batch.memberships.empty() || batch.has_starts ||
             batch.commit >= state_.commit + commit_lag) {
             CRANE_CHECK(!batch.has_view || batch.view > state_.view);
             if (batch.has_view) state_.view = batch.view;
             if (batch.rejoined) state_.rejoining = false;
             if (!batch.memberships.empty()) state_.memberships = batch.memberships;
+            if (batch.has_starts) state_.known_starts = batch.starts;
             state_.commit = std::max(state_.commit, batch.commit);
             put_state(transaction);
         }
@@ -87,7 +99,33 @@ class BdbStore::Impl {
         ++syncs_;
     }
 
-    void restart_at(const LogPosition& start, const MembershipAt& membership) {
+    void begin_run(uint64_t run) {
+        if (state_.disowned)
+            throw DisownedStore("database " + directory_ +
+                                " was found to be an old or a second copy. Rebuild this replica: move the "
+                                "directory away and start with rejoin = true under [consensus], while the "
+                                "others run");
+        if (state_.database == 0) state_.database = random_number();  // made before they were counted
+        ++state_.starts;
+        state_.version = record_version;
+        state_.runs.insert(state_.runs.begin(), run);
+        if (state_.runs.size() > max_stored_runs) state_.runs.pop_back();
+        save_state();
+    }
+
+    void set_disowned(bool disowned) {
+        state_.disowned = disowned;
+        save_state();
+    }
+
+    void save_state() {
+        BdbEnvironment::Transaction transaction(environment_);
+        put_state(transaction);
+        transaction.commit(true);
+        ++syncs_;
+    }
+
+    void restart_at(const LogPosition& start, const MembershipAt& membership, const Incarnations& starts) {
         if (start.index <= state_.start.index || holds(start)) return;
         // `start` is decided and not in this log, so nothing that follows here can be decided: dropping it
         // forgets nothing. What lies before is deleted by the next truncate_front().
@@ -98,6 +136,8 @@ class BdbStore::Impl {
         state_.commit = std::max(state_.commit, start.index);
         state_.view = std::max(state_.view, start.view);
         if (!membership.membership.members.empty()) state_.memberships = {membership};
+        state_.known_starts.table.learn(starts);
+        state_.known_starts.index = 0;  // no entry of this log has them
         put_state(transaction);
         transaction.commit(true);
         ++syncs_;
@@ -211,7 +251,8 @@ class BdbStore::Impl {
         CRANE_CHECK(!options.cluster_id.empty() && options.cluster_id.size() <= max_cluster_id_bytes);
         state_.cluster_id = options.cluster_id;
         state_.replica = options.replica;
-        state_.rejoining = options.rejoin;
+        state_.rejoining = state_.replaces = options.rejoin;
+        state_.database = options.database != 0 ? options.database : random_number();
         BdbEnvironment::Transaction transaction(environment_);
         put_state(transaction);
         transaction.commit(true);
@@ -284,8 +325,18 @@ void BdbStore::persist(const PersistBatch& batch) {
 bool BdbStore::truncate_front(const LogPosition& start) {
     return impl_->truncate_front(start);
 }
-void BdbStore::restart_at(const LogPosition& start, const MembershipAt& membership) {
-    impl_->restart_at(start, membership);
+void BdbStore::restart_at(const LogPosition& start, const MembershipAt& membership,
+                          const Incarnations& starts) {
+    impl_->restart_at(start, membership, starts);
+}
+void BdbStore::begin_run(uint64_t run) {
+    impl_->begin_run(run);
+}
+void BdbStore::disown() {
+    impl_->set_disowned(true);
+}
+void BdbStore::own() {
+    impl_->set_disowned(false);
 }
 const std::string& BdbStore::recovery() const {
     return impl_->recovery();

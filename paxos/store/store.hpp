@@ -38,8 +38,9 @@ struct StoreOptions {
     std::string directory;  // created when missing
     std::string cluster_id;
     ReplicaId replica = no_replica;
-    bool durable = true;  // false: a commit does not wait for the disk
-    bool rejoin = false;  // a database created now replaces a lost one: see StoredState::rejoining
+    bool durable = true;    // false: a commit does not wait for the disk
+    bool rejoin = false;    // a database created now replaces a lost one: see StoredState::rejoining
+    uint64_t database = 0;  // the number of a database created now; 0: a random one
     DatabaseSizes sizes = {};
     FileSystem* files = nullptr;  // where the database is; null: the host's. Must outlive the store
 };
@@ -55,7 +56,12 @@ class BdbStore : public Storage {
     void persist(const PersistBatch& batch) override;
     bool truncate_front(const LogPosition& start) override;
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
-    void restart_at(const LogPosition& start, const MembershipAt& membership) override;
+    void restart_at(const LogPosition& start, const MembershipAt& membership,
+                    const Incarnations& starts) override;
+    void begin_run(uint64_t run) override;
+    void disown() override;
+    // Whatever it is a copy of is given up for this one.
+    void own();
     uint64_t syncs() const override;
     // What opening has dropped of an unfinished write, for people; empty: nothing.
     const std::string& recovery() const;

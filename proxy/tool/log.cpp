@@ -91,7 +91,8 @@ json entry_json(const paxos::Entry& entry) {
     if (entry.kind != paxos::EntryKind::Value) {
         const std::map<paxos::EntryKind, const char*> names = {{paxos::EntryKind::NewView, "new-view"},
                                                                {paxos::EntryKind::Return, "return"},
-                                                               {paxos::EntryKind::Membership, "members"}};
+                                                               {paxos::EntryKind::Membership, "members"},
+                                                               {paxos::EntryKind::Start, "start"}};
         out["kind"] = names.at(entry.kind);
         if (entry.kind != paxos::EntryKind::NewView) out["detail"] = paxos::describe_value(entry);
         return out;

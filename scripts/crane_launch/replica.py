@@ -14,6 +14,8 @@ REPLY_TIMEOUT_S = 2
 MAX_REPLY_BYTES = 1 << 20
 ENDED_STATES = ("exited", "refused")
 ASKED_TO_STOP = "exited with status 0"
+DISOWNED = "refuses its database: it is an old or a second copy"  # kExitDisowned of craned
+DISOWNED_STATUS = 3
 
 
 def toml_text(value):
@@ -221,6 +223,8 @@ class Replica:
         code = self.process.poll() if self.process else None
         if code is None:
             return None
+        if code == DISOWNED_STATUS:
+            return DISOWNED
         return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with status {code}"
 
     def reap(self):

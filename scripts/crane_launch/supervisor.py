@@ -10,7 +10,7 @@ import time
 from . import LaunchError, processes
 from .layout import Layout
 from .preparation import Preparation
-from .replica import ASKED_TO_STOP, ENDED_STATES, Replica, craned_toml
+from .replica import ASKED_TO_STOP, DISOWNED, ENDED_STATES, Replica, craned_toml
 from .report import StartReport, closed_ports, server_state
 from .state import State, write_private
 from .stop import stop_processes
@@ -81,6 +81,7 @@ class Supervisor:
         # Longer than an election, so that a backup leads by then: a primary that came back at once could be
         # elected again while its server still replays the log.
         self.first_backoff_s = max(MIN_BACKOFF_S, 2 * settings["election-timeout-ms"] / 1000)
+        self.disowned = set()  # numbers of replicas that wait to be rebuilt
         self.backoff = {}  # replica number -> (seconds, restarts in a row, when it may start again or 0)
 
     def run(self, on_ready=lambda: None):
@@ -210,6 +211,7 @@ class Supervisor:
                 rows = {n: row for n, row in self._all_status().items() if row}
                 self._watch_ports(rows)
                 self._watch_folders()
+                self._watch_databases()
                 if self.unsaved:
                     self._save()
                 code = self._server_ended(list(rows.values()))
@@ -227,6 +229,9 @@ class Supervisor:
             if how == ASKED_TO_STOP:
                 self.say(f"replica {replica.number}: its craned was asked to stop")
                 self.backoff.pop(replica.number, None)
+                return
+            if how == DISOWNED and not self.settings["no-restart"]:
+                self._restart_rebuilt(replica)
                 return
             self._restart_later(replica, f"its craned {how}", seconds, restarts)
         elif at and time.monotonic() >= at:
@@ -255,6 +260,23 @@ class Supervisor:
                      f"that grow up to {MAX_PAUSE_S} s; see {replica.state_dir}/craned.log")
         self.say(f"replica {replica.number}: {how}; restarting it in {seconds:.1f} s")
         self.backoff[replica.number] = (seconds, restarts, time.monotonic() + seconds)
+
+    def _restart_rebuilt(self, replica):
+        """Nothing but another database helps; it is tried all the same, for who put the right one back."""
+        if replica.number not in self.disowned:
+            self.disowned.add(replica.number)
+            self.say(f"replica {replica.number} stays down: its craned {DISOWNED} (the end of "
+                     f"{replica.state_dir}/craned.log says who knows that). To rebuild it from the others, move "
+                     f"{replica.state_dir}/db away: it is started as soon as that is gone")
+        self.backoff[replica.number] = (self.first_backoff_s, 0, time.monotonic() + MAX_PAUSE_S)
+
+    def _watch_databases(self):
+        """A replica whose database was refused begins when that is gone: it then gets the others' log."""
+        for replica in self.replicas:
+            waits = replica.number in self.disowned and replica.pidfd < 0
+            if waits and not (replica.state_dir / "db").exists():
+                self.disowned.discard(replica.number)
+                self.backoff[replica.number] = (self.first_backoff_s, 0, time.monotonic())
 
     def _watch_folders(self):
         """A craned whose folder was deleted writes into files that nobody can open any more, and hears no operator."""

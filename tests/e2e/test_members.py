@@ -2,6 +2,8 @@
 cluster of one out of what is left when a majority is lost."""
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 
@@ -158,3 +160,138 @@ class MembersTest(CraneTest):
             # crane-run would start those that were given up, which are a majority, beside it.
             with self.assertRaisesRegex(ClusterError, "crane recover has made .*r2 a cluster of its own"):
                 cluster.start()
+
+
+class CopiesTest(CraneTest):
+    """A database that was put back from a copy, or that runs twice, has forgotten what was promised since."""
+
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+
+    def set_keys(self, cluster, number, first, count):
+        with RedisClient(cluster.address(number)) as client:
+            for key in range(first, first + count):
+                client("SET", f"key{key}", "value")
+
+    def wait_level(self, cluster):
+        def level():
+            rows = cluster.status()
+            return all(row["server"] == "listening" and not row["lag"] for row in rows.values()) and len(rows) == 3
+
+        wait_until(level, 60, f"all replicas serve and have the log\n{cluster.report()}")
+
+    def copy(self, cluster, number, to):
+        """As cp would while nothing happens to be written."""
+        pid = cluster.craned_pid(number)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            shutil.copytree(cluster.state / f"r{number}" / "db", to)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def restart(self, cluster, number, between=lambda: None):
+        """Kills a craned; crane-run starts it again when `between` is done."""
+        before, (supervisor,) = cluster.craned_pid(number), cluster.supervisor_pids()
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            os.kill(before, signal.SIGKILL)
+            wait_until(lambda: cluster.craned_pid(number) is None, 20, f"replica {number} is dead")
+            between()
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+
+    def put_back(self, cluster, number, copy):
+        """The database is replaced, and the replica must refuse it and stay down while the service goes on."""
+        folder = cluster.state / f"r{number}"
+
+        def swap():
+            shutil.rmtree(folder / "db")
+            shutil.copytree(copy, folder / "db")
+
+        self.restart(cluster, number, swap)
+        wait_until(lambda: f"replica {number} stays down" in self.said(cluster), 60,
+                   f"crane-run says that replica {number} is refused\n{cluster.report()}")
+        log = read(folder / "craned.log")
+        self.assertRegex(log, "replica [123] knows that this database is a")
+        self.assertIn("Rebuild this replica", log)
+        asked = cluster.crane("status")
+        self.assertNotEqual(asked.returncode, 0)
+        self.assertIn(f"replica {number} is not listened to", asked.stdout)
+        self.set_keys(cluster, next(n for n in (1, 2, 3) if n != number), 1000, 20)
+
+        # Started again without crane-run it says so at once, and with its own exit status.
+        again = subprocess.run([CRANED, "--config", folder / "craned.toml"], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False)
+        self.assertEqual(again.returncode, 3, again.stderr)
+        self.assertIn(b"an old or a second copy", again.stderr)
+
+    def said(self, cluster):
+        return read(cluster.state / "crane-run.log")
+
+    def test_an_older_copy_is_refused_and_its_replica_rebuilt(self):
+        with self.crane(Redis) as cluster:
+            self.set_keys(cluster, 1, 0, 50)
+            self.wait_level(cluster)
+            number = 3 if cluster.primary() != 3 else 2
+            self.copy(cluster, number, cluster.dir / "old")
+            for _ in range(2):  # as any other replica may: these are no copies
+                self.restart(cluster, number)
+                self.wait_level(cluster)
+            self.set_keys(cluster, 1, 50, 50)
+            self.put_back(cluster, number, cluster.dir / "old")
+
+            (cluster.state / f"r{number}" / "db").rename(cluster.dir / "refused")
+            self.wait_level(cluster)
+            wait_until(lambda: "rejoined: this replica has all" in read(cluster.state / f"r{number}" / "craned.log"), 20,
+                       f"replica {number} votes again\n{cluster.report()}")
+            self.assertEqual(cluster.crane("transfer", number).returncode, 0, cluster.report())
+            with RedisClient(cluster.address(number)) as client:
+                self.assertEqual([client("GET", f"key{key}") for key in (0, 49, 50, 99, 1019)], [b"value"] * 5)
+            cluster.assert_identical()
+
+    def test_a_copy_of_the_newest_run_is_refused_by_those_who_remember(self):
+        with self.crane(Redis) as cluster:
+            self.set_keys(cluster, 1, 0, 50)
+            self.wait_level(cluster)
+            number = 3 if cluster.primary() != 3 else 2
+            self.copy(cluster, number, cluster.dir / "old")
+            self.set_keys(cluster, 1, 50, 50)
+            self.wait_level(cluster)
+            self.put_back(cluster, number, cluster.dir / "old")
+
+    def test_a_second_process_from_a_copy_is_refused_and_the_first_goes_on(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root for a /dev/shm of its own")
+        with self.crane(Redis) as cluster:
+            self.set_keys(cluster, 1, 0, 50)
+            self.wait_level(cluster)
+            number = 3 if cluster.primary() != 3 else 2
+            folder, second = cluster.state / f"r{number}", cluster.dir / "second"
+            second.mkdir()
+            self.copy(cluster, number, second / "db")
+            self.set_keys(cluster, 1, 50, 50)
+            self.wait_level(cluster)
+
+            first = cluster.craned_pid(number)
+            peer = next(row["peer"] for row in cluster.config(number)["replica"] if row["id"] == number)
+            client = cluster.address(number)[0]
+            text = read(folder / "craned.toml").replace(json.dumps(str(folder)), json.dumps(str(second)))
+            text = text.replace(json.dumps(peer), json.dumps(f"127.0.0.1:{free_port()}"))
+            text = text.replace('isolation = "lxc"', 'isolation = "none"')
+            (second / "craned.toml").write_text(text.replace(json.dumps(client), '"127.0.0.9"'))
+            # As on another host: neither container nor shared memory of the first.
+            elsewhere = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh"]
+            ran = subprocess.run([*elsewhere, CRANED, "--config", second / "craned.toml"], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False)
+            self.assertEqual(ran.returncode, 3, ran.stderr)
+            self.assertIn("Rebuild this replica", read(second / "craned.log"))
+
+            # On the same host it has ended the first one's server, which it took for a leftover of its own.
+            self.wait_level(cluster)
+            self.set_keys(cluster, number, 100, 20)
+            self.wait_level(cluster)
+            self.assertEqual(cluster.craned_pid(number), first, "the first one's craned")
+            self.assertNotIn("stays down", self.said(cluster))
+            self.assertEqual(cluster.crane("transfer", number).returncode, 0, cluster.report())
+            cluster.assert_identical()

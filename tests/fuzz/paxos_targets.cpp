@@ -139,9 +139,15 @@ void fuzz_membership(std::string_view bytes) {
     Comeback comeback;
     if (decode_comeback(value, comeback))
         must(encode_comeback(comeback) == value, "a comeback encodes to other bytes");
+    std::string again;
+    Incarnations starts;
+    if (decode(value, starts)) {
+        encode(starts, again);
+        must(again == value, "a table of starts encodes to other bytes");
+        again.clear();
+    }
     Membership membership;
     if (!decode(value, membership)) return;
-    std::string again;
     encode(membership, again);
     must(again == value, "a membership encodes to other bytes");
     describe(membership);

@@ -158,6 +158,14 @@ struct CutBehindOnesOwn : Canary {
     void before_turn(Core& core) override { Tamper::trust_one_checkpoint(core); }
 };
 
+struct CountNoStarts : Canary {
+    void loaded(Replica&, StoredState& stored) override {
+        stored.database = stored.starts = 0;
+        stored.known_starts = StartsAt{};
+    }
+    bool counts_no_starts() const override { return true; }
+};
+
 template <typename Kind>
 std::unique_ptr<Canary> make() {
     return std::make_unique<Kind>();
@@ -182,6 +190,7 @@ const std::vector<NamedCanary>& canaries() {
         {"drop the end of the log on restart", 50, make<DropTheSuffix>},
         {"leave out a delivery", 20, make<SkipADelivery>},
         {"cut behind a checkpoint of one's own", 50, make<CutBehindOnesOwn>},
+        {"believe whatever start of a database", 50, make<CountNoStarts>},
     };
     return all;
 }

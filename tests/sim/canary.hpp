@@ -22,6 +22,7 @@ class Canary {
     virtual void arriving(paxos::Core&, paxos::Message&) {}
     virtual bool change_membership(paxos::Core&, const paxos::MembershipChange&) { return false; }
     virtual bool forgets_loss() const { return false; }
+    virtual bool counts_no_starts() const { return false; }
 };
 
 struct NamedCanary {

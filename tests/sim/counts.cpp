@@ -53,6 +53,8 @@ constexpr std::array<const char*, Counts::size> names = {"steps",
                                                          "rot refused at the start",
                                                          "rot found later",
                                                          "stores verified",
+                                                         "old disks put back",
+                                                         "old disks noticed",
                                                          "lives settled"};
 static_assert(names.back() != nullptr);
 

@@ -59,6 +59,8 @@ enum class Count : uint8_t {
     rot_refused,
     rot_found_later,
     stores_verified,
+    old_disks,
+    old_disks_noticed,
     settled,
     count_of_counts
 };

@@ -74,6 +74,7 @@ class Disk : public paxos::FileSystem {
     bool is_cut() const { return cut_; }
     void restart();
     void erase();  // another disk, empty
+    void put_back(const Disk& copy);
     // Nothing of the write-ahead log would be lost; or nothing that an earlier process wrote.
     bool synced() const { return log_synced(UINT64_MAX); }
     bool inherited_synced() const { return log_synced(run_); }

@@ -18,6 +18,12 @@ std::unique_ptr<Disk> Disk::image(const std::string& root) const {
     return copy;
 }
 
+void Disk::put_back(const Disk& copy) {
+    erase();
+    for (const auto& [path, file] : copy.names_) names_[path] = std::make_shared<File>(*file);
+    synced_names_ = names_;
+}
+
 void Disk::damage(const std::string& path, uint64_t offset, const std::string& bytes) {
     File& file = *names_.at(path);
     CRANE_CHECK(offset + bytes.size() <= file.synced.size());

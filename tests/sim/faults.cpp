@@ -80,7 +80,8 @@ void World::lose_disk(Replica& replica) {
 void World::replace_disk(Replica& replica) {
     replica.disk->erase();
     replica.rotten = false;
-    replica.lost = replica.shadow;
+    if (!replica.old_copy) replica.lost = replica.shadow;
+    replica.old_copy = false;
     replica.shadow = Shadow{};
     replica.otherwise.reset();
     replica.rejoins = true;

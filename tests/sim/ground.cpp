@@ -42,7 +42,7 @@ bool World::Ground::start_persist(const PersistBatch& batch) {
     } else {
         world_.say("not synced:\n" + replica_.disk->describe());
     }
-    if (!replica_.shadow.rejoining() && replica_.lost) {
+    if (!replica_.shadow.rejoining() && replica_.lost && !replica_.old_copy) {
         replica_.lost.reset();
         replica_.rejoins = false;
         world_.counts_.add(Count::rejoined);
@@ -58,8 +58,9 @@ bool World::Ground::truncate_front(const LogPosition& start) {
     return replica_.store->truncate_front(start);
 }
 
-void World::Ground::restart_at(const LogPosition& start, const MembershipAt& membership) {
-    replica_.store->restart_at(start, membership);
+void World::Ground::restart_at(const LogPosition& start, const MembershipAt& membership,
+                               const Incarnations& starts) {
+    replica_.store->restart_at(start, membership, starts);
 }
 
 void World::Ground::send(const Message& message) {

@@ -20,7 +20,9 @@ class World::Ground : public ReplicaGround,
     void persist(const paxos::PersistBatch& batch) override;
     bool start_persist(const paxos::PersistBatch& batch) override;
     bool truncate_front(const paxos::LogPosition& start) override;
-    void restart_at(const paxos::LogPosition& start, const paxos::MembershipAt& membership) override;
+    void restart_at(const paxos::LogPosition& start, const paxos::MembershipAt& membership,
+                    const paxos::Incarnations& starts) override;
+    void disown() override { replica_.store->disown(); }
     uint64_t syncs() const override { return replica_.store->syncs(); }
     void close(uint64_t commit) override { replica_.store->close(commit); }
     void read(uint64_t first, uint64_t last, size_t max_bytes,

@@ -52,11 +52,13 @@ void World::start(Replica& replica) {
 }
 
 void World::open(Replica& replica) {
+    if (replica.old_copy && ++replica.copy_starts > max_previous_runs) replace_disk(replica);
     StoreOptions options;
     options.directory = replica.disk->root();
     options.cluster_id = "simulation";
     options.replica = replica.id;
     options.rejoin = replica.rejoins && !(settings_.canary != nullptr && settings_.canary->forgets_loss());
+    options.database = settings_.seed << 20 | uint64_t{replica.id} << 10 | (replica.runs + 1);
     options.sizes = profile_.sizes;
     options.files = replica.disk.get();
     if (!replica.shadow.exists()) {
@@ -68,6 +70,10 @@ void World::open(Replica& replica) {
     if (replica.disk->is_cut()) return;
     checks_.recovered(replica, stored);
     if (!replica.shadow.exists()) replica.shadow.created(options.rejoin);
+    replica.origin = {stored.database, stored.starts + 1, 0, 0, 0, stored.replaces};
+    const uint64_t run = random_.next() | 1;
+    replica.store->begin_run(run);
+    if (replica.disk->is_cut()) return;
     if (replica.restores) restore(replica);
     if (replica.disk->is_cut() || !violation().empty()) return;
     stored = replica.store->load();
@@ -77,7 +83,7 @@ void World::open(Replica& replica) {
     config.members = founders_;
     if (!replica.founder) config.members.add({replica.id, false, ""});
     config.seed = random_.next();
-    config.run = random_.next() | 1;
+    config.run = run;
     ++replica.runs;
     replica.core = std::make_unique<Core>(config, stored, *replica.store);
     // The user starts again from some checkpoint, older or newer.
@@ -96,18 +102,22 @@ void World::open(Replica& replica) {
 // from it.
 void World::restore(Replica& replica) {
     uint64_t cut = 0, have = 0;
+    const Replica* maker = nullptr;
     for (const auto& [id, other] : replicas_) {
         if (!other->up()) continue;
         cut = std::max(cut, other->core->log_start().index);
-        have = std::max(have, other->delivered);
+        if (other->delivered <= have) continue;
+        have = other->delivered;
+        maker = other.get();
     }
     if (have < cut || have == 0) return;
     const uint64_t index = random_.between(std::max<uint64_t>(cut, 1), have);
     const LogPosition at = checks_.position(index);
     const MembershipAt& membership = checks_.membership_at(index);
+    const Incarnations& starts = maker->core->starts();
     replica.otherwise = replica.shadow;
-    replica.otherwise->restart_at(at, membership);
-    replica.store->restart_at(at, membership);
+    replica.otherwise->restart_at(at, membership, starts);
+    replica.store->restart_at(at, membership, starts);
     if (replica.disk->is_cut()) return;
     replica.shadow = *replica.otherwise;
     replica.otherwise.reset();
@@ -147,11 +157,16 @@ void World::stop_by_disk(Replica& replica, const std::string& why) {
     }
     note("stop by disk", replica.id);
     counts_.add(Count::disk_stops);
-    if (!replica.disk_suspect && !replica.rotten)
+    const bool disowned = replica.up() ? replica.core->disowned() != Copy::Current
+                                       : replica.old_copy && why.find("second copy") != why.npos;
+    if (disowned && !replica.old_copy)
+        checks_.violate("replica " + std::to_string(replica.id) + " is taken for a copy: " + why);
+    if (!replica.disk_suspect && !replica.rotten && !disowned)
         checks_.violate("replica " + std::to_string(replica.id) + " stops on a sound disk: " + why);
     if (replica.rotten) counts_.add(replica.up() ? Count::rot_found_later : Count::rot_refused);
     destroy(replica);
-    if (replica.rotten) replace_disk(replica);
+    if (disowned) counts_.add(Count::old_disks_noticed);
+    if (replica.rotten || disowned) replace_disk(replica);
     replica.restart_at_us = now_us_ + down_for_us();
 }
 

@@ -66,6 +66,7 @@ AddedFaults AddedFaults::of(Random& random) {
     added.no_room = random.chance(0.3);
     if ((added.bar || added.no_room) && added.interval_us == 0)
         added.interval_us = random.between(10'000, 200'000);
+    if (random.chance(0.5)) added.old_disk = static_cast<double>(random.between(50, 700)) / 1000;
     return added;
 }
 

@@ -64,6 +64,7 @@ struct AddedFaults {
     bool no_room = false;     // for entries
     double rot = 0;           // of a disk, at each start
     double verification = 0;  // by the operator, at each start
+    double old_disk = 0;      // is kept or put back, at each start
 
     static AddedFaults of(Random& random);
 };

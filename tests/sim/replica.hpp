@@ -34,6 +34,18 @@ struct Replica {
     std::optional<Shadow> otherwise;
     std::optional<Shadow> lost;
 
+    // A copy of its disk from before some start, with what the process that was started from it would say.
+    struct OldDisk {
+        std::unique_ptr<Disk> image;
+        Shadow shadow;
+        std::optional<Shadow> otherwise;
+        paxos::Origin origin;
+    };
+    std::optional<OldDisk> old;
+    bool old_copy = false;   // it was put back, and nobody has noticed yet
+    size_t copy_starts = 0;  // since then
+    paxos::Origin origin;    // of the newest process
+
     // The process.
     std::unique_ptr<paxos::BdbStore> store;
     std::unique_ptr<paxos::Core> core;

@@ -77,6 +77,7 @@ void World::before_start(Replica& replica) {
                             "'s sound disk: " + after.refused + after.differs);
     }
     if (added_.rot > 0 && added_random_.chance(added_.rot) && may_lose_disk(replica)) rot(replica);
+    if (added_.old_disk > 0 && added_random_.chance(added_.old_disk)) copy_disk(replica);
 }
 
 void World::rot(Replica& replica) {

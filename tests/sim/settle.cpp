@@ -24,6 +24,7 @@ std::vector<Membership> World::present_memberships() const {
             if (at.index > checks_.membership().index) present.push_back(at.membership);
     };
     for (const auto& [id, replica] : replicas_) {
+        if (replica->retired) continue;  // what it alone has, nobody will ever decide
         add(replica->shadow);
         if (replica->otherwise) add(*replica->otherwise);
         if (replica->up())
@@ -79,8 +80,8 @@ bool World::converged() const {
         const auto found = replicas_.find(member.id);
         if (found == replicas_.end()) return false;
         const Replica& replica = *found->second;
-        if (!replica.up() || replica.delivered != checks_.decided() || replica.core->rejoining() ||
-            replica.core->last_index() != checks_.decided())
+        if (!replica.up() || replica.old_copy || replica.delivered != checks_.decided() ||
+            replica.core->rejoining() || replica.core->last_index() != checks_.decided())
             return false;
     }
     return true;
@@ -94,6 +95,7 @@ std::string World::state() const {
             text += replica->core->describe();
         else
             text += "replica " + std::to_string(id) + (replica->retired ? " is retired\n" : " is down\n");
+        if (replica->old_copy) text += "its disk is an old copy, and nobody has noticed\n";
     }
     return text;
 }

@@ -19,6 +19,7 @@ void Shadow::apply(const PersistBatch& batch) {
     if (batch.has_view) view_ = batch.view;
     if (batch.rejoined) rejoining_ = false;
     if (!batch.memberships.empty()) memberships_ = batch.memberships;
+    if (batch.has_starts) starts_ = batch.starts;
     if (batch.truncate_from != 0) {
         CRANE_CHECK(batch.truncate_from > start_.index && batch.truncate_from <= last_index());
         log_.resize(batch.truncate_from - start_.index - 1);
@@ -46,13 +47,16 @@ void Shadow::cut_front(const LogPosition& start) {
     if (start.index > cut_.index) cut_ = start;
 }
 
-void Shadow::restart_at(const LogPosition& start, const MembershipAt& membership) {
+void Shadow::restart_at(const LogPosition& start, const MembershipAt& membership,
+                        const Incarnations& starts) {
     if (start.index <= cut_.index) return;
     if (start.index <= last_index() && log_[start.index - start_.index - 1] == start) return;
     log_.clear();
     start_ = cut_ = start;
     if (!membership.membership.members.empty()) memberships_ = {membership};
     view_ = std::max(view_, start.view);
+    starts_.table.learn(starts);
+    starts_.index = 0;
 }
 
 bool Shadow::holds(const LogPosition& position) const {
@@ -72,6 +76,7 @@ std::string Shadow::compare(const StoredState& found) {
         if (found.memberships[i].index != memberships_[i].index ||
             found.memberships[i].membership != memberships_[i].membership)
             return "another membership";
+    if (found.known_starts.table != starts_.table) return "other starts";
     drop_front(found.start);
     cut_ = found.start;
     return "";

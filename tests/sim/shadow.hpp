@@ -20,7 +20,8 @@ class Shadow {
     void apply(const paxos::PersistBatch& batch);
     // The log's front was cut, which may or may not be on the platter.
     void cut_front(const paxos::LogPosition& start);
-    void restart_at(const paxos::LogPosition& start, const paxos::MembershipAt& membership);
+    void restart_at(const paxos::LogPosition& start, const paxos::MembershipAt& membership,
+                    const paxos::Incarnations& starts);
     void created(bool rejoining);
 
     bool holds(const paxos::LogPosition& position) const;
@@ -30,6 +31,7 @@ class Shadow {
     bool rejoining() const { return rejoining_; }
     uint64_t cut() const { return cut_.index; }
     bool exists() const { return exists_; }
+    const paxos::Incarnations& starts() const { return starts_.table; }
     const std::vector<paxos::MembershipAt>& memberships() const { return memberships_; }
 
     // Empty when `found` is what must be there; else what differs. Where the front may be is then known.
@@ -43,6 +45,7 @@ class Shadow {
     paxos::LogPosition cut_;    // the most
     std::deque<paxos::LogPosition> log_;
     std::vector<paxos::MembershipAt> memberships_;
+    paxos::StartsAt starts_;
 
     void drop_front(const paxos::LogPosition& start);
 };

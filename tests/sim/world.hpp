@@ -6,8 +6,8 @@
 // deciding; then for all, and all must arrive at the same log (settle.cpp). Everything follows from the seed.
 //
 // Files: world.cpp (steps), process.cpp (a replica's process: start, turns, end), ground.cpp (what its shell
-// stands on), faults.cpp, rot.cpp (what a
-// disk does while its replica is down), inspect.cpp (looking at copies of a disk), operator.cpp, settle.cpp.
+// stands on), faults.cpp, rot.cpp (what a disk does while its replica is down), copies.cpp (disks that are
+// put back from a copy), inspect.cpp (looking at copies of a disk), operator.cpp, settle.cpp.
 #pragma once
 
 #include <functional>
@@ -94,6 +94,11 @@ class World {
     std::string damage(Replica& replica);  // in words; empty: there was nothing to damage
     void judge_rot(Replica& replica, const std::string& damage);
     void find_rot(Replica& replica);
+
+    // copies.cpp
+    void copy_disk(Replica& replica);
+    bool is_known_for_old(const Replica& replica) const;
+    void put_back(Replica& replica);
 
     // inspect.cpp
     struct Inspection {

@@ -101,10 +101,10 @@ TEST_CASE("paxos: malformed fields are refused") {
         bytes[0] = 0;
     }
     SECTION("unknown type") {
-        bytes[0] = 9;
+        bytes[0] = 10;
     }
     SECTION("unknown flag") {
-        bytes[1] = 8;
+        bytes[1] = 16;
     }
     SECTION("entries in another message than Prepare") {
         bytes[0] = static_cast<char>(MessageType::Ack);

@@ -189,7 +189,7 @@ TEST_CASE("paxos node: delivery can be held back") {
     REQUIRE(cluster.run_until([&] { return cluster[held].node->decided_index() >= before + 100; }));
     REQUIRE(cluster[held].decided.size() == before);
     cluster[held].node->pause_delivery(false);
-    REQUIRE(cluster.run_until([&] { return cluster[held].decided.size() == before + 100; }));
+    REQUIRE(cluster.run_until([&] { return cluster[held].decided.size() >= before + 100; }));
 }
 
 TEST_CASE("paxos node: the log is cut on disk") {

@@ -158,7 +158,8 @@ bool World::durable(const Entry& entry) {
 void World::start(ReplicaId id, uint64_t checkpoint) {
     Replica& which = replica(id);
     if (which.core != nullptr) throw std::runtime_error(name(id) + " is up");
-    if (checkpoint > 0) which.disk.restart_at(decided_.at(checkpoint).position(), membership_at(checkpoint));
+    if (checkpoint > 0)
+        which.disk.restart_at(decided_.at(checkpoint).position(), membership_at(checkpoint), {});
     CoreConfig config = settings_;
     config.self = id;
     config.members = first_members_;

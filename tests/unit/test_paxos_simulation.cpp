@@ -47,7 +47,9 @@ bool MemoryStorage::truncate_front(const LogPosition& start) {
     return false;
 }
 
-void MemoryStorage::restart_at(const LogPosition& start, const MembershipAt& membership) {
+// No starts are counted here.
+void MemoryStorage::restart_at(const LogPosition& start, const MembershipAt& membership,
+                               const Incarnations&) {
     if (start.index <= start_.index) return;
     if (start.index <= last_index() && entries_[start.index - start_.index - 1].position() == start) return;
     entries_.clear();
@@ -112,8 +114,9 @@ class Cluster::Ground : public Storage, public Links, public Clock, public Shell
     void persist(const PersistBatch& batch) override { replica_.disk.persist(batch); }
     bool start_persist(const PersistBatch& batch) override { return cluster_.persist(replica_, batch); }
     bool truncate_front(const LogPosition& start) override { return replica_.disk.truncate_front(start); }
-    void restart_at(const LogPosition& start, const MembershipAt& membership) override {
-        replica_.disk.restart_at(start, membership);
+    void restart_at(const LogPosition& start, const MembershipAt& membership,
+                    const Incarnations& starts) override {
+        replica_.disk.restart_at(start, membership, starts);
     }
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override {
         replica_.disk.read(first, last, max_bytes, out);
@@ -167,7 +170,7 @@ void Cluster::restart(ReplicaId id) {
     if (replica.disk.rejoining()) {  // restored from a checkpoint, if logs were cut
         uint64_t cut = 0;
         for (const auto& [other, peer] : replicas_) cut = std::max(cut, peer.disk.start().index);
-        if (cut > replica.disk.last_index()) replica.disk.restart_at(decided_.at(cut).position(), {});
+        if (cut > replica.disk.last_index()) replica.disk.restart_at(decided_.at(cut).position(), {}, {});
     }
     const StoredState stored = replica.disk.load();
     if (stored.view < replica.promised && !faults_.lying_disks) violate("a promise was forgotten");

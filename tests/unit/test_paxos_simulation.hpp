@@ -28,7 +28,8 @@ class MemoryStorage : public Storage {
     StoredState state() const;
     void persist(const PersistBatch& batch) override;
     bool truncate_front(const LogPosition& start) override;
-    void restart_at(const LogPosition& start, const MembershipAt& membership) override;
+    void restart_at(const LogPosition& start, const MembershipAt& membership,
+                    const Incarnations& starts) override;
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const override;
     uint64_t syncs() const override { return syncs_; }
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "paxos/store/offline.hpp"
 #include "test_paxos_directory.hpp"
 
 using namespace crane::paxos;
@@ -116,9 +117,9 @@ TEST_CASE("paxos store: a log starts anew behind a checkpoint that it does not r
         writer.append(make_view(1, 1), 5);
         const LogPosition known = writer.end;
         writer.append(make_view(1, 1), 55);
-        store.restart_at(known, {});  // contained: nothing changes
+        store.restart_at(known, {}, {});  // contained: nothing changes
         REQUIRE(store.load().start == LogPosition{});
-        store.restart_at(checkpoint, {});  // another history
+        store.restart_at(checkpoint, {}, {});  // another history
         REQUIRE(store.load().start == checkpoint);
     }
     BdbStore store(options(directory.path));
@@ -145,6 +146,40 @@ TEST_CASE("paxos store: a replaced database says so until told otherwise") {
         store.persist(batch);
     }
     REQUIRE_FALSE(BdbStore(rejoin).load().rejoining);
+}
+
+TEST_CASE("paxos store: starts are counted with their runs, also by a process that says nothing") {
+    const TemporaryDirectory directory;
+    uint64_t database = 0;
+    for (uint64_t start = 1; start <= max_previous_runs + 3; ++start) {
+        BdbStore store(options(directory.path));
+        store.begin_run(100 + start);
+        const StoredState state = store.load();
+        if (start == 1) database = state.database;
+        CHECK((state.database == database && database != 0));
+        CHECK(state.starts == start);
+        REQUIRE(state.previous_runs.size() == std::min<uint64_t>(start - 1, max_previous_runs));
+        for (size_t i = 0; i < state.previous_runs.size(); ++i)
+            CHECK(state.previous_runs[i] == 100 + start - 1 - i);
+    }
+}
+
+TEST_CASE("paxos store: a database that was disowned is refused until it is all that is left") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        Writer writer{store, {}};
+        writer.promise(make_view(1, 1));
+        writer.append(make_view(1, 1), 5);
+        store.disown();
+    }
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        BdbStore store(options(directory.path));
+        REQUIRE_THROWS_AS(store.begin_run(7), DisownedStore);
+    }
+    force_new_cluster(directory.path);
+    BdbStore store(options(directory.path));
+    REQUIRE_NOTHROW(store.begin_run(7));
 }
 
 TEST_CASE("paxos store: a tail of another view is replaced, in one step") {
