@@ -229,7 +229,7 @@ NodeStats Node::Impl::stats() const {
     stats.messages_dropped = links.frames_dropped;
     stats.view_changes = core.views_entered;
     stats.entries_caught_up = core.entries_from_disk;
-    if (core.disowned_from != no_replica) stats.disowned = describe_disowned(core);
+    if (core_.membership().find(core.disowned_from) != nullptr) stats.disowned = describe_disowned(core);
     return stats;
 }
 
