@@ -31,7 +31,7 @@ bool is_tcp(int family, int type, int protocol) {
 long install(uint32_t socket, bool close_on_exec) {
     const int fd = new_placeholder(close_on_exec);
     if (fd < 0) {
-        release_socket(socket, -1);
+        release_socket(socket);
         return -errno;
     }
     set_entry(fd, FdKind::kSocket, socket);
@@ -60,7 +60,7 @@ long accept_virtual(const FdEntry& entry, sockaddr* address, socklen_t* length, 
             VirtualSocket& s = domain().sockets[socket];
             s.nonblocking = (flags & SOCK_NONBLOCK) != 0;
             if (const int error = address ? address_to_sockaddr(s.peer, address, length) : 0) {
-                release_socket(socket, -1);
+                release_socket(socket);
                 return error;
             }
             return install(socket, flags & SOCK_CLOEXEC);

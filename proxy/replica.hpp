@@ -3,10 +3,14 @@
 // The loop's owner calls turn() again and again, each time before it sleeps. All work that a turn's events
 // have gathered happens there, in this order, so that each batch, message and write carries everything that
 // came together:
-//   output ring -> output log, clients   |   clients' writes   |   calls -> batch -> log   |   statements for
+//   output ring -> output log, clients   |   clients' writes   |   calls -> batch -> log   |   words for
 //   peers
 // Decided batches go into the input ring as they come; when it is full, delivery is paused and they stay on
 // disk.
+//
+// Files: replica.cpp (start, turn, end, what others say), replica_sequence.cpp (decided batches, roles),
+// replica_proposals.cpp, replica_output.cpp (of the domain), replica_watch.cpp (what is looked at regularly),
+// replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp, replica_status.cpp.
 #pragma once
 
 #include <deque>

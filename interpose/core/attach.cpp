@@ -175,7 +175,7 @@ void drop_descriptors_closed_by_exec() {
     for (size_t fd = 0; fd < kMaxFds; ++fd) {
         FdEntry& entry = runtime.process->fds[fd];
         if (entry.kind == FdKind::kUnknown) continue;
-        if (raw(SYS_fcntl, fd, F_GETFD) == -EBADF) drop_entry(entry, static_cast<int>(fd));
+        if (raw(SYS_fcntl, fd, F_GETFD) == -EBADF) drop_entry(entry);
     }
 }
 

@@ -307,14 +307,21 @@ void notify_watchers(uint32_t socket, uint32_t events) {
     }
 }
 
-void drop_watches(uint32_t socket) {
-    while (domain().sockets[socket].watchers != kNone) remove_item(domain().sockets[socket].watchers);
-}
-
-void forget_kernel_fd(int fd) {
-    // The kernel itself takes a closed descriptor out of the real epoll; our count only says whether to ask
-    // it.
-    (void)fd;
+void drop_watches(Watched watched, uint32_t object) {
+    DomainState& d = domain();
+    if (watched == Watched::kSocket) {
+        while (d.sockets[object].watchers != kNone) remove_item(d.sockets[object].watchers);
+        return;
+    }
+    for (uint32_t epoll = 0; epoll < d.epoll_high; ++epoll) {
+        const Epoll& e = epoll_at(epoll);
+        if (e.references == 0 || e.looked_at_items == 0) continue;
+        for (uint32_t at = e.items; at != kNone;) {
+            const uint32_t next = item_at(at).item_next;
+            if (item_at(at).watched == watched && item_at(at).object == object) remove_item(at);
+            at = next;
+        }
+    }
 }
 
 void signal_fd_event(uint64_t signals) {

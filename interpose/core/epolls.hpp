@@ -22,9 +22,8 @@ bool epoll_ready(uint32_t epoll, int real_epoll);
 uint64_t epoll_deadline(uint32_t epoll);
 /// Something happened on the socket: `events` may have become true.
 void notify_watchers(uint32_t socket, uint32_t events);
-/// The socket is gone, or one descriptor of it (fd >= 0, in this process).
-void drop_watches(uint32_t socket);
-void forget_kernel_fd(int fd);
+/// The socket, timer or signalfd is gone, and its place may be used again.
+void drop_watches(Watched watched, uint32_t object);
 /// Kernel streams whose signature meets `mask` were acted on: epolls that watch such are looked at again.
 void kernel_stream_event(uint64_t mask);
 /// Some of `signals` became pending somewhere: epolls with such a signalfd are looked at again.

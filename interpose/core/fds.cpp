@@ -70,21 +70,18 @@ void adopt_entry(int fd, const FdEntry& meaning) {
     add_reference(meaning);
 }
 
-void drop_entry(FdEntry& entry, int fd) {
+void drop_entry(FdEntry& entry) {
     const FdEntry old = entry;
     entry = {};
-    if (old.kind == FdKind::kSocket) release_socket(old.object, fd);
+    if (old.kind == FdKind::kSocket) release_socket(old.object);
     if (old.kind == FdKind::kEpoll) release_epoll(old.object);
     if (old.kind == FdKind::kTimer) release_timer(old.object);
     if (old.kind == FdKind::kSignals) release_signal_fd(old.object);
-    if (old.kind == FdKind::kStream) {
-        forget_kernel_fd(fd);
-        all_streams_event();
-    }
+    if (old.kind == FdKind::kStream) all_streams_event();
 }
 
 void drop_entry(int fd) {
-    if (in_range(fd)) drop_entry(runtime.process->fds[fd], fd);
+    if (in_range(fd)) drop_entry(runtime.process->fds[fd]);
 }
 
 int new_placeholder(bool close_on_exec) {

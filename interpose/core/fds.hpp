@@ -48,7 +48,7 @@ void copy_entry(int fd, int copy);
 void adopt_entry(int fd, const FdEntry& meaning);
 /// The descriptor is being closed: drops its meaning and, with the last reference, the object.
 void drop_entry(int fd);
-void drop_entry(FdEntry& entry, int fd);
+void drop_entry(FdEntry& entry);
 void add_reference(const FdEntry& entry);
 
 /// A new descriptor number, lowest free, that stands for a virtual object. -1 with errno as dup has it.

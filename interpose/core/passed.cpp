@@ -23,7 +23,7 @@ struct flock lock_of(uint32_t index) {
 
 void drop(uint32_t index) {
     PassedMessage& passed = domain().passed[index];
-    for (uint32_t i = 0; i < passed.count; ++i) drop_entry(passed.entries[i], -1);
+    for (uint32_t i = 0; i < passed.count; ++i) drop_entry(passed.entries[i]);
     passed.used = passed.count = 0;
     --domain().passed_under_way;
 }

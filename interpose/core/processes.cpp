@@ -56,7 +56,7 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
         // see it in order.
         const bool lock = entry.kind == FdKind::kPlain && d.file_lock_waiters != 0;
         if (own && (lock || entry.kind == FdKind::kStream)) raw(SYS_close, fd);
-        drop_entry(entry, static_cast<int>(fd));
+        drop_entry(entry);
     }
     all_streams_event();
     for (uint32_t slot = 0; slot < d.scheduler.high_water; ++slot) {
@@ -120,7 +120,7 @@ void forget_child(uint32_t index) {
     for (FdEntry& entry : p.fds) {
         if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer ||
             entry.kind == FdKind::kSignals) {
-            drop_entry(entry, -1);
+            drop_entry(entry);
         }
     }
     if (p.main_slot != dmt::kNoSlot) scheduler().discard(p.main_slot);
@@ -170,7 +170,7 @@ void drop_virtual_descriptors() {
         FdEntry& entry = runtime.process->fds[fd];
         if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer ||
             entry.kind == FdKind::kSignals) {
-            drop_entry(entry, static_cast<int>(fd));
+            drop_entry(entry);
         }
     }
 }

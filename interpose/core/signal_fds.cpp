@@ -23,6 +23,7 @@ uint32_t new_signal_fd(uint64_t mask, bool nonblocking) {
 void release_signal_fd(uint32_t index) {
     SignalFd& fd = domain().signal_fds[index];
     if (--fd.references != 0) return;
+    drop_watches(Watched::kSignals, index);
     fd = {};
     --domain().signal_fds_open;
 }

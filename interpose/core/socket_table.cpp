@@ -54,7 +54,7 @@ void notify(uint32_t index, uint32_t events) {
 void free_socket(uint32_t index) {
     VirtualSocket& s = socket_at(index);
     unhash(index);
-    drop_watches(index);
+    drop_watches(Watched::kSocket, index);
     chunks_drop(domain().input_pool, s.input);
     if (s.connection) --domain().clients;
     const uint32_t generation = s.generation;

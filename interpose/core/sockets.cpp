@@ -115,8 +115,7 @@ void close_pair(uint32_t index) {
 
 }  // namespace
 
-void release_socket(uint32_t index, int fd) {
-    (void)fd;
+void release_socket(uint32_t index) {
     VirtualSocket& s = socket_at(index);
     CRANE_CHECK(s.references > 0);
     if (--s.references != 0) return;
@@ -217,7 +216,7 @@ SocketHold::~SocketHold() {
 
 void release_held_sockets(dmt::SlotId slot, uint32_t keep) {
     ThreadExtra& thread = domain().threads[slot];
-    while (thread.held_count > keep) release_socket(thread.held[--thread.held_count], -1);
+    while (thread.held_count > keep) release_socket(thread.held[--thread.held_count]);
 }
 
 }  // namespace crane::interpose

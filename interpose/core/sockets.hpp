@@ -16,7 +16,7 @@ constexpr uint64_t kPairBufferBytes = 1024 * 1024;
 
 uint32_t new_socket(int family, bool nonblocking);  ///< kNone: table full
 /// A descriptor that named the socket is closed; with the last one the socket goes.
-void release_socket(uint32_t socket, int fd);
+void release_socket(uint32_t socket);
 
 int socket_bind(uint32_t socket, const sockaddr* address, socklen_t length);
 int socket_listen(uint32_t socket, int backlog);

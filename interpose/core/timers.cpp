@@ -1,5 +1,7 @@
 #include "interpose/core/timers.hpp"
 
+#include "interpose/core/epolls.hpp"
+
 namespace crane::interpose {
 
 uint32_t new_timer(int clock, bool nonblocking) {
@@ -14,7 +16,9 @@ uint32_t new_timer(int clock, bool nonblocking) {
 
 void release_timer(uint32_t index) {
     VirtualTimer& timer = domain().timers[index];
-    if (--timer.references == 0) timer = {};
+    if (--timer.references != 0) return;
+    drop_watches(Watched::kTimer, index);
+    timer = {};
 }
 
 void timer_get(uint32_t index, itimerspec* value) {

@@ -35,10 +35,15 @@ class FiberDomain {
     using Body = std::function<void(SlotId)>;
 
     FiberDomain(Policy policy, uint32_t quantum, uint64_t seed = 1)
-        : state_(new State()), interleaving_{seed} {
+        : FiberDomain(*new State(), policy, quantum, seed) {
+        owned_.reset(state_);
+    }
+    /// Over zeroed memory of someone else's.
+    FiberDomain(State& state, Policy policy, uint32_t quantum, uint64_t seed)
+        : state_(&state), interleaving_{seed} {
         Scheduler::format(*state_, policy, quantum, 0);
         state_->check_clock = ~uint64_t{0};
-        scheduler = Scheduler(state_.get(), {this, call_input, park, unpark});
+        scheduler = Scheduler(state_, {this, call_input, park, unpark});
     }
 
     Scheduler scheduler;
@@ -46,15 +51,17 @@ class FiberDomain {
     std::function<void(bool quiescent)> input = [this](bool quiescent) {
         if (quiescent) halt();
     };
+    /// Told of every change of threads, before the next one goes on.
+    std::function<void(SlotId)> switched = [](SlotId) {};
     uint64_t sleeps = 0;
     size_t most_able = 0;  ///< how many fibers could have run at once
 
     State& state() { return *state_; }
 
     /// A new thread. Caller has the turn, or it is the first.
-    SlotId spawn(Body body) {
+    SlotId spawn(Body body, uint32_t process = 0) {
         const bool first = state_->used == 0;
-        const SlotId slot = scheduler.create(0, first);
+        const SlotId slot = scheduler.create(process, first);
         if (slot == kNoSlot) return slot;
         auto fiber = std::make_unique<Fiber>();
         fiber->domain = this;
@@ -75,16 +82,7 @@ class FiberDomain {
 
     /// Steps until every fiber has ended, or halt().
     void run(const std::function<void()>& after_each_step = {}) {
-        std::vector<Fiber*> able;
-        while (!halted_) {
-            able.clear();
-            for (auto& fiber : fibers_) {
-                if (may_run(*fiber)) able.push_back(fiber.get());
-            }
-            if (able.empty()) return;
-            most_able = std::max(most_able, able.size());
-            current_ = able[interleaving_.below(able.size())];
-            swapcontext(&driver_, &current_->context);
+        while (!halted_ && step()) {
             if (after_each_step) after_each_step();
         }
     }
@@ -110,7 +108,7 @@ class FiberDomain {
     }
 
   private:
-    static constexpr size_t kStackBytes = 64 * 1024;
+    static constexpr size_t kStackBytes = 256 * 1024;
 
     struct Fiber {
         FiberDomain* domain;
@@ -135,6 +133,20 @@ class FiberDomain {
         if (fiber.ended) return false;
         return !fiber.parked || state_->slots[fiber.slot].wake == kGranted;
     }
+    /// Lets one of those that may run go on until it leaves; false: there is none.
+    bool step() {
+        able_.clear();
+        for (auto& fiber : fibers_) {
+            if (may_run(*fiber)) able_.push_back(fiber.get());
+        }
+        if (able_.empty()) return false;
+        most_able = std::max(most_able, able_.size());
+        current_ = able_[interleaving_.below(able_.size())];
+        switched(current_->slot);
+        swapcontext(&driver_, &current_->context);
+        current_ = nullptr;
+        return true;
+    }
     void leave() {
         Fiber* me = current_;
         swapcontext(&me->context, &driver_);
@@ -145,6 +157,12 @@ class FiberDomain {
     static void park(void* context, Slot& slot) {
         auto* domain = static_cast<FiberDomain*>(context);
         Fiber* me = domain->current_;
+        if (!me) {
+            while (slot.wake != kGranted && domain->step()) {
+            }
+            domain->switched(static_cast<SlotId>(&slot - domain->state_->slots));
+            return;
+        }
         while (slot.wake != kGranted) {
             // As in the shim: half of the sleepers announce it, half are caught while they still spin.
             if (domain->interleaving_.below(2)) slot.wake = kAsleep;
@@ -155,9 +173,11 @@ class FiberDomain {
     }
     static void unpark(void* context, Slot&) { ++static_cast<FiberDomain*>(context)->sleeps; }
 
-    std::unique_ptr<State> state_;
+    State* state_;
+    std::unique_ptr<State> owned_;
     Dice interleaving_;
     std::vector<std::unique_ptr<Fiber>> fibers_;
+    std::vector<Fiber*> able_;
     Fiber* current_ = nullptr;
     ucontext_t driver_{};
     bool halted_ = false;

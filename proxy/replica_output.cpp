@@ -1,0 +1,119 @@
+// What comes out of the domain, and what becomes of it.
+#include <spdlog/spdlog.h>
+#include <string.h>
+
+#include "proxy/plain_text.hpp"
+#include "proxy/replica.hpp"
+
+namespace crane::proxy {
+
+using timebubble::OutputKind;
+
+namespace {
+
+constexpr uint64_t kServerMessages = 1000;  // logged of one domain: it must not fill the log's disk
+constexpr size_t kDrainBytes = 4 * 1024 * 1024;
+
+}  // namespace
+
+void Replica::domain_overwrote(const std::string& what) {
+    more_output_ = false;
+    domain_.give_up(what + "; the domain is killed and started anew");
+}
+
+void Replica::drain() {
+    more_output_ = false;
+    if (domain_.killed()) return;
+    try {
+        const size_t records =
+            domain_.link().drain([this](const timebubble::OutputHeader& header,
+                                        std::string_view payload) { on_output(header, payload); },
+                                 kDrainBytes);
+        more_output_ = records != 0;
+        output_records_ += records;
+        domain_.check_damage();
+    } catch (const std::runtime_error& error) {
+        domain_overwrote(error.what());
+    }
+}
+
+void Replica::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
+    log_.append(header, payload);
+    account_.on_output(header, payload);
+    connections_.output(header, payload);
+    clients_.on_output(header, payload);
+    switch (header.kind) {
+        case OutputKind::kListen:
+        case OutputKind::kUnlisten: {
+            timebubble::ListenRecord record;
+            if (payload.size() != sizeof(record)) return;
+            memcpy(&record, payload.data(), sizeof(record));
+            if (header.kind == OutputKind::kListen) restarts_.listened();
+            const bool changed = header.flags & timebubble::kListenChanged;
+            ingress_.on_output(header, payload);
+            if (native_) native_->listen(record);
+            if (!serves()) return;
+            if (header.kind == OutputKind::kUnlisten) {
+                listeners_.unlisten(record);
+            } else if (changed) {
+                listeners_.change(record);
+            } else {
+                listeners_.listen(record);
+            }
+            return;
+        }
+        case OutputKind::kAdmitted:
+            on_admitted(header, payload);
+            return;
+        case OutputKind::kExit: {
+            timebubble::ExitRecord record;
+            if (payload.size() != sizeof(record)) return;
+            memcpy(&record, payload.data(), sizeof(record));
+            if (record.is_main) domain_.main_exited(record.status);
+            return;
+        }
+        case OutputKind::kMessage:
+            server_message_ = one_line(payload);
+            if (++server_messages_ <= kServerMessages) spdlog::warn("the domain says: {}", server_message_);
+            if (server_messages_ == kServerMessages) spdlog::warn("what else it says is not logged");
+            return;
+        default:
+            break;
+    }
+    ingress_.on_output(header, payload);
+}
+
+void Replica::on_admitted(const timebubble::OutputHeader& header, std::string_view payload) {
+    timebubble::AdmittedRecord record;
+    if (payload.size() != sizeof(record)) return;
+    memcpy(&record, payload.data(), sizeof(record));
+    history_.add({record.index, log_.chain(), header.schedule_hash});
+    if (sequencer_.leads()) divergence_.own(history_);
+}
+
+void Replica::on_domain_changed() {
+    switch (domain_.state()) {
+        case DomainState::kAttached:
+            spdlog::info("the server is under the shim");
+            feed();
+            break;
+        case DomainState::kRefused:
+            spdlog::error("the server cannot run: {}", domain_.message());
+            break;
+        case DomainState::kExited:
+            if (server_ended_) break;
+            spdlog::warn("{}", domain_.message());
+            server_ended_ = true;
+            on_server_ended(domain_.end_status());
+            break;
+        case DomainState::kLost:
+            if (stopping_) return;
+            spdlog::error("{}", domain_.message());
+            events_.lost();
+            break;
+        case DomainState::kStarting:
+            break;
+    }
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,52 @@
+// What this replica proposes while it leads: batches of calls, and bubbles.
+#include <stdexcept>
+
+#include "proxy/replica.hpp"
+
+namespace crane::proxy {
+
+namespace {
+
+/// Batches under way at once. More calls than these carry coalesce, which is what a busy domain needs: it
+/// admits one batch per grant.
+constexpr uint64_t kBatchesUnderWay = 4;
+
+}  // namespace
+
+uint64_t Replica::under_way() const {
+    const uint64_t in_domain = native_ ? 0 : domain_.link().unadmitted();
+    return sequencer_.undecided() + pending_.size() + in_domain;
+}
+
+bool Replica::may_propose() const {
+    return !stopping_ && fenced_.empty() && !disk_.low() && domain_.state() == DomainState::kAttached &&
+           timekeeper_.begun() && sequencer_.can_propose();
+}
+
+void Replica::propose() {
+    begin_time();
+    if (server_ended_) {
+        propose_start();
+        return;
+    }
+    settle_connections();
+    while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
+        propose_batch(batcher_.calls());
+    }
+    if (may_propose() && batcher_.empty() && !native_ &&
+        bubbles_.due(domain_.link().status(), under_way() > 0)) {
+        bubbles_.proposed_bubble();
+        propose_batch(0);
+    }
+}
+
+void Replica::propose_batch(uint64_t calls) {
+    std::string batch = batcher_.take(timekeeper_.now(host_time()), bubbles_.grant(calls, false));
+    if (!sequencer_.propose(std::move(batch))) {
+        throw std::logic_error("the log refused a batch that it had room for");
+    }
+    ++batches_proposed_;
+    calls_proposed_ += calls - std::min<uint64_t>(calls, batcher_.calls());
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,139 @@
+// The decided sequence on its way into the domain, and what follows from who leads.
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+
+#include "proxy/clock.hpp"
+#include "proxy/replica.hpp"
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr size_t kPendingBatches = 64;
+constexpr uint64_t kSettlePatienceNs = 1'000'000'000;
+
+}  // namespace
+
+void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch) {
+    track_connections(*batch);
+    last_batch_index_ = index;
+    pending_.push_back({index, batch});
+    feed();
+    if (pending_.size() > kPendingBatches && !delivery_paused_) {
+        delivery_paused_ = true;
+        sequencer_.pause_delivery(true);
+    }
+}
+
+void Replica::track_connections(std::string_view batch) {
+    timebubble::BatchDecoder decoder;
+    if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
+    batcher_.saw_timestamp(decoder.header().timestamp_ns);
+    timekeeper_.decided(decoder.header().timestamp_ns, host_time());
+    if (const uint64_t generation = started_generation(decoder); generation == generation_.decided + 1) {
+        generation_.decided = generation;
+        connections_.forget_open();
+        account_.forget_connections();
+    }
+    for (timebubble::Call call; decoder.next(call);) {
+        account_.decided(call);
+        connections_.decided(call);
+        clients_.on_decided(call);
+    }
+}
+
+void Replica::feed() {
+    const bool takes = domain_.state() == DomainState::kAttached || server_ended_;
+    if (!takes || domain_.killed()) return;
+    while (!pending_.empty()) {
+        const Pending& next = pending_.front();
+        timebubble::BatchDecoder decoder;
+        if (!decoder.open(reinterpret_cast<const uint8_t*>(next.batch->data()), next.batch->size())) {
+            // Decided, so every replica sees the same bytes and skips them alike.
+            spdlog::error("log entry {} is not a batch and is skipped", next.index);
+        } else if (native_) {
+            native_->apply(next.index, *next.batch);
+        } else if (const uint64_t generation = started_generation(decoder); generation != 0) {
+            if (!begin_server(next, generation, decoder.header().timestamp_ns)) return;
+        } else if (!server_ended_) {
+            if (generation_.fed_time_ns == 0) restarts_.started(decoder.header().timestamp_ns);
+            generation_.fed_time_ns = decoder.header().timestamp_ns;
+            bubbles_.fed(domain_.link().status());
+            if (!feed_domain(next.index, *next.batch)) return;
+        }
+        pending_.pop_front();
+    }
+    if (delivery_paused_) {
+        delivery_paused_ = false;
+        sequencer_.pause_delivery(false);
+    }
+}
+
+bool Replica::feed_domain(uint64_t index, const std::string& batch) {
+    try {
+        return domain_.link().feed(index, batch);
+    } catch (const std::runtime_error& error) {
+        domain_overwrote(error.what());
+        return false;
+    }
+}
+
+void Replica::on_ready() {
+    spdlog::info("this replica is primary and up to date, view {}", sequencer_.view_counter());
+    if (sequencer_.batches_seen() == 0) {
+        timebubble::GenesisPayload genesis;
+        if (getrandom(&genesis, sizeof(genesis), 0) != sizeof(genesis)) {
+            events_.fatal("getrandom failed: the system has no randomness to key the domain with");
+            return;
+        }
+        batcher_.set_genesis(genesis);
+    }
+    lead_index_ = last_batch_index_;
+    lead_since_ns_ = monotonic_ns();
+    ingress_.lead(connections_, lead_since_ns_);
+}
+
+void Replica::on_link(uint32_t peer, bool up) {
+    if (up) {
+        peers_up_.insert(peer);
+        told_time_ns_ = 0;  // to it, too, and soon
+    } else {
+        peers_up_.erase(peer);
+        standing_.gone(peer);
+    }
+    divergence_.set_reachable(peers_up_.size() + 1);
+    if (up) divergence_.began_anew(peer);  // or it goes on, and is found again
+    ingress_.on_link(peer, up, monotonic_ns());
+    carrier_.on_link(peer, up);
+}
+
+void Replica::on_role() {
+    const bool leads = sequencer_.leads();
+    if (leads) {
+        timekeeper_.lead();
+    } else {
+        timekeeper_.stop_leading();
+    }
+    spdlog::info("role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
+                 sequencer_.leader());
+    generation_.proposed = 0;
+    if (!leads && ingress_.leading()) {
+        ingress_.stop();
+        batcher_.clear();
+        account_.forget_proposals();
+    }
+    carrier_.set_view(sequencer_.view(), sequencer_.leader());
+}
+
+/// Which connections the server has closed by itself is known once the domain has come as far as the log was
+/// when this replica took over; the rest, if nobody names them, are then closed by decision.
+void Replica::settle_connections() {
+    if (!ingress_.leading() || ingress_.settled()) return;
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    if (admitted < lead_index_) return;
+    const bool patient = monotonic_ns() - lead_since_ns_ < kSettlePatienceNs;
+    if (patient && !native_ && lead_index_ != 0 && !domain_.link().at_rest()) return;
+    ingress_.settle();
+}
+
+}  // namespace crane::proxy

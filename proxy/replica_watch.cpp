@@ -1,0 +1,73 @@
+// What is looked at regularly, whatever happens: the server, the event loop, the clients, the disk.
+#include <spdlog/spdlog.h>
+
+#include "proxy/backtrace.hpp"
+#include "proxy/clock.hpp"
+#include "proxy/process_tree.hpp"
+#include "proxy/replica.hpp"
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr uint64_t kStepDownPauseNs = 2'000'000'000;
+
+}  // namespace
+
+void Replica::watch(uint64_t now_ns) {
+    const timebubble::DomainStatus& domain = domain_.link().status();
+    const bool waits = native_ || domain_.state() != DomainState::kAttached ||
+                       domain.quiescent.load(std::memory_order_relaxed) != 0;
+    const uint64_t stood_ns = stall_.observe(now_ns, domain.clock.load(std::memory_order_relaxed), waits);
+    if (!stall_.told()) stall_message_.clear();
+    if (stood_ns == 0) return;
+    look_at_domain(stood_ns / 1'000'000'000);
+}
+
+/// Each look has a thread of its own: one that never ends keeps no later look from being taken.
+void Replica::look_at_domain(uint64_t stood_s) {
+    auto report = std::make_shared<StallReport>();
+    look_ = std::make_unique<Worker>(base_, "crane-look");
+    const auto job = [report, init = domain_.init_pid(), stood_s] {
+        *report = describe_stall(init, stood_s);
+    };
+    look_->post(job, [this, report] {
+        // Every thread sleeps: the next decided batch is waited for.
+        if (report->summary.empty() || !stall_.told()) return;
+        stall_message_ = report->summary;
+        spdlog::warn("{}{}", report->summary, report->details);
+    });
+}
+
+void Replica::housekeep() {
+    const uint64_t now = monotonic_ns();
+    const uint64_t late_ns = lag_.observe(now, waited_for_cpu_ns());
+    if (late_ns > config_.election_timeout_ms * 500'000ULL)
+        spdlog::warn("the event loop stood still for {} ms: {}", late_ns / 1'000'000, lag_.last().held_up_by);
+    watch(now);
+    domain_.trim_output();
+    watch_clocks(now);
+    watch_server_end(now);
+    pool_.reap(now);
+    clients_.reap(now);
+    client_limit_.observe(clients_descriptors());
+    ingress_.tick(now);
+    watch_disk();
+    if (sequencer_.leads()) {
+        tell_the_odd();
+        tell_standing();
+    }
+    const bool attached = domain_.state() == DomainState::kAttached && !native_;
+    frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
+                    [this] { return tree_cpu_seconds(domain_.init_pid()); });
+    if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();
+    judge_fitness();
+    if (without_server() && sequencer_.leads() && !alone() && now - last_step_down_ns_ > kStepDownPauseNs) {
+        last_step_down_ns_ = now;
+        spdlog::warn("this replica leads {}: leadership is handed over",
+                     frozen_.frozen() ? "while its server does not run at all" : "without a server");
+        sequencer_.transfer(0);
+    }
+}
+
+}  // namespace crane::proxy

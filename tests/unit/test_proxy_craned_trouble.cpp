@@ -1,0 +1,171 @@
+// Whole craneds over loopback: replicas that differ, operators, full disks, descriptors that run out.
+#include "test_proxy_craned.hpp"
+
+using namespace crane::proxy;
+using namespace crane::proxy::testing;
+
+TEST_CASE("three craneds: divergence is found while running", "[craned]") {
+    Cluster cluster(3);
+    const int primary = cluster.primary();
+    Client odd(cluster.port(primary));
+    odd.say("differ\n");
+    REQUIRE(odd.hear(4) == "pid ");
+    CHECK(wait_until([&] {
+        Client(cluster.port(primary)).echoes("more\n");
+        return !cluster.status(primary)["divergence"]["diverged"].empty();
+    }));
+    CHECK(cluster.compare().verdict == CompareResult::Verdict::kDifferent);
+}
+
+TEST_CASE("three craneds: a replica that differs serves nobody and does not lead", "[craned]") {
+    Cluster cluster(3);
+    const int primary = cluster.primary();
+    const int odd = primary % 3 + 1;
+    const int good = odd % 3 + 1;
+    Client through(cluster.port(odd));
+    REQUIRE(through.echoes("as long as it is right\n"));
+    Client maker(cluster.port(good));
+    maker.say("odd " + std::to_string(odd) + "\n");
+    CHECK(maker.hear(4) == "ok!\n");
+    REQUIRE(wait_until([&] {
+        Client(cluster.port(primary)).echoes("more\n");
+        return !cluster.status(odd).value("fenced", "").empty();
+    }));
+    CHECK(through.hear(1).empty());
+    CHECK_FALSE(Client(cluster.port(odd)).echoes("nobody is served here\n"));
+    CHECK(tool_status(cluster.base(), true) == kExitNo);
+    CHECK(tool_health(cluster.base(), {static_cast<uint32_t>(odd), false}, false) == kExitNo);
+    CHECK(tool_health(cluster.base(), {static_cast<uint32_t>(good), false}, false) == kExitOk);
+    // It is asked to lead, and does not; the third one does when the primary dies.
+    ask_craned(cluster.dir(primary), {{"cmd", "transfer"}, {"to", odd}});
+    cluster.kill_craned(primary);
+    CHECK(cluster.primary(primary) == good);
+    CHECK(Client(cluster.port(good)).echoes("served by the right one\n"));
+    // Its server made anew from the log differs again, and it is fenced again.
+    cluster.start(primary);
+    cluster.kill_craned(odd);
+    cluster.start(odd);
+    CHECK(wait_until([&] { return !cluster.status(odd).value("fenced", "").empty(); }));
+}
+
+TEST_CASE("three craneds: an odd primary steps down", "[craned]") {
+    Cluster cluster(3);
+    const int odd = cluster.primary();
+    Client maker(cluster.port(odd));
+    maker.say("odd " + std::to_string(odd) + "\n");
+    CHECK(maker.hear(4) == "odd\n");
+    const int other = odd % 3 + 1;
+    REQUIRE(wait_until([&] {
+        Client(cluster.port(other)).echoes("more\n");
+        return !cluster.status(odd).value("fenced", "").empty();
+    }));
+    CHECK(cluster.primary(odd) != odd);
+    CHECK(Client(cluster.port(other)).echoes("served\n"));
+}
+
+TEST_CASE("three craneds: of two that differ nobody is fenced before the third one can tell", "[craned]") {
+    Cluster cluster(3);
+    const int primary = cluster.primary();
+    const int odd = primary % 3 + 1;
+    const int third = odd % 3 + 1;
+    cluster.kill_craned(third);
+    Client maker(cluster.port(primary));
+    maker.say("odd " + std::to_string(odd) + "\n");
+    CHECK(maker.hear(4) == "ok!\n");
+    REQUIRE(wait_until([&] {
+        Client(cluster.port(primary)).echoes("more\n");
+        return !cluster.status(primary)["divergence"]["diverged"].empty();
+    }));
+    CHECK(cluster.status(primary)["divergence"]["diverged"][0]["replica"] == 0);
+    CHECK(cluster.status(odd)["fenced"] == "");
+    CHECK(cluster.status(primary)["fenced"] == "");
+    cluster.start(third);
+    CHECK(wait_until([&] {
+        Client(cluster.port(primary)).echoes("more\n");
+        return !cluster.status(odd).value("fenced", "").empty();
+    }));
+    CHECK(cluster.status(primary)["fenced"] == "");
+    CHECK(cluster.status(third)["fenced"] == "");
+}
+
+TEST_CASE("three craneds: an operator on any host is heard, and told how the cluster is", "[craned]") {
+    Cluster cluster(3);
+    const int old = cluster.primary();
+    const int next = old % 3 + 1;
+    const int third = next % 3 + 1;
+    REQUIRE(wait_until([&] { return tool_status(cluster.base(), true) == kExitOk; }));
+    CHECK(tool_status(cluster.dir(third), true) == kExitOk);  // one replica of several hosts
+    CHECK(tool_health(cluster.dir(third), {0, true}, false) == kExitNo);
+    CHECK(tool_transfer(cluster.dir(third), static_cast<uint32_t>(next), true) == kExitOk);
+    CHECK(cluster.primary(old) == next);
+    REQUIRE(wait_until([&] { return tool_health(cluster.dir(next), {0, true}, false) == kExitOk; }));
+    CHECK(find_contact(cluster.dir(third))->status["leader"] == next);
+    // The primary removes itself by way of its successor.
+    CHECK(tool_member(cluster.dir(next), {"remove", static_cast<uint32_t>(next), 0, ""}, true) == kExitOk);
+    CHECK(wait_until([&] { return cluster.ended(next); }));
+    CHECK(
+        wait_until([&] { return tool_status(cluster.base(), true) == kExitOk; }));  // it is nobody's to miss
+    cluster.kill_craned(third);
+    CHECK(tool_status(cluster.base(), true) == kExitNo);
+}
+
+TEST_CASE("craned: logs that were moved away are begun anew on SIGHUP, and nobody is disturbed", "[craned]") {
+    Cluster cluster(1);
+    Client client(cluster.port(1));
+    REQUIRE(client.echoes("before\n"));
+    fs::rename(cluster.dir(1) + "/craned.log", cluster.dir(1) + "/craned.log.old");
+    cluster.signal_craned(1, SIGHUP);
+    CHECK(wait_until([&] {
+        std::ifstream log(cluster.dir(1) + "/craned.log");
+        return std::string(std::istreambuf_iterator<char>(log), {}).find("reopened") != std::string::npos;
+    }));
+    CHECK(client.echoes("after\n"));
+}
+
+TEST_CASE("craned: when descriptors run out, clients are refused, and the operator is heard", "[craned]") {
+    Cluster cluster(1, {.descriptors = 1100});
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 900; ++i) clients.push_back(std::make_unique<Client>(cluster.port(1)));
+    CHECK(clients[0]->echoes("served\n"));
+    CHECK_FALSE(clients[880]->echoes("refused\n"));
+    const json status = cluster.status(1);
+    CHECK(status["max_clients"] == 844);
+    REQUIRE(status["alarms"].size() == 1);
+    CHECK(status["alarms"][0].get<std::string>().find("clients are refused") != std::string::npos);
+    CHECK(tool_status(cluster.dir(1), true) == kExitNo);
+    CHECK(fs::file_size(cluster.dir(1) + "/craned.log") < 10'000);
+    clients.clear();
+    CHECK(wait_until([&] { return cluster.status(1)["alarms"].empty(); }));
+    CHECK(wait_until([&] { return Client(cluster.port(1)).echoes("served again\n"); }));
+}
+
+TEST_CASE("three craneds: whose disk fills up leaves leading to others, and nobody dies of it", "[craned]") {
+    if (geteuid() != 0) return;  // who is not root can make no small disk
+    Cluster cluster(3, {.small_disks = true});
+    const int old = cluster.primary();
+    constexpr uint64_t kMiB = 1 << 20;
+    const auto full = [&cluster](int replica) {
+        return cluster.status(replica).value("message", "").find("DISK FULL") != std::string::npos;
+    };
+    cluster.fill_disk(old, 5 * kMiB);  // of 128: less than a twentieth
+    CHECK(cluster.primary(old) != old);
+    CHECK(wait_until([&] { return full(old); }));
+    CHECK(wait_until([&] { return Client(cluster.port(old)).echoes("served by way of another's disk\n"); }));
+    for (int i = 1; i <= 3; ++i)
+        if (i != old) cluster.fill_disk(i, 2 * kMiB);
+    REQUIRE(wait_until([&] {
+        for (int i = 1; i <= 3; ++i)
+            if (!full(i)) return false;
+        return true;
+    }));
+    CHECK(wait_until([&] { return cluster.status(cluster.primary()).value("input_stopped", false); }));
+    Client waits(cluster.port(old));
+    waits.say("kept\n");
+    for (int i = 1; i <= 3; ++i) {
+        CHECK_FALSE(cluster.ended(i));
+        cluster.free_disk(i);
+    }
+    CHECK(waits.hear(5) == "kept\n");
+    CHECK(cluster.settles());
+    CHECK(cluster.compare().verdict == CompareResult::Verdict::kIdentical);
+}
