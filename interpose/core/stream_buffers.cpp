@@ -6,7 +6,8 @@
 
 #include "interpose/core/raw.hpp"
 
-/// Exported by libc for libraries that bring streams of their own. `of_libc`: libc frees the buffer with the stream.
+/// Exported by libc for libraries that bring streams of their own. `of_libc`: libc frees the buffer with the
+/// stream.
 extern "C" void _IO_setb(FILE* stream, char* begin, char* end, int of_libc);
 
 namespace crane::interpose {
