@@ -156,7 +156,7 @@ void DomainHost::Running::spawn(const std::vector<std::string>& command, const s
     if (monitor == 0) {
         for (int& fd : inherited) fd = ::fcntl(fd, F_DUPFD, 10);
         become_monitor(argv.data(), craned, ::fcntl(log_fd, F_DUPFD, 10), ::fcntl(pair[1], F_DUPFD, 10),
-                       spec.isolation == Isolation::lxc, inherited.data(),
+                       spec.isolation == Isolation::kLxc, inherited.data(),
                        inherited.data() + inherited.size());
     }
     ::close(pair[1]);
@@ -223,7 +223,7 @@ void DomainHost::start() {
     kill_all();
     last_exit_.reset();
     std::string text = "the server " + spec_.argv[0] + " was not started: " + error;
-    if (spec_.isolation == Isolation::lxc) text += last_lines(paths.lxc_log, 5);
+    if (spec_.isolation == Isolation::kLxc) text += last_lines(paths.lxc_log, 5);
     throw std::runtime_error(text);
 }
 
@@ -241,7 +241,7 @@ bool DomainHost::terminate() {
 
 bool DomainHost::kill_all() {
     if (running_ == nullptr) return true;
-    const bool contained = spec_.isolation == Isolation::lxc;
+    const bool contained = spec_.isolation == Isolation::kLxc;
     if (contained) {
         running_->signal_init(SIGKILL);  // takes the whole pid namespace with it
         if (running_->init_pidfd < 0) running_->signal_monitor(SIGKILL);
@@ -273,11 +273,6 @@ void DomainHost::trim_output() const {
     const DomainPaths paths(spec_.state_dir);
     for (const std::string& path : {paths.stdout_file, paths.stderr_file})
         trim_front(path, spec_.disk_quota_bytes / kOutputShare);
-}
-
-std::string DomainHost::shared_dir_inside() const {
-    return spec_.isolation == Isolation::lxc ? std::string(kSharedInside)
-                                             : DomainPaths(spec_.state_dir).shared;
 }
 
 }  // namespace crane::checkpoint

@@ -31,7 +31,7 @@ checkpoint::DomainSpec domain_spec(const Config& config, const Segment& segment)
     if (config.mode == Mode::kProxy) spec.environment.emplace_back("CRANE_UNSCHEDULED=1");
     spec.shim_path = config.shim;
     spec.init_path = config.init;
-    spec.isolation = config.container ? checkpoint::Isolation::lxc : checkpoint::Isolation::none;
+    spec.isolation = config.container ? checkpoint::Isolation::kLxc : checkpoint::Isolation::kNone;
     spec.hostname = config.hostname;
     spec.inherited = {{segment.inherited_transport(), timebubble::kTransportFd},
                       {segment.inherited_doorbell(), timebubble::kDoorbellFd}};

@@ -65,10 +65,6 @@ void settle_file_times(int fd) {
     settle_path(fd, nullptr, true);
 }
 
-void settle_open_files() {
-    for (size_t fd = 0; fd < kMaxFds; ++fd) settle_file_times(static_cast<int>(fd));
-}
-
 void remember_real_start() {
     // The coarse clock is the one that stamps files.
     timespec now{};
