@@ -13,19 +13,19 @@
 namespace crane::checkpoint {
 
 struct Confinement {
-    std::vector<std::string> capabilities;  // kept besides the usual ones: "CAP_NET_RAW"
-    std::vector<std::string> system_calls;  // allowed in spite of the list: "keyctl"
-    std::vector<std::string> devices;       // host paths that appear below /dev: "/dev/fuse"
-    bool new_privileges = false;            // set-user-ID programs and file capabilities work
+    std::vector<std::string> capabilities;  ///< kept besides the usual ones: "CAP_NET_RAW"
+    std::vector<std::string> system_calls;  ///< allowed in spite of the list: "keyctl"
+    std::vector<std::string> devices;       ///< host paths that appear below /dev: "/dev/fuse"
+    bool new_privileges = false;            ///< set-user-ID programs and file capabilities work
     bool operator==(const Confinement&) const = default;
 };
 
-// The number of a capability by its name; -1 when there is none of that name.
+/// The number of a capability by its name; -1 when there is none of that name.
 int capability_number(const std::string& name);
 
-// Each returns what could not be had, for the operator; nothing when all is well.
-std::vector<std::string> seal_file_systems();  // /proc, /sys, and no devices
+/// Each returns what could not be had, for the operator; nothing when all is well.
+std::vector<std::string> seal_file_systems();  ///< /proc, /sys, and no devices
 std::vector<std::string> drop_privileges(
-    const Confinement& confinement);  // last: nothing can be mounted after
+    const Confinement& confinement);  ///< last: nothing can be mounted after
 
 }  // namespace crane::checkpoint

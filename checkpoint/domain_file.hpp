@@ -13,19 +13,19 @@ namespace crane::checkpoint {
 
 struct DomainFile {
     std::vector<std::string> argv;
-    std::vector<std::string> environment;  // complete: crane-init adds nothing
+    std::vector<std::string> environment;  ///< complete: crane-init adds nothing
     std::string cwd;
-    std::string stdout_path, stderr_path, exit_status_path;  // as the domain sees them
-    std::vector<int> inherited;                              // numbers in the server, in the order given
-    bool contained = false;                                  // crane-init is pid 1 of a container
-    bool loopback_up = false;                                // the network is the domain's own
+    std::string stdout_path, stderr_path, exit_status_path;  ///< as the domain sees them
+    std::vector<int> inherited;                              ///< numbers in the server, in the order given
+    bool contained = false;                                  ///< crane-init is pid 1 of a container
+    bool loopback_up = false;                                ///< the network is the domain's own
     std::optional<unsigned> cpu;
-    std::optional<Identity> identity;  // none: as crane-init
-    Confinement confinement;           // of a container's server
+    std::optional<Identity> identity;  ///< none: as crane-init
+    Confinement confinement;           ///< of a container's server
 };
 
 std::string encode(const DomainFile& domain);
-// Nothing when the text was not written by encode().
+/// Nothing when the text was not written by encode().
 std::optional<DomainFile> decode_domain_file(const std::string& text);
 
 }  // namespace crane::checkpoint

@@ -156,7 +156,7 @@ void DomainHost::Running::spawn(const std::vector<std::string>& command, const s
     if (monitor == 0) {
         for (int& fd : inherited) fd = ::fcntl(fd, F_DUPFD, 10);
         become_monitor(argv.data(), craned, ::fcntl(log_fd, F_DUPFD, 10), ::fcntl(pair[1], F_DUPFD, 10),
-                       spec.isolation == Isolation::lxc, inherited.data(),
+                       spec.isolation == Isolation::kLxc, inherited.data(),
                        inherited.data() + inherited.size());
     }
     ::close(pair[1]);
@@ -209,7 +209,7 @@ void DomainHost::start(Files files) {
     weaknesses_ = lost_confinement(spec_);
     check_spec(spec_);
     // Of a craned that was killed: two domains would share one file system.
-    if (files == Files::fresh) remove_leftovers(spec_);
+    if (files == Files::kFresh) remove_leftovers(spec_);
     const DomainPaths paths(spec_.state_dir);
     const std::vector<std::string> command = prepare_launch(spec_, files);
     running_ = new Running;
@@ -224,7 +224,7 @@ void DomainHost::start(Files files) {
     kill_all();
     last_exit_.reset();
     std::string text = "the server " + spec_.argv[0] + " was not started: " + error;
-    if (spec_.isolation == Isolation::lxc) text += last_lines(paths.lxc_log, 5);
+    if (spec_.isolation == Isolation::kLxc) text += last_lines(paths.lxc_log, 5);
     throw std::runtime_error(text);
 }
 
@@ -242,10 +242,10 @@ bool DomainHost::terminate() {
 
 bool DomainHost::kill_all(Files files) {
     if (running_ == nullptr) {
-        if (files == Files::fresh) release_files(spec_);
+        if (files == Files::kFresh) release_files(spec_);
         return true;
     }
-    const bool contained = spec_.isolation == Isolation::lxc;
+    const bool contained = spec_.isolation == Isolation::kLxc;
     if (contained) {
         running_->signal_init(SIGKILL);  // takes the whole pid namespace with it
         if (running_->init_pidfd < 0) running_->signal_monitor(SIGKILL);
@@ -261,7 +261,7 @@ bool DomainHost::kill_all(Files files) {
     if (gone) {
         last_exit_ = read_exit_report(DomainPaths(spec_.state_dir).exit_status);
         if (contained) remove_container_traces(spec_);
-        if (contained && files == Files::fresh) release_files(spec_);
+        if (contained && files == Files::kFresh) release_files(spec_);
         delete running_;
         running_ = nullptr;
     }
@@ -269,7 +269,7 @@ bool DomainHost::kill_all(Files files) {
 }
 
 std::optional<ExitReport> DomainHost::poll_exit() {
-    if (running_ != nullptr && wait_for_end(running_->monitor_pidfd, 0)) kill_all(Files::kept);
+    if (running_ != nullptr && wait_for_end(running_->monitor_pidfd, 0)) kill_all(Files::kKept);
     return running_ == nullptr ? last_exit_ : std::nullopt;
 }
 
@@ -278,11 +278,6 @@ void DomainHost::trim_output() const {
     const DomainPaths paths(spec_.state_dir);
     for (const std::string& path : {paths.stdout_file, paths.stderr_file})
         trim_front(path, spec_.disk_quota_bytes / kOutputShare);
-}
-
-std::string DomainHost::shared_dir_inside() const {
-    return spec_.isolation == Isolation::lxc ? std::string(kSharedInside)
-                                             : DomainPaths(spec_.state_dir).shared;
 }
 
 }  // namespace crane::checkpoint

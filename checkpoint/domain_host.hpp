@@ -3,8 +3,7 @@
 // DomainHost starts one server domain under crane-init, in an LXC container or without one, and is the
 // only part that knows how to take it down again. The rules it keeps:
 //   - the file system starts fresh: what an earlier run wrote is gone, the log brings it back; only a server
-//   that
-//     is started again in the course of the log goes on with the files of the one before;
+//     that is started again in the course of the log goes on with the files of the one before;
 //   - no domain outlives its craned: kill -9 of the craned ends crane-init, and with it the container;
 //   - pids are deterministic: crane-init is 1 and the server 2, nothing else runs in the namespace;
 //   - kill_all() and clean() take bounded time, may be repeated, and leave no process, mount or cgroup.
@@ -23,94 +22,92 @@
 
 namespace crane::checkpoint {
 
-enum class Isolation { lxc, none };
-enum class Files { fresh, kept };
+enum class Isolation { kLxc, kNone };
+enum class Files { kFresh, kKept };
 
 struct DomainSpec {
     using Isolation = crane::checkpoint::Isolation;
 
-    std::string name;       // unique container name: crane-<cluster id>-<replica>
-    std::string state_dir;  // STATE/rN, absolute; STATE/rN/shared appears as /run/crane in the domain
+    std::string name;       ///< unique container name: crane-<cluster id>-<replica>
+    std::string state_dir;  ///< STATE/rN, absolute; STATE/rN/shared appears as /run/crane in the domain
     std::vector<std::string> argv;
     std::string cwd;
-    std::vector<std::string> environment;  // NAME=value; start() adds LD_PRELOAD and CRANE_*
-    std::string shim_path;                 // host path of libcrane.so; copied into shared/
-    std::string init_path;                 // host path of crane-init; copied into shared/
-    Isolation isolation = Isolation::lxc;
+    std::vector<std::string> environment;  ///< NAME=value; start() adds LD_PRELOAD and CRANE_*
+    std::string shim_path;                 ///< host path of libcrane.so; copied into shared/
+    std::string init_path;                 ///< host path of crane-init; copied into shared/
+    Isolation isolation = Isolation::kLxc;
     std::string hostname = "crane";
-    bool schedule = true;       // false: the server runs natively, without the shim and its checks
-    bool host_network = false;  // false: a network of its own with loopback alone
+    bool schedule = true;       ///< false: the server runs natively, without the shim and its checks
+    bool host_network = false;  ///< false: a network of its own with loopback alone
     struct Inherited {
         int fd;  // this process'
         int as;  // its number in the server
     };
-    std::vector<Inherited> inherited;   // descriptors that the server finds open, besides 0, 1 and 2
-    std::string user, group;            // whom the server runs as; "": as craned
-    Confinement confinement;            // its exceptions; a server without a container is not confined
-    std::vector<std::string> hidden;    // host paths that it does not see, besides the usual ones
-    std::vector<std::string> shown;     // host paths that it sees although they are usually hidden
-    uint64_t disk_quota_bytes = 0;      // all that it writes to disk; 0: what the state directory's disk has
-    std::optional<uint32_t> first_cpu;  // when set, the domain is started on this CPU alone
+    std::vector<Inherited> inherited;  ///< descriptors that the server finds open, besides 0, 1 and 2
+    std::string user, group;           ///< whom the server runs as; "": as craned
+    Confinement confinement;           ///< its exceptions; a server without a container is not confined
+    std::vector<std::string> hidden;   ///< host paths that it does not see, besides the usual ones
+    std::vector<std::string> shown;    ///< host paths that it sees although they are usually hidden
+    uint64_t disk_quota_bytes = 0;     ///< all that it writes to disk; 0: what the state directory's disk has
+    std::optional<uint32_t> first_cpu;  ///< when set, the domain is started on this CPU alone
 };
 
 struct ExitReport {
-    bool known = false;     // false: no status was left (the container was killed from outside)
-    bool signaled = false;  // ended by `signal`, else by exit(`code`)
+    bool known = false;     ///< false: no status was left (the container was killed from outside)
+    bool signaled = false;  ///< ended by `signal`, else by exit(`code`)
     int code = 0;
     int signal = 0;
-    std::string text;  // for people: "exited with status 1", "killed by signal 9 (SIGKILL)…"
+    std::string text;  ///< for people: "exited with status 1", "killed by signal 9 (SIGKILL)…"
 };
 
 class DomainHost {
   public:
     explicit DomainHost(DomainSpec spec);
-    ~DomainHost();  // kills the domain if it still runs
+    ~DomainHost();  ///< kills the domain if it still runs
     DomainHost(const DomainHost&) = delete;
     DomainHost& operator=(const DomainHost&) = delete;
 
-    // Removes by id whatever an earlier run left: processes, container, mounts, cgroups, file-system changes.
+    /// Removes by id whatever an earlier run left: processes, container, mounts, cgroups, file-system
+    /// changes.
     static void clean(const DomainSpec& spec);
 
-    // Starts the domain on a fresh file system, or on the files that the one before has left (all but /run,
-    // /tmp and what it held in memory, as after a host's restart); returns when crane-init has started the
-    // server (exec succeeded). Throws std::runtime_error with what happened and what to do. May be called
-    // again after the domain has gone.
-    void start(Files files = Files::fresh);
+    /// Starts the domain on a fresh file system, or on the files that the one before has left (all but /run,
+    /// /tmp and what it held in memory, as after a host's restart); returns when crane-init has started the
+    /// server (exec succeeded). Throws std::runtime_error with what happened and what to do. May be called
+    /// again after the domain has gone.
+    void start(Files files = Files::kFresh);
 
-    // Host pid of crane-init; 0 when the domain does not run.
+    /// Host pid of crane-init; 0 when the domain does not run.
     pid_t init_pid() const;
 
-    // SIGKILLs everything in the domain and waits for it to be gone. True when nothing is left. A domain
-    // whose files are kept can be started on them again.
-    bool kill_all(Files files = Files::fresh);
+    /// SIGKILLs everything in the domain and waits for it to be gone. True when nothing is left. A domain
+    /// whose files are kept can be started on them again.
+    bool kill_all(Files files = Files::kFresh);
 
-    // What the next server inherits.
+    /// What the next server inherits.
     void hand_down(std::vector<DomainSpec::Inherited> inherited) { spec_.inherited = std::move(inherited); }
 
-    // How the server ended, once everything in the domain is gone; before that nothing.
+    /// How the server ended, once everything in the domain is gone; before that nothing.
     std::optional<ExitReport> poll_exit();
 
-    // A pidfd that becomes readable when the domain is gone (then call poll_exit()); -1 when not running.
+    /// A pidfd that becomes readable when the domain is gone (then call poll_exit()); -1 when not running.
     int exit_fd() const;
 
-    // What this host could not do to confine the server that runs, for the operator.
+    /// What this host could not do to confine the server that runs, for the operator.
     const std::vector<std::string>& weaknesses() const { return weaknesses_; }
 
-    // SIGTERM to the server, through crane-init: a polite stop. False when the domain does not run.
+    /// SIGTERM to the server, through crane-init: a polite stop. False when the domain does not run.
     bool terminate();
 
-    // With a quota: forgets the beginnings of standard output and error. To be called now and then.
+    /// With a quota: forgets the beginnings of standard output and error. To be called now and then.
     void trim_output() const;
 
     const DomainSpec& spec() const { return spec_; }
 
-    // Where STATE/rN/shared is inside the domain: /run/crane, or the host path without a container.
-    std::string shared_dir_inside() const;
-
   private:
     struct Running;
     DomainSpec spec_;
-    Running* running_ = nullptr;  // owned; null when no domain runs
+    Running* running_ = nullptr;  ///< owned; null when no domain runs
     std::optional<ExitReport> last_exit_;
     std::vector<std::string> weaknesses_;
 };

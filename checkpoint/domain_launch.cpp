@@ -121,7 +121,7 @@ std::vector<std::string> environment_for(const DomainSpec& spec, const std::stri
 }
 
 DomainFile domain_file_for(const DomainSpec& spec, const DomainPaths& paths) {
-    const bool contained = spec.isolation == Isolation::lxc;
+    const bool contained = spec.isolation == Isolation::kLxc;
     const std::string init_dir = kInitInside;
     DomainFile domain;
     domain.argv = spec.argv;
@@ -165,7 +165,7 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
     ContainerPlan plan;
     plan.hostname = spec.hostname;
     const std::string shown = needs_own_layer(spec.cwd) ? spec.cwd : std::string();
-    const bool fresh = files == Files::fresh;
+    const bool fresh = files == Files::kFresh;
     plan.layers = fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota_bytes)
                         : renew_layers(paths.container, shown);
     if (fresh && !spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
@@ -224,7 +224,7 @@ void check_spec(const DomainSpec& spec) {
     const ProgramCheck check = check_program(spec.argv[0], spec.cwd, spec.environment);
     if (!check.ok && (spec.schedule || check.path.empty())) throw std::runtime_error(check.message);
     check_identity(spec);
-    if (spec.isolation == Isolation::lxc) {
+    if (spec.isolation == Isolation::kLxc) {
         check_visible(spec, check.path);
         check_container_host(spec);
     }
@@ -232,7 +232,7 @@ void check_spec(const DomainSpec& spec) {
 
 std::vector<std::string> lost_confinement(const DomainSpec& spec) {
     std::vector<std::string> lost;
-    if (spec.isolation == Isolation::none) {
+    if (spec.isolation == Isolation::kNone) {
         lost.emplace_back(
             "without a container the server is not confined: it can do on this host what its user can");
         return lost;
@@ -251,13 +251,11 @@ std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files) {
     make_empty_file(paths.exit_status);
     give_to_server(spec, {paths.stdout_file, paths.stderr_file});
     if (spec.schedule) copy_program(spec.shim_path, paths.shared + "/libcrane.so");
-    if (spec.isolation == Isolation::lxc) return prepare_container(spec, paths, files);
+    if (spec.isolation == Isolation::kLxc) return prepare_container(spec, paths, files);
     spdlog::warn(
         "isolation none: the server shares the host's files, network, pids and /tmp. What one replica writes "
-        "the "
-        "others see, pids differ between replicas, and killing crane-init by hand may leave processes "
-        "behind; "
-        "checkpoints are not possible");
+        "the others see, pids differ between replicas, and killing crane-init by hand may leave processes "
+        "behind; checkpoints are not possible");
     fs::create_directories(paths.container);
     write_file(paths.domain_file, encode(domain_file_for(spec, paths)));
     return {spec.init_path, paths.domain_file};

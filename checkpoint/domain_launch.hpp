@@ -8,35 +8,35 @@
 
 namespace crane::checkpoint {
 
-// The names below STATE/rN, in one place.
+/// The names below STATE/rN, in one place.
 struct DomainPaths {
     explicit DomainPaths(const std::string& state_dir);
     std::string shared, container, stdout_file, stderr_file, exit_status;
     std::string lxc_dir, lxc_config, lxc_log, domain_file;
 };
 
-constexpr char kSharedInside[] = "/run/crane";     // bind of STATE/rN/shared
-constexpr char kInitInside[] = "/run/crane-init";  // crane-init's own files
+constexpr char kSharedInside[] = "/run/crane";     ///< bind of STATE/rN/shared
+constexpr char kInitInside[] = "/run/crane-init";  ///< crane-init's own files
 
-// Refuses what cannot work, with advice: throws std::runtime_error.
+/// Refuses what cannot work, with advice: throws std::runtime_error.
 void check_spec(const DomainSpec& spec);
 
-// What this host has not for the confinement of such a server, in words; nothing when all is there.
+/// What this host has not for the confinement of such a server, in words; nothing when all is there.
 std::vector<std::string> lost_confinement(const DomainSpec& spec);
 
-// Lays out STATE/rN and its file system; returns the command that starts crane-init, to which the number
-// of the notify descriptor is still to be added.
+/// Lays out STATE/rN and its file system; returns the command that starts crane-init, to which the number
+/// of the notify descriptor is still to be added.
 std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files);
 
-// Lets go of what holds the domain's files (the mount of a quota): they are gone then.
+/// Lets go of what holds the domain's files (the mount of a quota): they are gone then.
 void release_files(const DomainSpec& spec);
 
-// Kills, by what identifies them, the processes that an earlier run of the domain left, and removes its
-// cgroups and mounts.
+/// Kills, by what identifies them, the processes that an earlier run of the domain left, and removes its
+/// cgroups and mounts.
 void remove_leftovers(const DomainSpec& spec);
 
-// What LXC itself leaves of a container that is gone: cgroups when its monitor was killed, a lock file
-// always.
+/// What LXC itself leaves of a container that is gone: cgroups when its monitor was killed, a lock file
+/// always.
 void remove_container_traces(const DomainSpec& spec);
 
 }  // namespace crane::checkpoint

@@ -30,7 +30,7 @@ constexpr int kMaxRunFolders = 2000;
 // In the container's folder: the mounts that have layers, since the host's may change while the server runs.
 constexpr char kLayerList[] = "/layers";
 // Of files and folders that every domain begins with: long before any server's own.
-constexpr time_t kFreshTime_s = 1'000'000'000;
+constexpr time_t kFreshTimeS = 1'000'000'000;
 
 [[noreturn]] void fail(const std::string& what) {
     throw std::runtime_error(what + ": " + std::strerror(errno));
@@ -253,7 +253,7 @@ std::vector<Layer> renew_layers(const std::string& container_dir, const std::str
 }
 
 void give_fixed_times(const Layer& root) {
-    constexpr timespec kTimes[2] = {{kFreshTime_s, 0}, {kFreshTime_s, 0}};
+    constexpr timespec kTimes[2] = {{kFreshTimeS, 0}, {kFreshTimeS, 0}};
     const auto settle = [&](const std::string& path) {
         ::utimensat(AT_FDCWD, path.c_str(), kTimes, AT_SYMLINK_NOFOLLOW);
     };

@@ -12,25 +12,25 @@
 namespace crane::checkpoint {
 
 struct Layer {
-    std::string point;  // "/" or the mount point that it covers
+    std::string point;  ///< "/" or the mount point that it covers
     std::string upper, work;
 };
 
-// Wipes `container_dir` and makes the layers for / and every other disk-backed mount.
-// `hidden` are host folders and files that appear empty in the domain, whatever is mounted there; `shown`,
-// when not "", is one in /tmp or /run that appears in spite of them. `quota_bytes`, when not 0, is all that
-// the layers together can hold. Throws std::runtime_error.
+/// Wipes `container_dir` and makes the layers for / and every other disk-backed mount.
+/// `hidden` are host folders and files that appear empty in the domain, whatever is mounted there; `shown`,
+/// when not "", is one in /tmp or /run that appears in spite of them. `quota_bytes`, when not 0, is all that
+/// the layers together can hold. Throws std::runtime_error.
 std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std::vector<std::string>& hidden,
                                      const std::string& shown, uint64_t quota_bytes = 0);
 
-// The same layers as the last make_fresh_layers made, with what was written to them; /run and /tmp begin
-// fresh.
+/// The same layers as the last make_fresh_layers made, with what was written to them; /run and /tmp begin
+/// fresh.
 std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown);
 
-// What was made for the root layer has the same time on every replica: call it when all is there.
+/// What was made for the root layer has the same time on every replica: call it when all is there.
 void give_fixed_times(const Layer& root);
 
-// Makes the domain's own host name resolve, as it does on a host: /etc/hosts with one line more.
+/// Makes the domain's own host name resolve, as it does on a host: /etc/hosts with one line more.
 void name_own_host(const Layer& root, const std::string& hostname);
 
 struct RunFolder {
@@ -40,8 +40,8 @@ struct RunFolder {
     bool operator==(const RunFolder&) const = default;
 };
 
-// Folders below /run that the configuration of systemd (tmpfiles.d or unit text) would make: a server whose
-// service never ran on this host needs them too.
+/// Folders below /run that the configuration of systemd (tmpfiles.d or unit text) would make: a server whose
+/// service never ran on this host needs them too.
 std::vector<RunFolder> parse_tmpfiles(const std::string& text);
 std::vector<RunFolder> parse_unit_runtime_folders(const std::string& text);
 

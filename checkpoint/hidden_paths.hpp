@@ -8,12 +8,12 @@
 
 namespace crane::checkpoint {
 
-// Paths that the command names, and so needs to see: the program, its interpreter, files among the arguments,
-// and the working directory unless it is a home out of which nothing is named.
+/// Paths that the command names, and so needs to see: the program, its interpreter, files among the
+/// arguments, and the working directory unless it is a home out of which nothing is named.
 std::vector<std::string> needed_paths(const DomainSpec& spec);
 
-// The usual paths without what is needed or shown, and `spec.hidden`; only what exists. The state directory,
-// or the whole cluster's where crane-run made it, is always among them.
+/// The usual paths without what is needed or shown, and `spec.hidden`; only what exists. The state directory,
+/// or the whole cluster's where crane-run made it, is always among them.
 std::vector<std::string> hidden_paths(const DomainSpec& spec, const std::string& homes = "/home",
                                       const std::string& root_home = "/root");
 

@@ -17,13 +17,13 @@ struct Identity {
     std::vector<gid_t> groups;
 };
 
-// Of spec.user and spec.group; nothing when neither is given. Throws std::runtime_error for unknown names.
+/// Of spec.user and spec.group; nothing when neither is given. Throws std::runtime_error for unknown names.
 std::optional<Identity> identity_of(const DomainSpec& spec);
 
-// Refuses what this process may not do. Throws std::runtime_error.
+/// Refuses what this process may not do. Throws std::runtime_error.
 void check_identity(const DomainSpec& spec);
 
-// What a login of that user would set, in the place of what is there.
+/// What a login of that user would set, in the place of what is there.
 void add_user_variables(const DomainSpec& spec, std::vector<std::string>* environment);
 
 void give_to_server(const DomainSpec& spec, const std::vector<std::string>& files);

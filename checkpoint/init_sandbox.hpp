@@ -7,11 +7,11 @@
 
 namespace crane::checkpoint {
 
-// Each returns "" or what went wrong.
-std::string set_personality();    // no address-space randomization
-std::string set_limits();         // the same limits on every replica
-std::string bring_loopback_up();  // a new network namespace has it down
-void pin_to_cpu(unsigned cpu);    // best effort: a wish, not a condition
-void reset_signals();             // default dispositions, nothing blocked
+/// Each returns "" or what went wrong.
+std::string set_personality();    ///< no address-space randomization
+std::string set_limits();         ///< the same limits on every replica
+std::string bring_loopback_up();  ///< a new network namespace has it down
+void pin_to_cpu(unsigned cpu);    ///< best effort: a wish, not a condition
+void reset_signals();             ///< default dispositions, nothing blocked
 
 }  // namespace crane::checkpoint

@@ -13,16 +13,16 @@ struct Mount {
     std::string source;
 };
 
-// Parses the text of /proc/PID/mountinfo; what is hidden by a later mount on the same point is left out.
+/// Parses the text of /proc/PID/mountinfo; what is hidden by a later mount on the same point is left out.
 std::vector<Mount> parse_mountinfo(const std::string& text);
 
-// The disk-backed directories below / that an overlay of / does not show.
+/// The disk-backed directories below / that an overlay of / does not show.
 std::vector<Mount> disk_mounts_below_root(const std::vector<Mount>& mounts);
 
-// The mount that holds the path.
+/// The mount that holds the path.
 Mount mount_of(const std::vector<Mount>& mounts, const std::string& path);
 
-bool is_below(const std::string& path, const std::string& folder);  // or the same
+bool is_below(const std::string& path, const std::string& folder);  ///< or the same
 
 std::vector<Mount> read_mounts();
 

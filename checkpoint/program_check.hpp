@@ -9,13 +9,13 @@ namespace crane::checkpoint {
 
 struct ProgramCheck {
     bool ok = false;
-    std::string path;     // the file that would be executed, as found
-    std::string message;  // when not ok: what is wrong with it and what to do
+    std::string path;     ///< the file that would be executed, as found
+    std::string message;  ///< when not ok: what is wrong with it and what to do
 };
 
-// Looks `program` up as execvp would (PATH of `environment`, relative to `cwd`), follows #! lines, and
-// refuses what cannot be scheduled: not found, not executable, not x86-64, statically linked, another
-// libc's loader, Go, set-user-ID.
+/// Looks `program` up as execvp would (PATH of `environment`, relative to `cwd`), follows #! lines, and
+/// refuses what cannot be scheduled: not found, not executable, not x86-64, statically linked, another
+/// libc's loader, Go, set-user-ID.
 ProgramCheck check_program(const std::string& program, const std::string& cwd,
                            const std::vector<std::string>& environment);
 

@@ -6,11 +6,11 @@
 
 namespace crane::checkpoint {
 
-// True when the filter can name it.
+/// True when the filter can name it.
 bool is_system_call(const std::string& name);
 
-// Loads the filter; "" or what went wrong. Calls whose effects are not ordered are always refused, as ENOSYS;
-// those that reach around a container only when `confined`, but for `allowed`.
+/// Loads the filter; "" or what went wrong. Calls whose effects are not ordered are always refused, as
+/// ENOSYS; those that reach around a container only when `confined`, but for `allowed`.
 std::string load_system_call_filter(bool confined, const std::vector<std::string>& allowed);
 
 }  // namespace crane::checkpoint

@@ -1,6 +1,6 @@
 #include "dmt_scheduler/scheduler.hpp"
 
-#include "dmt_scheduler/check.hpp"
+#include "base/check.hpp"
 #include "dmt_scheduler/queues.hpp"
 
 namespace crane::dmt {
@@ -98,7 +98,7 @@ void Scheduler::end_operation(SlotId me, uint32_t operation) {
     ++s_->clock;
     uint64_t h = (s_->hash ^ (static_cast<uint64_t>(me) << 32 | operation)) * 0x9e37'79b9'7f4a'7c15ULL;
     s_->hash = h ^ (h >> 32);
-    s_->now_ns = (slot.local_now_ns > s_->now_ns ? slot.local_now_ns : s_->now_ns) + kOperationStep_ns;
+    s_->now_ns = (slot.local_now_ns > s_->now_ns ? slot.local_now_ns : s_->now_ns) + kOperationStepNs;
     slot.local_now_ns = s_->now_ns;
     --s_->quantum_left;
 }
@@ -292,7 +292,7 @@ void Scheduler::make_opaque(SlotId id) {
 
 uint64_t Scheduler::read_clock(SlotId me) {
     Slot& slot = s_->slots[me];
-    slot.local_now_ns += kReadStep_ns;
+    slot.local_now_ns += kReadStepNs;
     return slot.local_now_ns;
 }
 

@@ -4,11 +4,11 @@
 //
 // Rules:
 //  - A scheduled operation is get_turn(), the work, put_turn(); or wait() in between, which gives the turn
-//  up.
+//    up.
 //  - The turn is kept for a quantum of operations, counted and never timed. Quantum 1 is PARROT's schedule.
 //  - `serial`: a thread runs only while it has the turn, so the turn moves at the *start* of the next
-//  operation.
-//    `parallel`: the turn moves at the *end* of an operation and the thread computes on without it.
+//    operation. `parallel`: the turn moves at the *end* of an operation and the thread computes on without
+//    it.
 //  - No idle thread: the last thread to wait asks the source of input, and the logical clock stands still.
 //  - Nothing here allocates or takes a lock.
 #pragma once
@@ -109,7 +109,7 @@ class Scheduler {
 
 /// Virtual time that one operation, or one reading of the clock, takes. Below what either really takes, so
 /// that virtual time never runs ahead of the leader's clock for long.
-constexpr uint64_t kOperationStep_ns = 20;
-constexpr uint64_t kReadStep_ns = 20;
+constexpr uint64_t kOperationStepNs = 20;
+constexpr uint64_t kReadStepNs = 20;
 
 }  // namespace crane::dmt

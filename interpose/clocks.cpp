@@ -16,7 +16,7 @@ constexpr long kTickNs = 10'000'000;  // sysconf(_SC_CLK_TCK) is 100 on Linux
 constexpr long kCoarseNs = 4'000'000;
 
 uint64_t cpu_time_ns() {
-    return now_monotonic_ns() - kUptimeAtStart_ns;
+    return now_monotonic_ns() - kUptimeAtStartNs;
 }
 
 bool is_coarse(clockid_t clock) {

@@ -83,8 +83,7 @@ void become_opaque(const char* path) {
         // all.
         snprintf(text, sizeof(text),
                  "the server's launcher ended in %s, which cannot be scheduled (static, Go, setuid or "
-                 "foreign): use a "
-                 "dynamically linked build of it",
+                 "foreign): use a dynamically linked build of it",
                  path);
         refuse_domain(text, timebubble::Attachment::kUnfit);
     }
@@ -92,8 +91,7 @@ void become_opaque(const char* path) {
     ++domain().opaque_children;
     snprintf(text, sizeof(text),
              "%s was started, which cannot be scheduled (static, Go, setuid or foreign): it runs inside its "
-             "parent's "
-             "wait",
+             "parent's wait",
              path);
     report(text);
     drop_virtual_descriptors();

@@ -70,7 +70,6 @@ CRANE_EXPORT int sched_yield() noexcept {
 }
 
 // --- C11 threads: glibc's own call its internal functions, past any wrapper
-// -----------------------------------
 
 namespace {
 

@@ -43,11 +43,11 @@ struct Options {
     std::string directory = "/tmp";
 };
 
-constexpr unsigned max_replicas = 7;
+constexpr unsigned kMaxReplicas = 7;
 
 // The replicas' processes, known to all of them: the one that leads asks what they all have used.
 struct Processes {
-    std::atomic<pid_t> pids[max_replicas];
+    std::atomic<pid_t> pids[kMaxReplicas];
 
     double cpu_seconds() const {
         double total = 0;
@@ -127,8 +127,7 @@ class Load {
             options_.json ? "{\"per_second\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f, "
                             "\"cpu_us\": %.3f, \"syncs\": %.4f, \"messages\": %.4f}\n"
                           : "%.0f decided/s, p50 %.0f us, p99 %.0f us, max %.0f us, %.1f us of CPU, %.3f "
-                            "syncs and %.2f "
-                            "messages of the leader a value\n";
+                            "syncs and %.2f messages of the leader a value\n";
         if (!options_.json) std::printf("in flight %zu, %zu bytes: ", options_.inflight, options_.size_bytes);
         std::printf(format, count / elapsed_seconds, at(0.5), at(0.99), at(1), cpu_us, syncs, messages);
         std::fflush(stdout);
@@ -177,7 +176,7 @@ int main(int argc, char** argv) {
         ->check(CLI::PositiveNumber);
     app.add_option("--size", options.size_bytes, "bytes of a value");
     app.add_option("--seconds", options.seconds, "length of the measurement")->check(CLI::PositiveNumber);
-    app.add_option("--replicas", options.replicas, "1, 3, 5 or 7")->check(CLI::Range(1u, max_replicas));
+    app.add_option("--replicas", options.replicas, "1, 3, 5 or 7")->check(CLI::Range(1u, kMaxReplicas));
     app.add_option("--port", options.port, "replica N listens on this + N");
     app.add_option("--directory", options.directory,
                    "databases are made in a directory of their own here, and removed");

@@ -25,7 +25,7 @@ class HeartbeatThread {
     HeartbeatThread(const HeartbeatThread&) = delete;
     HeartbeatThread& operator=(const HeartbeatThread&) = delete;
 
-    // Does `act`, which may throw, in the caller's thread; `speak` is called with every heartbeat meanwhile.
+    /// Does `act`, which may throw, in the caller's thread; `speak` is called with every heartbeat meanwhile.
     template <typename Act>
     void wait_for(Act act) {
         const Waiting waiting(*this);
@@ -50,10 +50,10 @@ class HeartbeatThread {
 
     const std::chrono::microseconds heartbeat_;
     const std::function<void()> speak_;
-    std::mutex mutex_;  // held while speaking
+    std::mutex mutex_;  ///< held while speaking
     std::condition_variable signal_;
     bool waiting_ = false, asleep_ = false, stopping_ = false;
-    uint64_t waits_ = 0;  // so far
+    uint64_t waits_ = 0;  ///< so far
     std::thread thread_;
 };
 

@@ -23,7 +23,7 @@ NodeConfig validated(NodeConfig config) {
     if (config.cluster_id.empty()) refuse("cluster_id is empty");
     if (config.tls.configured() && !usable_cluster_name(config.cluster_id))
         refuse("cluster_id \"" + config.cluster_id + "\" cannot stand in a certificate: use 1 to " +
-               std::to_string(max_cluster_name_bytes) + " letters, digits, '-', '.' and '_'");
+               std::to_string(kMaxClusterNameBytes) + " letters, digits, '-', '.' and '_'");
     if (config.db_dir.empty()) refuse("db_dir is empty");
     if (config.members.empty() || config.members.size() > max_members)
         refuse("1 to " + std::to_string(max_members) + " replicas are needed");

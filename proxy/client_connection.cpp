@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kLingerNs = 10ULL * 1'000'000'000;
 constexpr int kReadRounds = 2;
-constexpr uint32_t kKernelIdle_s = 7200;  // what a server gets that only turns keepalive on
+constexpr uint32_t kKernelIdleSeconds = 7200;  // what a server gets that only turns keepalive on
 constexpr size_t kReadBytes = 64 * 1024;
 
 void set_option(int fd, int level, int name, int value) {
@@ -34,7 +34,7 @@ bool same(const KeepAlive& one, const KeepAlive& other) {
 /// What is configured, and what the server has set goes before.
 KeepAlive with(KeepAlive keepalive, const timebubble::ProbeRecord& wanted) {
     if (!wanted.keepalive) return keepalive;
-    if (keepalive.idle_s == 0) keepalive.idle_s = kKernelIdle_s;
+    if (keepalive.idle_s == 0) keepalive.idle_s = kKernelIdleSeconds;
     if (wanted.idle_s) keepalive.idle_s = wanted.idle_s;
     if (wanted.interval_s) keepalive.interval_s = wanted.interval_s;
     if (wanted.probes) keepalive.probes = wanted.probes;

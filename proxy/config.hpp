@@ -25,19 +25,19 @@ struct ReplicaAddress {
     std::string peer_host;
     uint16_t peer_port = 0;
     std::string client_address;
-    std::map<uint16_t, uint16_t> port_map;  // the server's port -> where clients reach it on this replica
+    std::map<uint16_t, uint16_t> port_map;  ///< the server's port -> where clients reach it on this replica
 };
 
 struct ClockLimits {
-    uint64_t max_skew_ns = 1'000'000'000;  // hosts' clocks that differ by no more agree
-    uint32_t slew_ppm = 5000;              // how fast the cluster's clock nears real time
+    uint64_t max_skew_ns = 1'000'000'000;  ///< hosts' clocks that differ by no more agree
+    uint32_t slew_ppm = 5000;              ///< how fast the cluster's clock nears real time
 };
 
 /// How a client that is gone without a word is found out.
 struct KeepAlive {
-    uint32_t idle_s = 60;  // silence before the first probe; 0: no probes
+    uint32_t idle_s = 60;  ///< silence before the first probe; 0: no probes
     uint32_t interval_s = 10;
-    uint32_t probes = 6;  // unanswered ones
+    uint32_t probes = 6;  ///< unanswered ones
 };
 
 struct Config {
@@ -46,7 +46,7 @@ struct Config {
     std::string state_dir;
     std::string log_level = "info";
     Mode mode = Mode::kFull;
-    bool container = true;  // isolation = "lxc"
+    bool container = true;  ///< isolation = "lxc"
     std::vector<std::string> server;
     std::string cwd = "/";
     std::vector<std::string> environment;
@@ -58,7 +58,7 @@ struct Config {
     uint32_t quantum = 1000;
     uint64_t disturb_seed = 0;
     int pin_cpu = -1;
-    uint32_t watchdog_s = 10;  // 0: off
+    uint32_t watchdog_s = 10;  ///< 0: off
 
     bool bubbles = true;
     uint64_t w_timeout_us = 0;
@@ -71,21 +71,21 @@ struct Config {
     uint32_t election_timeout_ms = 500;
     uint32_t max_election_timeout_ms = 0;
     bool durable = true;
-    bool join = false;    // added to a running cluster: see paxos::NodeConfig
-    bool rejoin = false;  // a database that is not there has been lost: see paxos::NodeConfig
+    bool join = false;    ///< added to a running cluster: see paxos::NodeConfig
+    bool rejoin = false;  ///< a database that is not there has been lost: see paxos::NodeConfig
 
-    paxos::TlsFiles tls;  // none: every peer is on loopback
+    paxos::TlsFiles tls;  ///< none: every peer is on loopback
 
     LogContent log_content = LogContent::kFull;
     uint64_t log_max_bytes = 4ULL << 30;
 
-    std::string user, group;  // whom the server runs as; "": as craned
+    std::string user, group;  ///< whom the server runs as; "": as craned
     checkpoint::Confinement confinement;
     std::vector<std::string> hide, show;
-    uint64_t disk_quota_bytes = 0;         // 0: none
+    uint64_t disk_quota_bytes = 0;         ///< 0: none
     uint64_t input_bytes = 128ULL << 20;   ///< unread by the server, beyond each connection's own 8 KiB
     uint64_t output_bytes = 512ULL << 20;  ///< not taken by clients, beyond each connection's first 64 KiB
-    uint64_t disk_reserve_bytes = 64ULL << 20;  // input stops when less is left
+    uint64_t disk_reserve_bytes = 64ULL << 20;  ///< input stops when less is left
 
     uint32_t cpus = 2;
     uint64_t memory_bytes = 0;

@@ -20,8 +20,7 @@ std::string DiskWatch::alarm(const std::string& path) const {
     return "DISK FULL: " + std::to_string(free_bytes_ >> 20) + " MiB are left where " + path +
            " is, and the log needs " + std::to_string(limit_bytes_ >> 20) +
            " MiB in reserve: until there is room again this replica leads only where no other can, and takes "
-           "no "
-           "input then; free some space";
+           "no input then; free some space";
 }
 
 }  // namespace crane::proxy

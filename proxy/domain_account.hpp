@@ -4,9 +4,8 @@
 //
 // Rules:
 //  - It never shows less than the domain holds when the next call proposed is admitted
-//  (timebubble/limits.hpp), so what
-//    it has room for always fits there. It follows the log's order, not time: what is proposed behind a reset
-//    is admitted behind it.
+//    (timebubble/limits.hpp), so what it has room for always fits there. It follows the log's order, not
+//    time: what is proposed behind a reset is admitted behind it.
 //  - Every replica keeps it, so a new primary begins with what its predecessors have left in the domain.
 //  - A connection is in it from its connect to the domain's close.
 #pragma once

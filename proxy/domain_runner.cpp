@@ -34,7 +34,7 @@ checkpoint::DomainSpec domain_spec(const Config& config) {
     if (config.mode == Mode::kProxy) spec.environment.emplace_back("CRANE_UNSCHEDULED=1");
     spec.shim_path = config.shim;
     spec.init_path = config.init;
-    spec.isolation = config.container ? checkpoint::Isolation::lxc : checkpoint::Isolation::none;
+    spec.isolation = config.container ? checkpoint::Isolation::kLxc : checkpoint::Isolation::kNone;
     spec.hostname = config.hostname;
     spec.user = config.user;
     spec.group = config.group;
@@ -122,7 +122,7 @@ struct DomainRunner::Started {
 };
 
 void DomainRunner::start() {
-    launch(checkpoint::Files::fresh);
+    launch(checkpoint::Files::kFresh);
 }
 
 void DomainRunner::start_next() {
@@ -132,7 +132,7 @@ void DomainRunner::start_next() {
     ++launches_;
     enter(DomainState::kStarting, "");
     auto ended = std::make_shared<bool>(false);
-    const auto job = [host = host_, ended] { *ended = host->kill_all(checkpoint::Files::kept); };
+    const auto job = [host = host_, ended] { *ended = host->kill_all(checkpoint::Files::kKept); };
     worker_.post(job, [this, ended] {
         if (killed_) return;
         if (!*ended) {
@@ -147,7 +147,7 @@ void DomainRunner::start_next() {
             give_up(error.what());  // and from the log, when there is room
             return;
         }
-        launch(checkpoint::Files::kept);
+        launch(checkpoint::Files::kKept);
     });
 }
 

@@ -60,7 +60,7 @@ class Ingress {
     /// The server has ended: there is nothing left to propose for.
     void close_all();
 
-    // What a replica says (ToPrimary).
+    /// What a replica says (ToPrimary).
     void open(uint32_t replica, uint64_t id, const timebubble::ConnectPayload& addresses, bool copy);
     void resume(uint32_t replica, uint64_t id, bool copy, uint64_t taken);
     void listed(uint32_t replica);

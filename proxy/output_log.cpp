@@ -193,8 +193,7 @@ void OutputLog::flush() {
     if (losing_ || lost_from == records_) return;
     spdlog::error(
         "{} lacks records {} to {}: there was no room for them; crane diff will say so. Restart craned to "
-        "have the "
-        "log made anew by replay",
+        "have the log made anew by replay",
         path_, lost_from, records_ - 1);
 }
 

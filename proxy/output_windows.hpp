@@ -2,10 +2,9 @@
 //
 // What was sent and not taken lies in craned's memory, so windows are promises of memory. Rules:
 //  - Each connection always has the first window beyond what its client has taken: nobody stands still
-//  because others
-//    do not read.
+//    because others do not read.
 //  - What windows are larger than that comes out of one stock (a setting); the fuller it is, the smaller they
-//  are.
+//    are.
 #pragma once
 
 #include <algorithm>

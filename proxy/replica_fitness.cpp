@@ -17,8 +17,7 @@ constexpr size_t kMaxFenceText = 400;
 std::string fence_text(uint64_t index) {
     return "its output differs from the majority's, first seen at log index " + std::to_string(index) +
            ": it serves nobody and does not lead. See crane diff and docs/debugging.md; restart its craned "
-           "to "
-           "have its server made anew from the log, and if it differs again, find out what differs on its "
+           "to have its server made anew from the log, and if it differs again, find out what differs on its "
            "host";
 }
 
@@ -48,8 +47,7 @@ void Replica::on_report(uint32_t from, const std::string& report) {
     if (settings != settings_hash_ && settings_differ_.insert(from).second) {
         spdlog::error(
             "replica {} has other settings of schedule, bubble, machine, server or environment than this "
-            "one: the "
-            "replicas will diverge; give all the same and start the cluster anew",
+            "one: the replicas will diverge; give all the same and start the cluster anew",
             from);
     }
     const auto admissions = decode_admissions(std::string_view(report).substr(kFixed));

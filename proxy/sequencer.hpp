@@ -87,11 +87,11 @@ class Sequencer {
     uint32_t self_;
     std::unique_ptr<paxos::Node> node_;
     bool ready_ = false;
-    bool rejoining_ = false;   // said, and not yet over
-    paxos::Membership alone_;  // the membership without a node
+    bool rejoining_ = false;   ///< said, and not yet over
+    paxos::Membership alone_;  ///< the membership without a node
     uint64_t undecided_ = 0;
     uint64_t batches_seen_ = 0;
-    // Without a node:
+    /// Without a node:
     std::deque<std::shared_ptr<const std::string>> local_queue_;
     event* local_event_ = nullptr;
     uint64_t local_index_ = 0;

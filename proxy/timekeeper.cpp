@@ -111,8 +111,7 @@ std::string Timekeeper::alarm(const HostTime& now) const {
     if (!found.agreed) {
         if (!leads_ || !begun_ || !hosts_.heard_all(voters_, now.mono_ns)) return "";
         return "the clocks of the replicas' hosts do not agree, and no majority says what time it is: set "
-               "them right "
-               "(NTP); until then the cluster's clock follows none of them";
+               "them right (NTP); until then the cluster's clock follows none of them";
     }
     std::string out;
     const auto add = [&](const std::string& whose, int64_t by_ns, const std::string& remedy) {

@@ -4,8 +4,7 @@
 // Rules kept here:
 //   - nothing of the loop's is touched by a job: it works on what it was given;
 //   - a job that never ends (a thread in uninterruptible sleep cannot even be killed) costs its thread, and
-//   no
-//     more: nobody waits for it longer than was asked for;
+//     no more: nobody waits for it longer than was asked for;
 //   - threads do not inherit the loop's priority: what a job starts runs as the operator started craned.
 #pragma once
 

@@ -1,6 +1,6 @@
 // fake-domain: speaks the segment's protocol as a domain would, without shim or server, so that craned can be
-// tested alone. One logical clock per thing done, so that all replicas do the same. It serves one port (its
-// argument).
+// tested alone. Admission and the rings' ends are the shim's own (timebubble/). One logical clock per thing
+// done, so that all replicas do the same. It serves one port (its argument).
 //
 // A connection's first bytes, up to a newline, say what it does:
 //   echo (or anything else)  sends back all it gets, the first line included
@@ -21,13 +21,12 @@
 #include <map>
 #include <string>
 
+#include "timebubble/admission.hpp"
 #include "timebubble/batch.hpp"
 #include "timebubble/inherited.hpp"
 #include "timebubble/limits.hpp"
+#include "timebubble/rings.hpp"
 #include "timebubble/transport.hpp"
-
-#include <linux/futex.h>
-#include <sys/syscall.h>
 
 using namespace crane::timebubble;
 
@@ -52,13 +51,14 @@ class FakeDomain {
             perror("fake-domain: transport");
             exit(2);
         }
+        admission_.bubbles_enabled = view_.control->settings.bubbles_enabled;
         status().server_pid = static_cast<uint32_t>(getpid());
         status().attachment = static_cast<uint32_t>(Attachment::kAttached);
     }
 
     void run() {
         for (;;) {
-            admit_next();
+            take_input();
             serve();
             while (work_ > 0) work_on();
         }
@@ -75,68 +75,61 @@ class FakeDomain {
     }
 
     void emit(OutputKind kind, uint16_t flags, uint64_t connection, const void* data, size_t bytes) {
-        Ring& ring = view_.control->output;
-        const size_t need = sizeof(OutputHeader) + padded(bytes);
-        const uint64_t head = ring.head;
-        while (head + need - ring.tail > kOutputRingBytes) {
-            ring.producer_waiting = 1;
-            bell();
-            if (head + need - ring.tail <= kOutputRingBytes) break;
-            syscall(SYS_futex, &ring.producer_waiting, FUTEX_WAIT, 1, nullptr, nullptr, 0);
-        }
-        const OutputHeader header{static_cast<uint32_t>(bytes), kind, flags, connection, clock_, hash_};
-        uint8_t* at = view_.output + head % kOutputRingBytes;
-        memcpy(at, &header, sizeof(header));
-        memcpy(at + sizeof(header), data, bytes);
-        ring.head = head + need;
-    }
-
-    void bell() {
-        Ring& ring = view_.control->output;
-        if (!ring.waiting.exchange(0)) return;
-        ++status().doorbells;
-        if (write(kDoorbellFd, "x", 1) != 1 && errno != EAGAIN) perror("fake-domain: doorbell");
+        uint8_t* place = output_.reserve(bytes);
+        if (bytes) memcpy(place, data, bytes);
+        output_.commit({static_cast<uint32_t>(bytes), kind, flags, connection, clock_, hash_});
     }
 
     void wait_for_batch(bool quiescent) {
-        Ring& ring = view_.control->input;
-        if (ring.head != ring.tail) return;
         if (quiescent) {
             status().deadline_ns = genesis_seen_ && tick_ms_ ? now_ns_ + tick_ms_ * 1'000'000 : 0;
             status().quiescent = 1;
         } else {
             status().asks = 1;
         }
-        bell();
-        while (ring.head == ring.tail) {
-            const uint32_t seen = ring.doorbell;
-            ring.waiting = 1;
-            if (ring.head == ring.tail)
-                syscall(SYS_futex, &ring.doorbell, FUTEX_WAIT, seen, nullptr, nullptr, 0);
-        }
-        ring.waiting = 0;
+        output_.ring();
+        input_.sleep_until_rung();
+        status().quiescent = 0;
     }
 
-    void admit_next() {
-        wait_for_batch(work_ == 0);
-        status().quiescent = 0;
-        Ring& ring = view_.control->input;
-        const uint8_t* at = view_.input + ring.tail % kInputRingBytes;
-        InputHeader header;
-        memcpy(&header, at, sizeof(header));
+    /// Takes in what is due. With nothing to do, that is the next batch, whenever it comes.
+    void take_input() {
+        for (;;) {
+            const bool quiescent = work_ == 0;
+            const InputHeader* record = input_.front();
+            switch (rule_.next(clock_, quiescent, record != nullptr)) {
+                case AdmissionStep::kAdmit:
+                    admit(*record);
+                    if (quiescent) return;
+                    break;
+                case AdmissionStep::kWait:
+                    wait_for_batch(quiescent);
+                    break;
+                case AdmissionStep::kRun:
+                    if (!rule_.should_ask(clock_)) return;
+                    admission_.asked = 1;
+                    status().asks = record == nullptr;
+                    output_.ring();
+                    return;
+            }
+        }
+    }
+
+    void admit(const InputHeader& record) {
         BatchDecoder batch;
-        if (!batch.open(at + sizeof(header), header.bytes)) abort();
+        if (!batch.open(reinterpret_cast<const uint8_t*>(&record + 1), record.bytes)) abort();
+        const uint64_t index = record.index;
         tick();
         now_ns_ = std::max(now_ns_ + 1, batch.header().timestamp_ns);
-        grant_end_ = clock_ + batch.header().grant_clocks;
-        status().grant_end = grant_end_;
-        status().asks = 0;
-        status().admitted_index = header.index;
+        rule_.admitted(index, clock_, batch.header().grant_clocks);
         if (batch.header().calls == 0) ++status().bubbles;
-        const AdmittedRecord admitted{header.index, clock_};
-        emit(OutputKind::kAdmitted, 0, 0, &admitted, sizeof(admitted));
         for (Call call; batch.next(call);) apply(call);
-        ring.tail = ring.tail + sizeof(header) + padded(header.bytes);
+        input_.pop();
+        const AdmittedRecord admitted{index, admission_.admitted_clock};
+        emit(OutputKind::kAdmitted, 0, 0, &admitted, sizeof(admitted));
+        status().asks = 0;
+        status().grant_end = admission_.grant_end;
+        status().admitted_index = index;
     }
 
     void apply(const Call& call) {
@@ -195,7 +188,7 @@ class FakeDomain {
         } else if (line.starts_with("quit")) {
             const ExitRecord record{2, static_cast<int32_t>(number << 8), 1, 0};
             emit(OutputKind::kExit, 0, 0, &record, sizeof(record));
-            bell();
+            output_.ring();
             _exit(static_cast<int>(number));
         } else {
             one.out = one.line;
@@ -225,17 +218,14 @@ class FakeDomain {
                 ++at;
             }
         }
-        bell();
+        output_.ring();
     }
 
-    /// Busy until the grant's end, then the next batch must come.
+    /// One clock of it; when the grant is used up, the next batch comes first.
     void work_on() {
-        while (work_ > 0 && clock_ < grant_end_) {
-            tick();
-            --work_;
-        }
-        if (work_ > 0) {
-            admit_next();
+        tick();
+        if (--work_ > 0) {
+            take_input();
             return;
         }
         if (const auto found = all_.find(worker_); found != all_.end()) found->second.out = "done\n";
@@ -245,10 +235,13 @@ class FakeDomain {
     uint16_t port_;
     uint64_t tick_ms_;
     TransportView view_{};
+    InputRing input_{view_};
+    OutputRing output_{view_, kDoorbellFd};
+    AdmissionState admission_{};
+    AdmissionRule rule_{admission_};
     uint64_t clock_ = 0;
     uint64_t hash_ = 1;
     uint64_t now_ns_ = 0;
-    uint64_t grant_end_ = 0;
     uint64_t work_ = 0;
     uint64_t worker_ = 0;
     bool genesis_seen_ = false;

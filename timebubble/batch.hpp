@@ -13,7 +13,7 @@
 
 namespace crane::timebubble {
 
-constexpr uint32_t kBatchMagic = 0x31544243;  // "CBT1"
+constexpr uint32_t kBatchMagic = 0x31544243;  ///< "CBT1"
 
 enum class CallKind : uint16_t {
     kGenesis = 1,   ///< payload: GenesisPayload. The first call of the first batch, nowhere else
@@ -32,8 +32,7 @@ struct BatchHeader {
     uint32_t magic;
     uint32_t calls;
     uint64_t timestamp_ns;  ///< the leader's clock (realtime); never below an earlier batch's
-    uint64_t
-        grant_clocks;  ///< N(k): logical clocks until the next batch is admitted, if not quiescent before
+    uint64_t grant_clocks;  ///< N(k): clocks until the next batch is admitted, if not quiescent before
 };
 
 struct CallHeader {

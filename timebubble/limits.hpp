@@ -58,7 +58,7 @@ constexpr uint64_t kLargestWindowBytes = 4 * 1024 * 1024;
 
 /// Places in a listener's queue, by what the server said to listen(): as Linux counts.
 constexpr uint32_t backlog_places(int backlog) {
-    const auto asked = static_cast<uint32_t>(backlog);  // negative: as many as there may be
+    const auto asked = static_cast<uint32_t>(backlog);  ///< negative: as many as there may be
     return (asked < kMaxBacklog ? asked : kMaxBacklog) + 1;
 }
 

@@ -6,8 +6,7 @@
 //
 // Rules:
 //  - The segment's contents are not state. All that must survive a checkpoint lives in the domain's own
-//  memory;
-//    a fresh, zeroed segment of the same size can take its place between two operations.
+//    memory; a fresh, zeroed segment of the same size can take its place between two operations.
 //  - One producer and one consumer for each ring: the input's consumer and the output's producer is whichever
 //    thread holds the domain's turn, so neither side takes a lock.
 //  - A record is published by the store to `head` (release), after all its bytes.
@@ -76,15 +75,14 @@ struct DomainStatus {
     std::atomic<uint64_t> schedule_hash;
     std::atomic<uint64_t> admitted_index;  ///< log index of the last batch admitted
     std::atomic<uint64_t> grant_end;       ///< T(k)+N(k)
-    std::atomic<uint64_t>
-        deadline_ns;  ///< earliest virtual deadline (realtime, ns since 1970), 0: none. Valid if quiescent
-    std::atomic<uint32_t> quiescent;  ///< every thread waits: the next batch is admitted at once
-    std::atomic<uint32_t> asks;       ///< 1: the grant is nearly used up (or is): propose the next batch now
+    std::atomic<uint64_t> deadline_ns;     ///< earliest virtual one (realtime), 0: none. Valid if quiescent
+    std::atomic<uint32_t> quiescent;       ///< every thread waits: the next batch is admitted at once
+    std::atomic<uint32_t> asks;  ///< 1: the grant is nearly used up (or is): propose the next batch now
     std::atomic<uint64_t> virtual_now_ns;
     std::atomic<uint32_t> threads;
     std::atomic<uint32_t> processes;
     std::atomic<uint64_t> files_since_ns;  ///< as in the settings, or as found out at the start
-    // Counters for the evaluation.
+    /// Counters for the evaluation.
     std::atomic<uint64_t> handovers;  ///< turns passed to another thread
     std::atomic<uint64_t> wakeups;    ///< of those, how many needed a futex wake
     std::atomic<uint64_t> doorbells;  ///< system calls made to wake craned

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "dmt_scheduler/check.hpp"
+#include "base/check.hpp"
 
 namespace crane::interpose {
 

@@ -2,11 +2,9 @@
 //
 // Pure: plain memory in, plain memory out. Rules:
 //  - Chunk k of a stream holds its bytes from k * 4096 on, so what a stream holds depends on its two offsets
-//  alone,
-//    and the primary can keep the same account (timebubble/limits.hpp).
+//    alone, and the primary can keep the same account (timebubble/limits.hpp).
 //  - Each stream may always hold its own few chunks; what is beyond comes from a common stock, one for
-//  clients and
-//    one for connections inside the domain, so that neither can use up the other's.
+//    clients and one for connections inside the domain, so that neither can use up the other's.
 #pragma once
 
 #include <sys/uio.h>

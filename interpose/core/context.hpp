@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dmt_scheduler/check.hpp"
+#include "base/check.hpp"
 #include "dmt_scheduler/scheduler.hpp"
 #include "interpose/core/domain.hpp"
 #include "timebubble/transport.hpp"

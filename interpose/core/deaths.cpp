@@ -36,8 +36,7 @@ dmt::SlotId holder_in(uint32_t index) {
         const char* name = sigabbrev_np(WTERMSIG(status));
         snprintf(text, sizeof(text),
                  "process %d of the server was killed by signal %d (SIG%s) while it waited: from outside the "
-                 "domain, or "
-                 "for want of memory",
+                 "domain, or for want of memory",
                  p.pid, WTERMSIG(status), name ? name : "?");
     } else {
         snprintf(text, sizeof(text),
@@ -51,8 +50,7 @@ void tell_of_kill(const Process& p) {
     char text[200];
     snprintf(text, sizeof(text),
              "process %d of the server was killed by SIGKILL while it ran: its own deed, a limit, or want of "
-             "memory. If "
-             "that happened to this replica alone, they differ from here on",
+             "memory. If that happened to this replica alone, they differ from here on",
              p.pid);
     report(text);
 }

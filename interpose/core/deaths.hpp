@@ -2,16 +2,13 @@
 //
 // Rules:
 //  - A process that ends in the schedule passes the turn on while it still lives; who gets the turn waits
-//  until the
-//    kernel has let go of all that it had.
+//    until the kernel has let go of all that it had.
 //  - A process that ends by its own deed anywhere else (abort, trap, stack overflow, a limit, seccomp, a
-//  loader that
-//    fails) had the turn: it died at a place that the log determines. Its real parent, or the nearest
-//    ancestor when that is gone too (every process is a sub-reaper), is told by SIGCHLD, acts as the dead one
-//    and passes its turn on.
+//    loader that fails) had the turn: it died at a place that the log determines. Its real parent, or the
+//    nearest ancestor when that is gone too (every process is a sub-reaper), is told by SIGCHLD, acts as the
+//    dead one and passes its turn on.
 //  - A process that dies while it waits for the turn was killed from outside: what it was in the midst of is
-//  lost, at no
-//    determined place, and the domain is given up.
+//    lost, at no determined place, and the domain is given up.
 #pragma once
 
 #include <csignal>

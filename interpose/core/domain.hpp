@@ -4,7 +4,7 @@
 // holds it. Rules:
 //  - Only the thread that has the turn reads or writes it, so nothing is locked.
 //  - Fixed tables, handed out by index from free lists: the same index on every replica for the same
-//  schedule.
+//    schedule.
 //  - Zeroed memory is a valid empty table, and pages that were never used cost nothing.
 #pragma once
 
@@ -139,14 +139,14 @@ struct VirtualSocket {
     uint64_t connection;  ///< 0: a connection inside the domain, see `other`
     uint32_t other;       ///< the other end of a connection inside the domain
     uint32_t hash_next;   ///< chain of the connection table
-    // Listener: the queue of connections not yet accepted.
+    /// Listener: the queue of connections not yet accepted.
     uint32_t queue_head, queue_tail, queue_next, queued;
     uint32_t queued_clients;  ///< of those: the others come from inside the domain
     uint32_t places;          ///< for clients in the queue
-    // Input.
+    /// Input.
     InputQueue input;
     uint64_t consumed_reported;
-    // Output.
+    /// Output.
     uint64_t sent, window_end;
     uint64_t receive_timeout_ns, send_timeout_ns;
     uint32_t watchers;  ///< first epoll item

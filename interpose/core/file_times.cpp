@@ -65,10 +65,6 @@ void settle_file_times(int fd) {
     settle_path(fd, nullptr, true);
 }
 
-void settle_open_files() {
-    for (size_t fd = 0; fd < kMaxFds; ++fd) settle_file_times(static_cast<int>(fd));
-}
-
 void remember_real_start() {
     // A server that goes on with the files of an earlier one finds some that nobody has looked at since.
     timebubble::Control& control = *runtime.view.control;

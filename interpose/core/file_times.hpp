@@ -25,8 +25,6 @@ inline void note_file_write(int fd) {
 }
 /// The descriptor is about to be closed: stamps the file if it was written.
 void settle_file_times(int fd);
-/// The same for every descriptor of this process that was written and is open still.
-void settle_open_files();
 
 /// Before an operation that moves ctime alone (chmod, link, …): the change before it would be forgotten.
 /// With an empty path: the file behind `fd`.

@@ -53,8 +53,8 @@ void write_cpuinfo(Text& out) {
             << "physical id\t: 0\nsiblings\t: " << uint64_t{virtual_cpus()} << "\ncore id\t\t: " << cpu
             << "\ncpu cores\t: " << uint64_t{virtual_cpus()}
             << "\nfpu\t\t: yes\nflags\t\t: fpu tsc cx8 cmov mmx fxsr sse sse2 ht syscall nx lm pni ssse3 "
-               "cx16 "
-               "sse4_1 sse4_2 popcnt\nbogomips\t: 4000.00\nclflush size\t: 64\ncache_alignment\t: 64\n\n";
+               "cx16 sse4_1 sse4_2 popcnt\nbogomips\t: 4000.00\nclflush size\t: 64\ncache_alignment\t: "
+               "64\n\n";
     }
 }
 

@@ -12,7 +12,7 @@ inline void wake_waiters(const void* object, bool shared, uint32_t most) {
 }
 
 inline bool is_shared(const pthread_mutex_t* m) {
-    constexpr int kSharedBit = 128;  // PTHREAD_MUTEX_PSHARED_BIT of glibc's __kind
+    constexpr int kSharedBit = 128;  ///< PTHREAD_MUTEX_PSHARED_BIT of glibc's __kind
     return m->__data.__kind & kSharedBit;
 }
 inline uint64_t mutex_key(const pthread_mutex_t* m) {

@@ -1,6 +1,6 @@
 #include "interpose/core/real.hpp"
 
-#include "dmt_scheduler/check.hpp"
+#include "base/check.hpp"
 
 namespace crane::interpose {
 

@@ -89,7 +89,7 @@ void admit(const timebubble::InputHeader* record) {
     // Time first: what the calls wake reads the batch's own time.
     scheduler().advance_time(batch.header().timestamp_ns);
     if (!d.genesis_seen) {
-        d.monotonic_offset_ns = d.scheduler.now_ns - kUptimeAtStart_ns;
+        d.monotonic_offset_ns = d.scheduler.now_ns - kUptimeAtStartNs;
         d.genesis_seen = 1;
     }
     if (batch.header().calls == 0) status.bubbles.fetch_add(1, std::memory_order_relaxed);

@@ -197,7 +197,6 @@ int address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length
 }
 
 // --- holds
-// ---------------------------------------------------------------------------------------------------
 
 void SocketHold::take(uint32_t socket) {
     if (depth_) return;

@@ -12,7 +12,7 @@ using timebubble::OutputKind;
 using timebubble::ProbeRecord;
 
 // Linux's own, for what nobody has set.
-constexpr int kIdle_s = 7200, kInterval_s = 75, kProbes = 9;
+constexpr int kIdleSeconds = 7200, kIntervalSeconds = 75, kProbes = 9;
 constexpr int kMostSeconds = 32767, kMostProbes = 127;
 
 int set_within(uint32_t& field, int value, int most) {
@@ -68,9 +68,9 @@ int socket_get_probe(uint32_t socket, int level, int name) {
     if (level == SOL_SOCKET) return static_cast<int>(probes.keepalive);
     switch (name) {
         case TCP_KEEPIDLE:
-            return or_default(probes.idle_s, kIdle_s);
+            return or_default(probes.idle_s, kIdleSeconds);
         case TCP_KEEPINTVL:
-            return or_default(probes.interval_s, kInterval_s);
+            return or_default(probes.interval_s, kIntervalSeconds);
         case TCP_KEEPCNT:
             return or_default(probes.probes, kProbes);
         default:

@@ -9,7 +9,7 @@ namespace crane::interpose {
 
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 /// What the monotonic clock shows when the domain starts.
-constexpr uint64_t kUptimeAtStart_ns = 1000 * kNsPerSecond;
+constexpr uint64_t kUptimeAtStartNs = 1000 * kNsPerSecond;
 
 inline uint64_t now_realtime_ns() {
     return scheduler().read_clock(self.slot);
@@ -19,7 +19,7 @@ inline uint64_t now_monotonic_ns() {
 }
 /// Virtual time at which the domain started.
 inline uint64_t domain_start_ns() {
-    return domain().monotonic_offset_ns + kUptimeAtStart_ns;
+    return domain().monotonic_offset_ns + kUptimeAtStartNs;
 }
 uint64_t to_ns(const timespec& time);
 timespec to_timespec(uint64_t ns);

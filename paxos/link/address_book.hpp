@@ -21,11 +21,11 @@ class AddressBook {
         : self_(self), configured_(std::move(configured)) {}
 
     static std::string introduction(const MembershipAt& membership);
-    // True: it is news. Whatever is not well-formed is ignored.
+    /// True: it is news. Whatever is not well-formed is ignored.
     bool hear(std::string_view introduction, uint64_t own_index);
 
-    // The addresses of `peers` and of whoever else has been told of. A replica without one is left out and
-    // named in `unknown`.
+    /// The addresses of `peers` and of whoever else has been told of. A replica without one is left out and
+    /// named in `unknown`.
     std::vector<PeerAddress> resolve(const std::vector<ReplicaId>& peers, const MembershipAt& own,
                                      std::vector<ReplicaId>& unknown);
     ReplicaId highest_id() const { return told_.membership.highest_id; }
@@ -35,8 +35,8 @@ class AddressBook {
 
     const ReplicaId self_;
     const std::vector<PeerAddress> configured_;
-    std::vector<PeerAddress> learned_;  // of replicas that the configuration does not name
-    MembershipAt told_;                 // by a peer, later than what the log here says
+    std::vector<PeerAddress> learned_;  ///< of replicas that the configuration does not name
+    MembershipAt told_;                 ///< by a peer, later than what the log here says
 };
 
 }  // namespace crane::paxos

@@ -14,8 +14,8 @@
 namespace crane::paxos {
 namespace {
 
-constexpr std::string_view uri_scheme = "crane://";
-constexpr int serial_bytes = 16;
+constexpr std::string_view kUriScheme = "crane://";
+constexpr int kSerialBytes = 16;
 
 void must(bool done, const char* what) {
     if (!done) throw std::runtime_error(std::string("cannot ") + what + ": " + take_openssl_error());
@@ -39,7 +39,7 @@ void add_extension(X509* certificate, X509* issuer, int kind, const std::string&
 }
 
 void set_serial(X509* certificate) {
-    unsigned char bytes[serial_bytes];
+    unsigned char bytes[kSerialBytes];
     must(RAND_bytes(bytes, sizeof bytes) == 1, "draw a serial number");
     bytes[0] = static_cast<unsigned char>((bytes[0] & 0x7f) | 0x40);  // positive, and always as long
     BIGNUM* number = BN_bin2bn(bytes, sizeof bytes, nullptr);
@@ -100,7 +100,7 @@ std::string crane_uri(X509* certificate) {
         const ASN1_IA5STRING* uri = name->d.uniformResourceIdentifier;
         std::string text(reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
                          static_cast<size_t>(ASN1_STRING_length(uri)));
-        if (!text.starts_with(uri_scheme)) continue;
+        if (!text.starts_with(kUriScheme)) continue;
         found = std::move(text);
         ++count;
     }
@@ -119,18 +119,18 @@ bool usable_cluster_name(std::string_view cluster) {
         return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
                c == '.' || c == '_';
     };
-    return !cluster.empty() && cluster.size() <= max_cluster_name_bytes &&
+    return !cluster.empty() && cluster.size() <= kMaxClusterNameBytes &&
            std::all_of(cluster.begin(), cluster.end(), usable);
 }
 
 std::string to_uri(const Identity& identity) {
-    return std::string(uri_scheme) + identity.cluster +
+    return std::string(kUriScheme) + identity.cluster +
            (identity.replica == no_replica ? "" : "/" + std::to_string(identity.replica));
 }
 
 bool parse_uri(std::string_view uri, Identity& identity) {
-    if (!uri.starts_with(uri_scheme)) return false;
-    const std::string_view rest = uri.substr(uri_scheme.size());
+    if (!uri.starts_with(kUriScheme)) return false;
+    const std::string_view rest = uri.substr(kUriScheme.size());
     const size_t slash = rest.find('/');
     Identity read{std::string(rest.substr(0, slash)), no_replica};
     if (!usable_cluster_name(read.cluster)) return false;

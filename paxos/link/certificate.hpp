@@ -15,46 +15,46 @@
 
 namespace crane::paxos {
 
-constexpr size_t max_cluster_name_bytes = 64;
+constexpr size_t kMaxClusterNameBytes = 64;
 
 struct Identity {
     std::string cluster;
-    ReplicaId replica = no_replica;  // no_replica: the cluster's authority
+    ReplicaId replica = no_replica;  ///< no_replica: the cluster's authority
     bool operator==(const Identity&) const = default;
 };
 
-// 1 to max_cluster_name_bytes letters, digits, '-', '.' and '_': what needs no escaping in a URI.
+/// 1 to kMaxClusterNameBytes letters, digits, '-', '.' and '_': what needs no escaping in a URI.
 bool usable_cluster_name(std::string_view cluster);
 std::string to_uri(const Identity& identity);
-// False when it is not exactly what to_uri() makes.
+/// False when it is not exactly what to_uri() makes.
 bool parse_uri(std::string_view uri, Identity& identity);
 
 struct Validity {
-    int64_t not_before_s = 0, not_after_s = 0;  // since 1970
+    int64_t not_before_s = 0, not_after_s = 0;  ///< since 1970
 };
-constexpr int64_t day_s = 86400;
+constexpr int64_t kDaySeconds = 86400;
 
 struct PemPair {
     std::string certificate, key;
 };
 
-// All of these throw std::runtime_error with what is wrong.
+/// All of these throw std::runtime_error with what is wrong.
 PemPair make_authority(const std::string& cluster, const Validity& validity);
-// Checks that the authority's certificate and key belong together, and that its certificate outlives the one
-// to be made.
+/// Checks that the authority's certificate and key belong together, and that its certificate outlives the one
+/// to be made.
 PemPair issue_certificate(const PemPair& authority, ReplicaId replica, const Validity& validity);
 
 struct CertificateInfo {
     Identity identity;
     bool authority = false;
-    std::string uri;  // empty: names nobody of Crane's
+    std::string uri;  ///< empty: names nobody of Crane's
     std::string subject;
     Validity validity;
-    std::string fingerprint;  // SHA-256, in hexadecimal with colons
+    std::string fingerprint;  ///< SHA-256, in hexadecimal with colons
 };
-// The first certificate in `pem`.
+/// The first certificate in `pem`.
 CertificateInfo inspect_certificate(const std::string& pem);
 
-std::string utc_text(int64_t seconds);  // 2026-01-31 12:00:00 UTC
+std::string utc_text(int64_t seconds);  ///< 2026-01-31 12:00:00 UTC
 
 }  // namespace crane::paxos

@@ -11,17 +11,18 @@
 #include <cerrno>
 #include <cstring>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr size_t read_bytes = 64u << 10;              // per system call
-constexpr size_t max_read_bytes_per_turn = 1u << 20;  // then others get their turn
-constexpr int max_pieces = 16;                        // per writev
+constexpr size_t kReadBytes = 64u << 10;           // per system call
+constexpr size_t kMaxReadBytesPerTurn = 1u << 20;  // then others get their turn
+constexpr int kMaxPieces = 16;                     // per writev
 // In the socket and not sent yet: what is urgent waits for these bytes, and for one frame.
-constexpr int max_unsent_bytes = 128 << 10;
-constexpr int user_timeout_ms = 5000, keepalive_idle_s = 5, keepalive_interval_s = 2, keepalive_count = 3;
+constexpr int kMaxUnsentBytes = 128 << 10;
+constexpr int kUserTimeoutMs = 5000, kKeepaliveIdleSeconds = 5, kKeepaliveIntervalSeconds = 2,
+              kKeepaliveCount = 3;
 
 class PlainStream : public Stream {
   public:
@@ -30,12 +31,13 @@ class PlainStream : public Stream {
         evutil_make_socket_closeonexec(fd);
         const int on = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &max_unsent_bytes, sizeof max_unsent_bytes);
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMaxUnsentBytes, sizeof kMaxUnsentBytes);
         setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &keepalive_idle_s, sizeof keepalive_idle_s);
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &keepalive_interval_s, sizeof keepalive_interval_s);
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &keepalive_count, sizeof keepalive_count);
+        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof kUserTimeoutMs);
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepaliveIdleSeconds, sizeof kKeepaliveIdleSeconds);
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepaliveIntervalSeconds,
+                   sizeof kKeepaliveIntervalSeconds);
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kKeepaliveCount, sizeof kKeepaliveCount);
     }
     ~PlainStream() override { ::close(fd_); }
     ssize_t read(void* buffer, size_t size) override { return recv(fd_, buffer, size, MSG_DONTWAIT); }
@@ -134,10 +136,10 @@ bool Connection::prepare() {
 void Connection::read_some() {
     if (!prepare()) return;
     size_t total = 0;
-    while (!closed_ && total < max_read_bytes_per_turn) {
+    while (!closed_ && total < kMaxReadBytesPerTurn) {
         const size_t got = read_once();
         total += got;
-        if (got < read_bytes) break;  // most likely drained; readiness is level-triggered
+        if (got < kReadBytes) break;  // most likely drained; readiness is level-triggered
     }
     if (closed_) return;
     if (stream_->has_unread()) event_active(readable_, EV_READ, 0);
@@ -146,8 +148,8 @@ void Connection::read_some() {
 
 size_t Connection::read_once() {
     const size_t before = input_.size();
-    input_.resize(before + read_bytes);
-    const ssize_t got = stream_->read(input_.data() + before, read_bytes);
+    input_.resize(before + kReadBytes);
+    const ssize_t got = stream_->read(input_.data() + before, kReadBytes);
     const int error = errno;
     input_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) fail("closed by the other side");
@@ -189,12 +191,12 @@ void Connection::queue(std::string frame, bool urgent, bool overtakes_all) {
 
 void Connection::flush() {
     while (!closed_ && ready_) {
-        iovec pieces[max_pieces];
+        iovec pieces[kMaxPieces];
         int count = 0;
         if (!current_.empty())
             pieces[count++] = {current_.data() + current_done_, current_.size() - current_done_};
         for (auto* queue : {&first_, &urgent_, &bulk_})
-            for (auto it = queue->begin(); it != queue->end() && count < max_pieces; ++it)
+            for (auto it = queue->begin(); it != queue->end() && count < kMaxPieces; ++it)
                 pieces[count++] = {it->data(), it->size()};
         if (count == 0 && !stream_->has_unsent()) break;
         const ssize_t sent = stream_->write(pieces, count);

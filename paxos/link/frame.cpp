@@ -4,13 +4,13 @@
 
 #include <cstring>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/wire.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr uint32_t hello_magic = 0x504e5243;  // "CRNP"
+constexpr uint32_t kHelloMagic = 0x504e5243;  // "CRNP"
 
 struct FrameHead {
     uint32_t length;
@@ -18,7 +18,7 @@ struct FrameHead {
     uint8_t zero[3];
     uint64_t checksum;
 };
-static_assert(sizeof(FrameHead) == frame_head_bytes);
+static_assert(sizeof(FrameHead) == kFrameHeadBytes);
 
 uint64_t frame_checksum(const FrameHead& head, const char* payload) {
     return XXH64(payload, head.length, head.length | uint64_t{head.type} << 32);
@@ -27,11 +27,11 @@ uint64_t frame_checksum(const FrameHead& head, const char* payload) {
 }  // namespace
 
 void finish_frame(FrameType type, std::string& frame) {
-    CRANE_CHECK(frame.size() >= frame_head_bytes && frame.size() - frame_head_bytes <= max_frame_bytes);
+    CRANE_CHECK(frame.size() >= kFrameHeadBytes && frame.size() - kFrameHeadBytes <= kMaxFrameBytes);
     FrameHead head{};
-    head.length = static_cast<uint32_t>(frame.size() - frame_head_bytes);
+    head.length = static_cast<uint32_t>(frame.size() - kFrameHeadBytes);
     head.type = static_cast<uint8_t>(type);
-    head.checksum = frame_checksum(head, frame.data() + frame_head_bytes);
+    head.checksum = frame_checksum(head, frame.data() + kFrameHeadBytes);
     std::memcpy(frame.data(), &head, sizeof head);
 }
 
@@ -44,15 +44,15 @@ std::string make_frame(FrameType type, std::string_view payload) {
 
 FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameType& type,
                         std::string_view& payload, size_t& size_bytes) {
-    if (bytes.size() < frame_head_bytes) return FrameStatus::Incomplete;
+    if (bytes.size() < kFrameHeadBytes) return FrameStatus::Incomplete;
     FrameHead head;
     std::memcpy(&head, bytes.data(), sizeof head);
     if (head.length > max_payload_bytes || head.type < static_cast<uint8_t>(FrameType::Hello) ||
         head.type > static_cast<uint8_t>(FrameType::App) || head.zero[0] + head.zero[1] + head.zero[2] != 0)
         return FrameStatus::Bad;
-    size_bytes = frame_head_bytes + head.length;
+    size_bytes = kFrameHeadBytes + head.length;
     if (bytes.size() < size_bytes) return FrameStatus::Incomplete;
-    payload = bytes.substr(frame_head_bytes, head.length);
+    payload = bytes.substr(kFrameHeadBytes, head.length);
     if (frame_checksum(head, payload.data()) != head.checksum) return FrameStatus::Bad;
     type = static_cast<FrameType>(head.type);
     return FrameStatus::Complete;
@@ -60,7 +60,7 @@ FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameT
 
 std::string encode_hello(const Hello& hello) {
     std::string out;
-    put_int(out, hello_magic);
+    put_int(out, kHelloMagic);
     put_int(out, hello.version);
     put_int(out, hello.from);
     put_int(out, hello.to);
@@ -70,11 +70,11 @@ std::string encode_hello(const Hello& hello) {
 
 bool decode_hello(std::string_view payload, Hello& hello) {
     WireReader in(payload);
-    if (in.get_int<uint32_t>() != hello_magic) return false;
+    if (in.get_int<uint32_t>() != kHelloMagic) return false;
     hello.version = in.get_int<uint32_t>();
     hello.from = in.get_int<uint32_t>();
     hello.to = in.get_int<uint32_t>();
-    hello.cluster_id = in.get_bytes(max_greeting_bytes);
+    hello.cluster_id = in.get_bytes(kMaxGreetingBytes);
     return in.finished();
 }
 

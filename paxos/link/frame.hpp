@@ -18,35 +18,36 @@
 
 namespace crane::paxos {
 
-constexpr uint32_t protocol_version = 4;
-constexpr size_t frame_head_bytes = 16;
-constexpr size_t max_introduction_bytes = 8192;  // of a replica to whoever greets it
-constexpr size_t max_greeting_bytes = max_introduction_bytes;
-constexpr size_t max_frame_bytes = 20u << 20;  // the largest value, a batch around it, and room for heads
+constexpr uint32_t kProtocolVersion = 4;
+constexpr size_t kFrameHeadBytes = 16;
+constexpr size_t kMaxIntroductionBytes = 8192;  ///< of a replica to whoever greets it
+constexpr size_t kMaxGreetingBytes = kMaxIntroductionBytes;
+constexpr size_t kMaxReasonBytes = 512;       ///< of a refusal, as it is written to a log
+constexpr size_t kMaxFrameBytes = 20u << 20;  ///< the largest value, a batch around it, and room for heads
 
 enum class FrameType : uint8_t {
     Hello = 1,
     Welcome = 2,
     Refused = 3,
-    Protocol = 4,  // a Message
-    App = 5,       // opaque bytes of the user
+    Protocol = 4,  ///< a Message
+    App = 5,       ///< opaque bytes of the user
 };
 
-// A frame is built in place: begin_frame, append the payload, finish_frame.
+/// A frame is built in place: begin_frame, append the payload, finish_frame.
 inline std::string begin_frame() {
-    return std::string(frame_head_bytes, '\0');
+    return std::string(kFrameHeadBytes, '\0');
 }
 void finish_frame(FrameType type, std::string& frame);
 std::string make_frame(FrameType type, std::string_view payload);
 
 enum class FrameStatus { Complete, Incomplete, Bad };
-// Looks at the first frame in `bytes`. Complete: type and payload are set, and size_bytes says how much to
-// consume.
+/// Looks at the first frame in `bytes`. Complete: type and payload are set, and size_bytes says how much to
+/// consume.
 FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameType& type,
                         std::string_view& payload, size_t& size_bytes);
 
 struct Hello {
-    uint32_t version = protocol_version;
+    uint32_t version = kProtocolVersion;
     ReplicaId from = no_replica;
     ReplicaId to = no_replica;
     std::string cluster_id;

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <thread>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 
 namespace crane::paxos {
 

@@ -29,14 +29,14 @@ using StoreContextPtr = std::unique_ptr<X509_STORE_CTX, OpensslFree<X509_STORE_C
 using SslPtr = std::unique_ptr<SSL, OpensslFree<SSL_free>>;
 using SslContextPtr = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;
 
-// The next certificate or the key in what is left of `bio`; null at the end, or when it is none. Never asks
-// for a passphrase.
+/// The next certificate or the key in what is left of `bio`; null at the end, or when it is none. Never asks
+/// for a passphrase.
 X509Ptr next_certificate(BIO* bio);
 KeyPtr read_key(BIO* bio);
 BioPtr memory_bio(const std::string& text);
 CertificateInfo inspect(X509* certificate);
 
-// The oldest error that OpenSSL has noted in this thread, in its words; all are forgotten.
+/// The oldest error that OpenSSL has noted in this thread, in its words; all are forgotten.
 std::string take_openssl_error();
 
 }  // namespace crane::paxos

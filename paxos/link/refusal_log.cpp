@@ -5,10 +5,10 @@
 namespace crane::paxos {
 
 bool RefusalLog::is_news(const std::string& reason, uint64_t now_ms) {
-    std::erase_if(seen_, [&](const Seen& one) { return now_ms >= one.at_ms + repeat_after_ms; });
+    std::erase_if(seen_, [&](const Seen& one) { return now_ms >= one.at_ms + kRepeatAfterMs; });
     const bool known =
         std::any_of(seen_.begin(), seen_.end(), [&](const Seen& one) { return one.reason == reason; });
-    if (known || seen_.size() >= max_reasons) {
+    if (known || seen_.size() >= kMaxReasons) {
         ++suppressed_;
         return false;
     }

@@ -11,10 +11,10 @@ namespace crane::paxos {
 
 class RefusalLog {
   public:
-    static constexpr uint64_t repeat_after_ms = 60'000;
-    static constexpr size_t max_reasons = 64;  // within that time; others are only counted
+    static constexpr uint64_t kRepeatAfterMs = 60'000;
+    static constexpr size_t kMaxReasons = 64;  ///< within that time; others are only counted
 
-    // True when it is time to log this reason.
+    /// True when it is time to log this reason.
     bool is_news(const std::string& reason, uint64_t now_ms);
     uint64_t suppressed() const { return suppressed_; }
 
@@ -27,7 +27,7 @@ class RefusalLog {
     uint64_t suppressed_ = 0;
 };
 
-// Words of somebody else, for the log: bounded, and without what a terminal would obey.
+/// Words of somebody else, for the log: bounded, and without what a terminal would obey.
 std::string printable(std::string_view words, size_t max_bytes);
 
 }  // namespace crane::paxos

@@ -18,10 +18,10 @@
 namespace crane::paxos {
 namespace {
 
-constexpr size_t max_file_bytes = 1u << 20;
-constexpr long max_peer_chain_bytes = 16u << 10;  // what a stranger may make us read as certificates
-constexpr size_t max_authorities = 16;
-constexpr mode_t mode_of_others = 0077;
+constexpr size_t kMaxFileBytes = 1u << 20;
+constexpr long kMaxPeerChainBytes = 16u << 10;  // what a stranger may make us read as certificates
+constexpr size_t kMaxAuthorities = 16;
+constexpr mode_t kModeOfOthers = 0077;
 
 int64_t now_seconds() {
     return time(nullptr);
@@ -40,16 +40,16 @@ std::string read_file(const char* setting, const std::string& path, bool secret)
     if (fd < 0)
         refuse(setting, path, std::string(std::strerror(errno)) + ": crane ca issue makes it, see crane(1)");
     struct stat found {};
-    std::string text(max_file_bytes + 1, '\0');
+    std::string text(kMaxFileBytes + 1, '\0');
     ssize_t got = -1;
     const bool known = fstat(fd, &found) == 0;
     if (known && S_ISREG(found.st_mode)) got = pread(fd, text.data(), text.size(), 0);
     close(fd);
     if (!known || !S_ISREG(found.st_mode)) refuse(setting, path, "is no regular file");
-    if (secret && (found.st_mode & mode_of_others) != 0)
+    if (secret && (found.st_mode & kModeOfOthers) != 0)
         refuse(setting, path, "others than its owner have access to this private key: chmod 600 it");
     if (got < 0) refuse(setting, path, "cannot be read");
-    if (static_cast<size_t>(got) > max_file_bytes) refuse(setting, path, "is too large to be it");
+    if (static_cast<size_t>(got) > kMaxFileBytes) refuse(setting, path, "is too large to be it");
     text.resize(static_cast<size_t>(got));
     return text;
 }
@@ -65,7 +65,7 @@ SslContextPtr make_context() {
     SSL_CTX_set_session_cache_mode(made, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_options(made, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_mode(made, SSL_MODE_NO_AUTO_CHAIN);  // the other side has the authority's certificate
-    SSL_CTX_set_max_cert_list(made, max_peer_chain_bytes);
+    SSL_CTX_set_max_cert_list(made, kMaxPeerChainBytes);
     SSL_CTX_set_verify(made, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, on_certificate);
     SSL_CTX_set_verify_depth(made, 0);  // no authorities between the cluster's and a replica
     SSL_CTX_set_default_passwd_cb(made, [](char*, int, int, void*) { return -1; });
@@ -76,7 +76,7 @@ void trust_authorities(SSL_CTX* context, const std::string& path, const std::str
     const BioPtr bio = memory_bio(text);
     size_t count = 0;
     for (X509Ptr one; (one = next_certificate(bio.get())) != nullptr; ++count) {
-        if (count == max_authorities) refuse("ca", path, "has too many certificates");
+        if (count == kMaxAuthorities) refuse("ca", path, "has too many certificates");
         if (X509_check_ca(one.get()) != 1)
             refuse("ca", path,
                    "\"" + inspect(one.get()).subject + "\" is not an authority's certificate: take ca.crt");
@@ -182,7 +182,7 @@ void TlsContext::refresh() {
     }
     const int64_t time = now_seconds();
     if (time < next_warning_s_) return;
-    next_warning_s_ = time + day_s;
+    next_warning_s_ = time + kDaySeconds;
     const std::string warning = renewal_warning(time);
     if (!warning.empty()) spdlog::warn("{}", warning);
 }
@@ -197,14 +197,14 @@ const CertificateInfo& TlsContext::own() const {
 
 std::string TlsContext::renewal_warning(int64_t now_s) const {
     const int64_t left_s = own().validity.not_after_s - now_s;
-    if (left_s >= renewal_warning_days * day_s) return "";
+    if (left_s >= kRenewalWarningDays * kDaySeconds) return "";
     const std::string when = utc_text(own().validity.not_after_s);
     const std::string advice = ": make a new one with crane ca issue --replica " +
                                std::to_string(self_.replica) +
                                " and install it over the old; no restart is needed";
     if (left_s <= 0)
         return "this replica's certificate expired on " + when + "; peers refuse new links" + advice;
-    return "this replica's certificate expires on " + when + ", in " + std::to_string(left_s / day_s) +
+    return "this replica's certificate expires on " + when + ", in " + std::to_string(left_s / kDaySeconds) +
            " days" + advice;
 }
 

@@ -21,26 +21,26 @@
 
 namespace crane::paxos {
 
-constexpr int64_t renewal_warning_days = 30;
+constexpr int64_t kRenewalWarningDays = 30;
 
 class TlsContext {
   public:
-    // Reads and checks the files. Throws std::runtime_error for the operator: which file, what is wrong with
-    // it, and what to do.
+    /// Reads and checks the files. Throws std::runtime_error for the operator: which file, what is wrong with
+    /// it, and what to do.
     TlsContext(TlsFiles files, Identity self);
     ~TlsContext();
     TlsContext(const TlsContext&) = delete;
     TlsContext& operator=(const TlsContext&) = delete;
 
-    // Looks whether the files have changed, and warns in the log, once a day, when the certificate ends soon.
-    // Cheap when nothing has changed.
+    /// Looks whether the files have changed, and warns in the log, once a day, when the certificate ends
+    /// soon. Cheap when nothing has changed.
     void refresh();
-    // Wraps a stream whose connection is made, or being made.
+    /// Wraps a stream whose connection is made, or being made.
     std::unique_ptr<Stream> secure(std::unique_ptr<Stream> below, bool client) const;
 
     const CertificateInfo& own() const;
-    std::string renewal_warning(int64_t now_s) const;  // empty: not needed yet
-    uint64_t loads() const { return loads_; }          // how often the files were taken into use
+    std::string renewal_warning(int64_t now_s) const;  ///< empty: not needed yet
+    uint64_t loads() const { return loads_; }          ///< how often the files were taken into use
 
   private:
     struct Loaded;
@@ -54,9 +54,9 @@ class TlsContext {
     int64_t next_warning_s_ = 0;
 };
 
-// Why a peer that proved to be `shown` is not `expected`, and what to do. Empty: it is.
+/// Why a peer that proved to be `shown` is not `expected`, and what to do. Empty: it is.
 std::string identity_mismatch(const Identity& shown, const Identity& expected);
-// Empty, or why these replicas may not speak to each other unencrypted, and the commands that change it.
+/// Empty, or why these replicas may not speak to each other unencrypted, and the commands that change it.
 std::string plaintext_refusal(const std::vector<PeerAddress>& members, const std::string& cluster);
 
 }  // namespace crane::paxos

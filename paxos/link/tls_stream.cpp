@@ -7,15 +7,15 @@
 #include <cstring>
 #include <new>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/link/openssl.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr size_t raw_bytes = 64u << 10;          // read from the socket at a time
-constexpr size_t max_record_bytes = 16u << 10;   // TLS allows no more
-constexpr size_t max_unsent_bytes = 256u << 10;  // encrypted, and not yet taken by the socket
+constexpr size_t kRawBytes = 64u << 10;         // read from the socket at a time
+constexpr size_t kMaxRecordBytes = 16u << 10;   // TLS allows no more
+constexpr size_t kMaxUnsentBytes = 256u << 10;  // encrypted, and not yet taken by the socket
 
 // OpenSSL's words for an alert are those of the protocol; the other end's log has ours.
 std::string alert_text(int reason) {
@@ -51,7 +51,7 @@ std::string protocol_error() {
 class TlsStream : public Stream {
   public:
     TlsStream(SSL_CTX* context, std::unique_ptr<Stream> below, bool client)
-        : below_(std::move(below)), ssl_(SSL_new(context)), raw_(std::make_unique<char[]>(raw_bytes)) {
+        : below_(std::move(below)), ssl_(SSL_new(context)), raw_(std::make_unique<char[]>(kRawBytes)) {
         BIO* const bio = BIO_new(method());
         if (ssl_ == nullptr || bio == nullptr) {
             BIO_free(bio);
@@ -110,7 +110,7 @@ class TlsStream : public Stream {
             if (raw == 0) return static_cast<ssize_t>(total);
             if (raw < 0 && total == 0) return -1;
             if (raw < 0) break;
-            drained = static_cast<size_t>(raw) < raw_bytes;
+            drained = static_cast<size_t>(raw) < kRawBytes;
         }
         unread_ = total > 0 && (total == size || broken_);
         if (total > 0) return static_cast<ssize_t>(total);
@@ -170,15 +170,15 @@ class TlsStream : public Stream {
     size_t encrypt(const iovec* pieces, int count) {
         size_t taken = 0;
         size_t gathered = 0;
-        char record[max_record_bytes];
+        char record[kMaxRecordBytes];
         for (int i = 0; i < count && !broken_; ++i) {
             const char* at = static_cast<const char*>(pieces[i].iov_base);
             size_t left = pieces[i].iov_len;
-            while (left > 0 && !broken_ && unsent_.size() - unsent_start_ + gathered < max_unsent_bytes) {
-                const size_t part = std::min(left, max_record_bytes - gathered);
+            while (left > 0 && !broken_ && unsent_.size() - unsent_start_ + gathered < kMaxUnsentBytes) {
+                const size_t part = std::min(left, kMaxRecordBytes - gathered);
                 std::memcpy(record + gathered, at, part);
                 gathered += part, at += part, left -= part, taken += part;
-                if (gathered < max_record_bytes) continue;
+                if (gathered < kMaxRecordBytes) continue;
                 write_record(record, gathered);
                 gathered = 0;
             }
@@ -211,7 +211,7 @@ class TlsStream : public Stream {
     // As recv. Only when OpenSSL has taken all that came before.
     ssize_t fill() {
         CRANE_CHECK(raw_start_ == raw_end_);
-        const ssize_t got = below_->read(raw_.get(), raw_bytes);
+        const ssize_t got = below_->read(raw_.get(), kRawBytes);
         raw_start_ = 0;
         raw_end_ = static_cast<size_t>(std::max<ssize_t>(got, 0));
         return got;
@@ -226,8 +226,8 @@ class TlsStream : public Stream {
     static int bio_write(BIO* bio, const char* bytes, size_t size, size_t* written) {
         auto* self = static_cast<TlsStream*>(BIO_get_data(bio));
         // Records are bounded by encrypt(); a peer that makes us answer without end is not.
-        if (self->unsent_.size() - self->unsent_start_ > 2 * max_unsent_bytes) return 0;
-        if (self->unsent_start_ > max_unsent_bytes) {
+        if (self->unsent_.size() - self->unsent_start_ > 2 * kMaxUnsentBytes) return 0;
+        if (self->unsent_start_ > kMaxUnsentBytes) {
             self->unsent_.erase(0, self->unsent_start_);
             self->unsent_start_ = 0;
         }

@@ -17,12 +17,12 @@ struct x509_store_ctx_st;
 
 namespace crane::paxos {
 
-// Throws std::bad_alloc.
+/// Throws std::bad_alloc.
 std::unique_ptr<Stream> make_tls_stream(ssl_ctx_st* context, std::unique_ptr<Stream> below, bool client);
-// Notes for the stream why a certificate is not accepted; to be set on the context of such streams.
+/// Notes for the stream why a certificate is not accepted; to be set on the context of such streams.
 int on_certificate(int accepted, x509_store_ctx_st* store);
 
-// What is wrong with a certificate, by OpenSSL's number (X509_V_ERR_…), and what to do.
+/// What is wrong with a certificate, by OpenSSL's number (X509_V_ERR_…), and what to do.
 std::string certificate_problem(int error, int depth, x509_st* certificate);
 
 }  // namespace crane::paxos

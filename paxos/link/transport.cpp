@@ -1,39 +1,26 @@
 #include "paxos/link/transport.hpp"
 
 #include <event2/event.h>
-#include <event2/listener.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/link/lookup.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr size_t quiet_failures = 8;  // a peer that does not listen yet, at the start
-constexpr uint32_t first_pause_ms = 10, max_pause_ms = 500, dial_timeout_ms = 2000,
-                   greeting_timeout_ms = 2000;
-constexpr uint32_t tls_look_ms = 600'000;  // at the certificate files, when no connection is made
-constexpr size_t max_strangers = 32;       // connections that have not said who they are
-constexpr size_t max_reason_bytes = 512;
-constexpr size_t max_answer_bytes = 4096;  // on a connection that is there to be read
+constexpr size_t kQuietFailures = 8;  // a peer that does not listen yet, at the start
+constexpr uint32_t kFirstPauseMs = 10, kMaxPauseMs = 500, kDialTimeoutMs = 2000;
+constexpr uint32_t kTlsLookMs = 600'000;  // at the certificate files, when no connection is made
 
 timeval to_timeval(uint32_t ms) {
     return {static_cast<time_t>(ms / 1000), static_cast<suseconds_t>(ms % 1000 * 1000)};
-}
-
-uint64_t now_ms() {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<uint64_t>(time.tv_sec) * 1000 + static_cast<uint64_t>(time.tv_nsec) / 1'000'000;
 }
 
 }  // namespace
@@ -48,7 +35,7 @@ struct Transport::Link {
     size_t addresses = 1;
     size_t failures = 0;  // to open it: a name may have several addresses, which take turns
     bool looking_up = false;
-    uint32_t pause_ms = first_pause_ms;
+    uint32_t pause_ms = kFirstPauseMs;
     std::unique_ptr<Lookup> lookup;  // of the name in the address
     event* timer = nullptr;          // pause before dialling, or limit on dialling
     std::string last_reason;
@@ -58,19 +45,15 @@ struct Transport::Link {
     }
 };
 
-struct Transport::Incoming {
-    Transport* owner = nullptr;
-    std::unique_ptr<Connection> connection;
-    ReplicaId from = no_replica;  // unknown until the greeting
-    std::string address;
-    event* timer = nullptr;
-    ~Incoming() {
-        if (timer != nullptr) event_free(timer);
-    }
-};
-
 Transport::Transport(event_base* base, TransportConfig config, TransportCallbacks callbacks)
-    : base_(base), config_(std::move(config)), callbacks_(std::move(callbacks)) {
+    : base_(base),
+      config_(std::move(config)),
+      callbacks_(std::move(callbacks)),
+      incoming_(base, {config_.cluster_id, config_.self},
+                {[this](int fd) { return make_stream(fd, false); },
+                 [this](ReplicaId from) { return not_a_member(from); }, callbacks_.on_frame,
+                 callbacks_.introduction, [this](ReplicaId peer) { greeted(peer); },
+                 [this](ReplicaId peer) { check_gone(peer); }}) {
     reaper_ = event_new(base_, -1, 0, on_reap, this);
     CRANE_CHECK(reaper_ != nullptr);
     for (const PeerAddress& member : config_.members) {
@@ -83,7 +66,7 @@ Transport::Transport(event_base* base, TransportConfig config, TransportCallback
         const std::string exposed =
             tls_ == nullptr ? plaintext_refusal(config_.members, config_.cluster_id) : "";
         if (!exposed.empty()) throw std::runtime_error(exposed);
-        listen();
+        incoming_.listen(own_address());
     } catch (...) {
         event_free(reaper_);
         throw;
@@ -92,13 +75,11 @@ Transport::Transport(event_base* base, TransportConfig config, TransportCallback
     tls_->refresh();  // warns, if there is something to warn of
     tls_timer_ = event_new(base_, -1, EV_PERSIST, on_tls_timer, this);
     CRANE_CHECK(tls_timer_ != nullptr);
-    const timeval period = to_timeval(tls_look_ms);
+    const timeval period = to_timeval(kTlsLookMs);
     evtimer_add(tls_timer_, &period);
 }
 
 Transport::~Transport() {
-    pauses_.clear();
-    for (evconnlistener* listener : listeners_) evconnlistener_free(listener);
     event_free(reaper_);
     if (tls_timer_ != nullptr) event_free(tls_timer_);
 }
@@ -120,6 +101,21 @@ const PeerAddress& Transport::own_address() const {
     throw std::runtime_error("replica " + std::to_string(config_.self) + " is not among the members");
 }
 
+std::string Transport::not_a_member(ReplicaId id) const {
+    if (links_.count(id) > 0) return "";
+    return "replica " + std::to_string(id) +
+           (id <= highest_id_ ? " has been removed from the cluster" : " is not a member");
+}
+
+/// The peer is there: no need to wait before dialling.
+void Transport::greeted(ReplicaId peer) {
+    Link& link = *links_.at(peer);
+    if (link.up || link.connection != nullptr || link.looking_up) return;
+    evtimer_del(link.timer);
+    link.pause_ms = kFirstPauseMs;
+    dial(link);
+}
+
 void Transport::add_link(const PeerAddress& address) {
     auto link = std::make_unique<Link>();
     link->owner = this;
@@ -134,12 +130,7 @@ void Transport::close_link(ReplicaId id) {
     if (link.connection != nullptr) bury(std::move(link.connection));
     const bool was_up = link.up;
     links_.erase(id);
-    for (const auto& incoming : incoming_)
-        if (incoming->from == id) {
-            incoming->connection->close();
-            drop(*incoming);
-            break;
-        }
+    incoming_.close(id);
     if (was_up) callbacks_.on_link(id, false);
 }
 
@@ -156,36 +147,6 @@ void Transport::set_members(const std::vector<PeerAddress>& members, ReplicaId h
         add_link(member);
         if (started_) dial(*links_.at(member.id));
     }
-}
-
-void Transport::listen() {
-    const PeerAddress& own = own_address();
-    const AddressInfo info(own, true);
-    if (!info.error.empty())
-        throw std::runtime_error("cannot resolve this replica's peer address " + to_text(own) + ": " +
-                                 info.error);
-    int error = 0;
-    bool fatal = false;
-    for (size_t i = 0; i < info.count() && !fatal; ++i) {
-        if (info.repeats(i)) continue;
-        const addrinfo& at = info.at(i);
-        evconnlistener* const listener = evconnlistener_new_bind(
-            base_, on_accept, this, LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE, 64,
-            at.ai_addr, static_cast<int>(at.ai_addrlen));
-        if (listener != nullptr) {
-            listeners_.push_back(listener);
-            pauses_.push_back(std::make_unique<AcceptPause>(base_, listener, "the peers' port"));
-            continue;
-        }
-        error = errno;  // a name may have addresses that are not this host's
-        fatal = error != EADDRNOTAVAIL && error != EAFNOSUPPORT;
-    }
-    if (!fatal && !listeners_.empty()) return;
-    pauses_.clear();
-    for (evconnlistener* listener : listeners_) evconnlistener_free(listener);
-    listeners_.clear();
-    throw std::runtime_error("cannot listen for peers on " + to_text(own) + ": " + std::strerror(error) +
-                             (error == EADDRINUSE ? ": is this replica already running?" : ""));
 }
 
 void Transport::start() {
@@ -243,7 +204,7 @@ void Transport::connect_to(Link& link, const AddressInfo& info) {
     };
     handlers.on_ready = [this, &link] { dialled(link); };
     link.connection = std::make_unique<Connection>(base_, std::move(stream), true, std::move(handlers));
-    const timeval limit = to_timeval(dial_timeout_ms);
+    const timeval limit = to_timeval(kDialTimeoutMs);
     evtimer_add(link.timer, &limit);
 }
 
@@ -252,21 +213,21 @@ void Transport::dialled(Link& link) {
     const std::string wrong =
         shown != nullptr ? identity_mismatch(*shown, {config_.cluster_id, link.address.id}) : "";
     if (wrong.empty()) {
-        const Hello hello{protocol_version, config_.self, link.address.id, config_.cluster_id};
+        const Hello hello{kProtocolVersion, config_.self, link.address.id, config_.cluster_id};
         link.connection->queue(make_frame(FrameType::Hello, encode_hello(hello)), true);
         return;
     }
     // The other side is to know why, too.
-    link.connection->queue(make_frame(FrameType::Refused, wrong.substr(0, max_reason_bytes)), true);
+    link.connection->queue(make_frame(FrameType::Refused, wrong.substr(0, kMaxReasonBytes)), true);
     link.connection->flush();
-    link.pause_ms = max_pause_ms;
+    link.pause_ms = kMaxPauseMs;
     if (link.connection != nullptr) dial_failed(link, wrong);
 }
 
 void Transport::dial_failed(Link& link, const std::string& reason, int connect_error) {
     if (link.connection != nullptr) bury(std::move(link.connection));
     // When a cluster starts, some come up before others: there is nothing to tell of unless it lasts.
-    const bool starting = connect_error == ECONNREFUSED && !link.ever_up && link.failures < quiet_failures;
+    const bool starting = connect_error == ECONNREFUSED && !link.ever_up && link.failures < kQuietFailures;
     if (!starting && reason != link.last_reason) {
         spdlog::warn("link to replica {} at {}: {}; trying again", link.address.id, to_text(link.address),
                      reason);
@@ -287,15 +248,13 @@ void Transport::dial_failed(Link& link, const std::string& reason, int connect_e
 void Transport::check_gone(ReplicaId peer) {
     const auto link = links_.find(peer);
     if (link == links_.end() || !link->second->refused) return;
-    const bool hears_it = std::any_of(incoming_.begin(), incoming_.end(),
-                                      [&](const auto& incoming) { return incoming->from == peer; });
-    if (!hears_it) callbacks_.on_gone(peer);
+    if (!incoming_.hears(peer)) callbacks_.on_gone(peer);
 }
 
 void Transport::dial_later(Link& link) {
     const timeval pause = to_timeval(link.pause_ms);
     evtimer_add(link.timer, &pause);
-    link.pause_ms = std::clamp(link.pause_ms * 2, first_pause_ms, max_pause_ms);
+    link.pause_ms = std::clamp(link.pause_ms * 2, kFirstPauseMs, kMaxPauseMs);
 }
 
 void Transport::on_dial_timer(int, short, void* argument) {
@@ -311,8 +270,8 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     if (link.up)  // nothing is sent this way after the greeting, but what answer() is for
         return type == FrameType::Protocol && callbacks_.on_frame(link.address.id, type, payload);
     if (type == FrameType::Refused) {
-        link.pause_ms = max_pause_ms;
-        dial_failed(link, "refused: " + printable(payload, max_reason_bytes));
+        link.pause_ms = kMaxPauseMs;
+        dial_failed(link, "refused: " + printable(payload, kMaxReasonBytes));
         return true;
     }
     if (type != FrameType::Welcome) return false;
@@ -320,7 +279,7 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     link.up = true;
     link.refused = false;
     link.refusals = 0;
-    link.pause_ms = first_pause_ms;
+    link.pause_ms = kFirstPauseMs;
     link.last_reason.clear();
     link.ever_up = true;
     spdlog::info("link to replica {} at {} is up", link.address.id, to_text(link.address));
@@ -346,13 +305,7 @@ bool Transport::send(ReplicaId to, FrameType type, std::string frame, bool overt
 }
 
 void Transport::answer(ReplicaId to, std::string frame) {
-    for (const auto& incoming : incoming_) {
-        if (incoming->from != to || incoming->connection->queued_bytes(true) > max_answer_bytes) continue;
-        incoming->connection->queue(std::move(frame), true);
-        incoming->connection->flush();
-        return;
-    }
-    ++stats_.frames_dropped;
+    if (!incoming_.answer(to, std::move(frame))) ++stats_.frames_dropped;
 }
 
 void Transport::flush() {
@@ -370,146 +323,10 @@ size_t Transport::queued_bytes(ReplicaId peer, FrameType type) const {
 }
 
 TransportStats Transport::stats() const {
-    return stats_;
-}
-
-// --- connections opened by others
-
-void Transport::on_accept(evconnlistener*, int fd, sockaddr* from, int, void* self) {
-    static_cast<Transport*>(self)->accept(fd, from);
-}
-
-// For one more stranger.
-void Transport::make_room() {
-    const auto stranger = [](const auto& incoming) { return incoming->from == no_replica; };
-    if (static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(), stranger)) < max_strangers)
-        return;
-    Incoming& oldest = **std::find_if(incoming_.begin(), incoming_.end(), stranger);
-    if (refusals_.is_news("too many", now_ms()))
-        spdlog::warn(
-            "more than {} peer connections that do not say who they are, one from {}; the oldest are "
-            "closed",
-            max_strangers, oldest.address);
-    oldest.connection->close();
-    drop(oldest);
-}
-
-void Transport::accept(int fd, const sockaddr* from) {
-    make_room();
-    auto incoming = std::make_unique<Incoming>();
-    Incoming* raw = incoming.get();
-    incoming->owner = this;
-    incoming->address = to_text(from);
-    Connection::Handlers handlers;
-    handlers.on_frame = [this, raw](FrameType type, std::string_view payload) {
-        return on_incoming_frame(*raw, type, payload);
-    };
-    handlers.on_closed = [this, raw](const std::string& reason) { lost(*raw, reason); };
-    incoming->connection =
-        std::make_unique<Connection>(base_, make_stream(fd, false), false, std::move(handlers));
-    incoming->timer = evtimer_new(
-        base_,
-        [](int, short, void* argument) {
-            auto* late = static_cast<Incoming*>(argument);
-            late->connection->close();
-            late->owner->lost(*late, "no greeting in time");
-        },
-        raw);
-    CRANE_CHECK(incoming->timer != nullptr);
-    const timeval limit = to_timeval(greeting_timeout_ms);
-    evtimer_add(incoming->timer, &limit);
-    incoming_.push_back(std::move(incoming));
-}
-
-bool Transport::close_quietly(Incoming& incoming) {
-    incoming.connection->close();
-    drop(incoming);
-    return true;
-}
-
-void Transport::lost(Incoming& incoming, const std::string& reason) {
-    const std::string line = "a peer connection from " + incoming.address + " came to nothing: " + reason;
-    if (incoming.from == no_replica && refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
-    drop(incoming);
-}
-
-// What is wrong with a stranger's greeting. Empty: nothing.
-std::string Transport::refusal(const Incoming& incoming, const Hello& hello) const {
-    if (hello.version != protocol_version)
-        return "protocol version " + std::to_string(hello.version) + ", this replica speaks " +
-               std::to_string(protocol_version);
-    if (hello.cluster_id != config_.cluster_id) return "another cluster's member";
-    if (hello.to != config_.self)
-        return "this is replica " + std::to_string(config_.self) + ", not " + std::to_string(hello.to);
-    const Identity* const shown = incoming.connection->peer();
-    std::string wrong = shown != nullptr ? identity_mismatch(*shown, {config_.cluster_id, hello.from}) : "";
-    if (!wrong.empty()) return wrong;
-    if (links_.find(hello.from) == links_.end())
-        return "replica " + std::to_string(hello.from) +
-               (hello.from <= highest_id_ ? " has been removed from the cluster" : " is not a member");
-    return "";
-}
-
-bool Transport::on_incoming_frame(Incoming& incoming, FrameType type, std::string_view payload) {
-    if (incoming.from != no_replica) {
-        if (type != FrameType::Protocol && type != FrameType::App) return false;
-        ++stats_.frames_received;
-        stats_.bytes_received += payload.size() + frame_head_bytes;
-        return callbacks_.on_frame(incoming.from, type, payload);
-    }
-    if (type == FrameType::Refused && tls_ != nullptr) {  // the certificates are ours, so its words count
-        const std::string line = "the peer at " + incoming.address +
-                                 " refuses this replica: " + printable(payload, max_reason_bytes);
-        if (refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
-        return close_quietly(incoming);
-    }
-    Hello hello;
-    if (type != FrameType::Hello || !decode_hello(payload, hello)) return false;
-    const std::string reason = refusal(incoming, hello);
-    if (!reason.empty()) {
-        const std::string line = "refused a peer connection from " + incoming.address + ": " + reason;
-        if (refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
-        incoming.connection->queue(make_frame(FrameType::Refused, reason), true);
-        incoming.connection->flush();
-        return close_quietly(incoming);
-    }
-    greeted(incoming, hello.from);
-    return true;
-}
-
-void Transport::greeted(Incoming& incoming, ReplicaId from) {
-    for (const auto& other : incoming_)
-        if (other->from == from) {  // a new life of the same peer: the old connection is dead
-            other->connection->close();
-            drop(*other);
-            break;
-        }
-    evtimer_del(incoming.timer);
-    incoming.from = from;
-    incoming.connection->allow_large_frames();
-    const std::string told = callbacks_.introduction ? callbacks_.introduction() : std::string();
-    CRANE_CHECK(told.size() <= max_introduction_bytes);
-    incoming.connection->queue(make_frame(FrameType::Welcome, told), true);
-    incoming.connection->flush();
-    Link& link = *links_.at(from);
-    if (!link.up && link.connection == nullptr &&
-        !link.looking_up) {  // it is there: no need to wait before dialling
-        evtimer_del(link.timer);
-        link.pause_ms = first_pause_ms;
-        dial(link);
-    }
-}
-
-void Transport::drop(Incoming& incoming) {
-    const auto found = std::find_if(incoming_.begin(), incoming_.end(),
-                                    [&](const auto& other) { return other.get() == &incoming; });
-    if (found == incoming_.end()) return;
-    evtimer_del(incoming.timer);
-    const ReplicaId from = incoming.from;
-    incoming_graveyard_.push_back(std::move(*found));
-    incoming_.erase(found);
-    event_active(reaper_, EV_TIMEOUT, 1);
-    if (from != no_replica) check_gone(from);
+    TransportStats stats = stats_;
+    stats.frames_received = incoming_.frames_received();
+    stats.bytes_received = incoming_.bytes_received();
+    return stats;
 }
 
 void Transport::bury(std::unique_ptr<Connection> connection) {
@@ -519,9 +336,7 @@ void Transport::bury(std::unique_ptr<Connection> connection) {
 }
 
 void Transport::on_reap(int, short, void* self) {
-    auto* transport = static_cast<Transport*>(self);
-    transport->graveyard_.clear();
-    transport->incoming_graveyard_.clear();
+    static_cast<Transport*>(self)->graveyard_.clear();
 }
 
 }  // namespace crane::paxos

@@ -7,8 +7,7 @@
 //   - the greeting names cluster, sender, receiver and protocol version; whoever is not a member is refused,
 //     with a reason both sides log. With TLS the certificates of both must name the same, and the greeting
 //     counts only as far as they do; without TLS no address but a loopback one is used;
-//   - those who have not said who they are get little: a bounded number of connections, a bounded time, small
-//     frames. When there are too many, the oldest goes, so that idle ones keep nobody out;
+//   - whoever else connects is looked at in incoming_peers.hpp;
 //   - queues are bounded: what does not fit is dropped and counted (the protocol sends again; the user is
 //     told);
 //   - nothing is written before flush(), so that all frames of one turn to a peer share a system call;
@@ -23,16 +22,12 @@
 #include <string_view>
 #include <vector>
 
-#include "paxos/link/accept_pause.hpp"
 #include "paxos/link/connection.hpp"
 #include "paxos/link/frame.hpp"
+#include "paxos/link/incoming_peers.hpp"
 #include "paxos/link/peer_address.hpp"
-#include "paxos/link/refusal_log.hpp"
 #include "paxos/link/tls.hpp"
 #include "paxos/link/tls_files.hpp"
-
-struct evconnlistener;
-struct sockaddr;
 
 namespace crane::paxos {
 
@@ -48,13 +43,13 @@ struct TransportConfig {
 };
 
 struct TransportCallbacks {
-    // Protocol or App frames only. False: malformed, the connection is closed.
+    /// Protocol or App frames only. False: malformed, the connection is closed.
     std::function<bool(ReplicaId from, FrameType type, std::string_view payload)> on_frame;
-    std::function<void(ReplicaId peer, bool up)> on_link;  // our sending side
-    // The peer's process seems to have ended: no connection with it is left, and nothing listens where it
-    // did.
+    std::function<void(ReplicaId peer, bool up)> on_link;  ///< our sending side
+    /// The peer's process seems to have ended: no connection with it is left, and nothing listens where it
+    /// did.
     std::function<void(ReplicaId peer)> on_gone;
-    // What this replica tells whoever greets it, at most max_introduction_bytes, and what it is told.
+    /// What this replica tells whoever greets it, at most kMaxIntroductionBytes, and what it is told.
     std::function<std::string()> introduction;
     std::function<void(ReplicaId peer, std::string_view introduction)> on_introduction;
 };
@@ -66,17 +61,17 @@ struct TransportStats {
 
 class Transport {
   public:
-    Transport(event_base* base, TransportConfig config, TransportCallbacks callbacks);  // listens
+    Transport(event_base* base, TransportConfig config, TransportCallbacks callbacks);  ///< listens
     ~Transport();
     Transport(const Transport&) = delete;
     Transport& operator=(const Transport&) = delete;
 
-    void start();  // opens connections
-    // Who the replicas are from now on: opens the way to new ones, closes what leads to others. An id up to
-    // `highest_id` that is not among them has been removed. Not to be called from a callback.
+    void start();  ///< opens connections
+    /// Who the replicas are from now on: opens the way to new ones, closes what leads to others. An id up to
+    /// `highest_id` that is not among them has been removed. Not to be called from a callback.
     void set_members(const std::vector<PeerAddress>& members, ReplicaId highest_id);
-    // A finished frame. False: link down or queue full. Protocol frames go before others; those that
-    // overtake, before other protocol frames.
+    /// A finished frame. False: link down or queue full. Protocol frames go before others; those that
+    /// overtake, before other protocol frames.
     bool send(ReplicaId to, FrameType type, std::string frame, bool overtakes = false);
     // The same to whoever speaks for `to`, on the connection that it opened: it may be another process than
     // the one that our link leads to.
@@ -88,13 +83,8 @@ class Transport {
     TransportStats stats() const;
 
   private:
-    struct Link;      // the way to a peer
-    struct Incoming;  // a connection opened by somebody
+    struct Link;  ///< the way to a peer
 
-    void listen();
-    static void on_accept(evconnlistener*, int fd, sockaddr*, int, void* self);
-    void accept(int fd, const sockaddr* from);
-    void make_room();
     std::unique_ptr<Stream> make_stream(int fd, bool client);
     void dialled(Link& link);
     void dial(Link& link);
@@ -103,12 +93,8 @@ class Transport {
     void check_gone(ReplicaId peer);
     void dial_later(Link& link);
     bool on_link_frame(Link& link, FrameType type, std::string_view payload);
-    bool on_incoming_frame(Incoming& incoming, FrameType type, std::string_view payload);
-    std::string refusal(const Incoming& incoming, const Hello& hello) const;
-    bool close_quietly(Incoming& incoming);
-    void lost(Incoming& incoming, const std::string& reason);
-    void greeted(Incoming& incoming, ReplicaId from);
-    void drop(Incoming& incoming);
+    std::string not_a_member(ReplicaId id) const;
+    void greeted(ReplicaId peer);
     void bury(std::unique_ptr<Connection> connection);
     void add_link(const PeerAddress& address);
     void close_link(ReplicaId id);
@@ -120,19 +106,15 @@ class Transport {
     event_base* const base_;
     const TransportConfig config_;
     const TransportCallbacks callbacks_;
-    std::unique_ptr<TlsContext> tls_;  // null: the links are not encrypted
-    std::vector<evconnlistener*> listeners_;
-    std::vector<std::unique_ptr<AcceptPause>> pauses_;  // for the listeners, in their order
+    std::unique_ptr<TlsContext> tls_;  ///< null: the links are not encrypted
     bool started_ = false;
     ReplicaId highest_id_ = no_replica;
     event* reaper_ = nullptr;
     event* tls_timer_ = nullptr;
-    RefusalLog refusals_;
     std::map<ReplicaId, std::unique_ptr<Link>> links_;
-    std::vector<std::unique_ptr<Incoming>> incoming_;
-    std::vector<std::unique_ptr<Connection>> graveyard_;  // closed, perhaps from their own callbacks
-    std::vector<std::unique_ptr<Incoming>> incoming_graveyard_;
+    std::vector<std::unique_ptr<Connection>> graveyard_;  ///< closed, perhaps from their own callbacks
     TransportStats stats_;
+    IncomingPeers incoming_;  ///< the first to go: it tells the links
 };
 
 }  // namespace crane::paxos

@@ -29,10 +29,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using paxos::CertificateInfo;
-using paxos::day_s;
+using paxos::kDaySeconds;
 
 constexpr uint32_t kAuthorityDays = 3650, kReplicaDays = 825;
-constexpr int64_t kClockSkewS = 7 * day_s;  ///< hosts whose clocks are behind this one's
+constexpr int64_t kClockSkewS = 7 * kDaySeconds;  ///< hosts whose clocks are behind this one's
 constexpr size_t kMaxFileBytes = 1 << 20;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what) {
@@ -78,7 +78,7 @@ void make_dir(const fs::path& dir) {
 
 paxos::Validity validity(uint32_t days) {
     const int64_t now = time(nullptr);
-    return {now - kClockSkewS, now + days * day_s};
+    return {now - kClockSkewS, now + days * kDaySeconds};
 }
 
 nlohmann::json to_json(const fs::path& path, const CertificateInfo& info) {
@@ -89,7 +89,7 @@ nlohmann::json to_json(const fs::path& path, const CertificateInfo& info) {
                        {"cluster", info.identity.cluster},
                        {"not_before", paxos::utc_text(info.validity.not_before_s)},
                        {"not_after", paxos::utc_text(info.validity.not_after_s)},
-                       {"days_left", left_s / day_s},
+                       {"days_left", left_s / kDaySeconds},
                        {"valid_now", left_s > 0 && info.validity.not_before_s <= time(nullptr)},
                        {"sha256", info.fingerprint}};
     if (!info.authority) out["replica"] = info.identity.replica;
@@ -99,7 +99,7 @@ nlohmann::json to_json(const fs::path& path, const CertificateInfo& info) {
 void print(const nlohmann::json& row) {
     const int64_t days = row["days_left"];
     const bool valid = row["valid_now"];
-    const bool soon = valid && days < paxos::renewal_warning_days;
+    const bool soon = valid && days < paxos::kRenewalWarningDays;
     printf("%s: %s\n  %s from %s to %s%s\n  sha256 %s\n", row["file"].get<std::string>().c_str(),
            row["name"].get<std::string>().empty() ? "not of Crane's making"
                                                   : row["name"].get<std::string>().c_str(),
@@ -161,7 +161,7 @@ int tool_ca_init(const CaRequest& request, bool json) {
     if (!paxos::usable_cluster_name(cluster) ||
         !std::all_of(cluster.begin(), cluster.end(), [](unsigned char c) { return isxdigit(c); }))
         throw std::runtime_error("--cluster \"" + cluster + "\": give the cluster_id of craned.toml, up to " +
-                                 std::to_string(paxos::max_cluster_name_bytes) +
+                                 std::to_string(paxos::kMaxClusterNameBytes) +
                                  " hexadecimal digits (openssl rand -hex 8 makes a new one)");
     const fs::path dir = request.dir, certificate = dir / "ca.crt", key = dir / "ca.key";
     check_whole(dir);
@@ -222,8 +222,7 @@ int tool_ca_issue(const CaRequest& request, bool json) {
     print(row);
     printf(
         "Copy the directory to the host of replica %u (as /etc/crane/tls, readable by craned's user only), "
-        "and "
-        "name its files in [tls] of craned.toml. A craned that runs takes a renewed one by itself.\n",
+        "and name its files in [tls] of craned.toml. A craned that runs takes a renewed one by itself.\n",
         request.replica);
     return kExitOk;
 }

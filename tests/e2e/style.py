@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Style that a formatter does not know: file length, headers guarded, directions of includes, Python that compiles, no
-leftovers of editing."""
+"""Style that a formatter does not know (docs/style.md): file length, headers guarded, directions of includes, names of
+constants, comments in shape, Python that compiles, no leftovers of editing."""
 
 import pathlib
 import re
@@ -14,9 +14,10 @@ MARKERS = re.compile(r"^(<{7} |>{7} |={7}$)|\bFIXME\b|\bXXX:")
 
 INCLUDE = re.compile(r'^\s*#\s*include "([^"]+)/[^"/]+"')
 
-# What each folder may include beside itself: what it is not told of here it does not know. A folder that is not named
+# What each folder may include beside itself and base/: what it is not told of here it does not know. A folder that is not named
 # has no say in C++ (tests and measurements may include all).
 INCLUDES = {
+    "base": set(),
     "dmt_scheduler": set(),
     "timebubble": set(),
     "checkpoint": set(),
@@ -37,6 +38,73 @@ IMPURE = re.compile(r"^\s*#\s*include <(event2?/|openssl/|db\.h|sys/socket|sys/e
 DECLARATION = re.compile(r"^[a-zA-Z_:][^=/{]*\)( noexcept)?;")
 
 
+# The consensus part began with names and comments of its own (max_voters, `//` above declarations): not yet in line.
+OLDER = re.compile(r"^(paxos/(core|store)/|paxos/[^/]+$|tests/sim/|tests/unit/test_paxos)")
+CONSTANT = re.compile(r"^\s*(?:static |inline )*constexpr (?:[\w:<>, ]+?)[ *&]+(\w+)(?:\[\w*\])?\s*[={(;]")
+UNIT_AFTER_UNDERSCORE = re.compile(r"\bk[A-Z]\w*_(?:ns|us|ms|s|bytes)\b")
+MEMBER_COMMENT = re.compile(r"^ {0,4}[^/\s#].*[;,{}] +// (?!NOLINT|namespace)")
+COMMENT = re.compile(r"^(\s*///?)(?: (.*))?$")
+# Up to here a line of a paragraph could have taken in the next word, and the formatter has broken it.
+FULL_LINE, BROKEN_LINE = 85, 90
+
+
+def constant_problems(name, lines):
+    if name.suffix not in {".cpp", ".hpp"}:
+        return
+    for number, line in enumerate(lines, 1):
+        found = CONSTANT.match(line)
+        if found and "(" not in line[: found.end(1)] and line.rstrip().endswith((";", "{", ",", "=")):
+            is_function = line[found.end(1) :].startswith("(")
+            if not is_function and not re.match(r"k[A-Z0-9]", found[1]) and not OLDER.match(name.as_posix()):
+                yield f"{name}:{number}: the constant {found[1]} is to be named like kThis (docs/style.md)"
+        found = UNIT_AFTER_UNDERSCORE.search(line)
+        if found:
+            yield f"{name}:{number}: {found[0]}: a constant ends in its unit as in kPatienceMs (docs/style.md)"
+
+
+def paragraphs(lines):
+    """Runs of comment lines that belong together: (first number, [line], the bullet's indentation or None)."""
+    current = None
+    for number, line in enumerate(lines, 1):
+        found = COMMENT.match(line)
+        text = found[2] if found else None
+        if not text or not text.strip() or text.startswith("---") or "clang-format" in text or line.lstrip()[:4] == "///<":
+            current = None
+            continue
+        indent = len(text) - len(text.lstrip())
+        bullet = text.lstrip().startswith("- ")
+        if bullet or current is None or current[3] != found[1]:
+            current = (number, [line], indent if bullet else None, found[1])
+            if bullet or indent == 0:
+                yield current
+            else:
+                current = None  # a picture, a table, an example
+        elif indent == 0 or (current[2] is not None and current[2] <= indent <= current[2] + 2):
+            current[1].append(line)
+        else:
+            current = None
+
+
+def comment_problems(name, lines):
+    if name.suffix not in {".cpp", ".hpp"} or OLDER.match(name.as_posix()):
+        return
+    for first, block, bullet, mark in list(paragraphs(lines)):
+        for place in range(1, len(block)):
+            indent = len(block[place]) - len(mark) - 1 - len(block[place][len(mark) :].lstrip())
+            if bullet is not None and indent == bullet:
+                yield f"{name}:{first + place}: a point's next line stands below its text: wrap the comment anew"
+            if place + 1 == len(block) or block[place].rstrip().endswith((".", ":", ";")):
+                continue
+            could = len(block[place]) + 1 + len(block[place + 1][len(mark) :].split()[0])
+            if len(block[place - 1]) > FULL_LINE and could <= BROKEN_LINE:
+                yield f"{name}:{first + place}: broken in the midst of a paragraph: wrap the comment anew"
+    for number, line in enumerate(lines, 1):
+        if re.match(r"^\s*// -{20,}$", line):
+            yield f"{name}:{number}: a rule without words: `// --- what follows`"
+        if name.suffix == ".hpp" and MEMBER_COMMENT.match(line):
+            yield f"{name}:{number}: a declaration is explained behind `///<` (docs/style.md)"
+
+
 def include_problems(name, lines):
     folder = name.parent.as_posix()
     if name.suffix not in {".cpp", ".hpp"} or name.as_posix().startswith(FREE_TO_INCLUDE):
@@ -47,7 +115,7 @@ def include_problems(name, lines):
     if folder == "interpose/core" and name.suffix == ".hpp" and not (ROOT / name).with_suffix(".cpp").exists():
         if any(DECLARATION.match(line) for line in lines):
             yield f"{name}: declares functions that no {name.stem}.cpp beside it has: what is implemented above is not core"
-    allowed = INCLUDES[folder] | {folder}
+    allowed = INCLUDES[folder] | {folder, "base"}
     if name.name.endswith("_main.cpp"):
         allowed = allowed | {f for f in INCLUDES if f.startswith(folder + "/")}
     for number, line in enumerate(lines, 1):
@@ -67,6 +135,8 @@ def problems(path):
     if path.suffix in {".hpp", ".h"} and "#pragma once" not in text:
         yield f"{name}: no `#pragma once`"
     yield from include_problems(name, lines)
+    yield from constant_problems(name, lines)
+    yield from comment_problems(name, lines)
     if path.suffix == ".py":
         try:
             compile(text, str(name), "exec")

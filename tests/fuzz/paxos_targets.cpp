@@ -60,7 +60,7 @@ Parsed parse_whole(std::string_view bytes) {
         FrameType type;
         std::string_view payload;
         size_t size = 0;
-        const FrameStatus status = parse_frame(bytes, max_greeting_bytes, type, payload, size);
+        const FrameStatus status = parse_frame(bytes, kMaxGreetingBytes, type, payload, size);
         if (status == FrameStatus::Incomplete) return out;
         out.bad = status == FrameStatus::Bad;
         if (out.bad) return out;

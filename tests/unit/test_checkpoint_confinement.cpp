@@ -194,7 +194,7 @@ TEST_CASE("a state directory that is a mount point is not seen inside", "[checkp
 
 TEST_CASE("a server runs as the user it is to run as", "[checkpoint][root]") {
     if (!can_contain()) return;
-    for (const Isolation isolation : {Isolation::lxc, Isolation::none}) {
+    for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
         Server server("id -u; id -g; echo $HOME $USER; grep CapEff /proc/self/status");
         server.spec.isolation = isolation;
         server.spec.user = "nobody";

@@ -77,7 +77,7 @@ std::vector<pid_t> with_argument(const std::string& word) {
 
 TEST_CASE("a contained server sees a namespace of its own", "[checkpoint][root]") {
     if (!can_contain()) return;
-    Domain domain(Isolation::lxc,
+    Domain domain(Isolation::kLxc,
                   "echo pid $$; hostname; echo $LD_PRELOAD $CRANE_TEST $CRANE_TRANSPORT; ls /tmp | wc -l; "
                   "ulimit -c; ls -d /run/crane; cat /proc/self/personality; ls /proc/self/fd | wc -l; "
                   "ls " +
@@ -103,8 +103,8 @@ TEST_CASE("a contained server sees a namespace of its own", "[checkpoint][root]"
 }
 
 TEST_CASE("a server that becomes a daemon keeps the domain alive", "[checkpoint]") {
-    for (const Isolation isolation : {Isolation::lxc, Isolation::none}) {
-        if (isolation == Isolation::lxc && !can_contain()) continue;
+    for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
+        if (isolation == Isolation::kLxc && !can_contain()) continue;
         Domain domain(isolation, "setsid sh -c 'sleep 0.2; echo late' & exit 0");
         DomainHost host(domain.spec);
         host.start();
@@ -115,8 +115,8 @@ TEST_CASE("a server that becomes a daemon keeps the domain alive", "[checkpoint]
 }
 
 TEST_CASE("kill_all leaves nothing, SIGTERM reaches the server", "[checkpoint]") {
-    for (const Isolation isolation : {Isolation::lxc, Isolation::none}) {
-        if (isolation == Isolation::lxc && !can_contain()) continue;
+    for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
+        if (isolation == Isolation::kLxc && !can_contain()) continue;
         Domain domain(isolation,
                       "trap 'echo polite; exit 7' TERM; sleep 987654 & setsid sleep 987654 & echo up; wait");
         DomainHost host(domain.spec);
@@ -134,8 +134,8 @@ TEST_CASE("kill_all leaves nothing, SIGTERM reaches the server", "[checkpoint]")
 }
 
 TEST_CASE("the death of craned ends the domain at once", "[checkpoint]") {
-    for (const Isolation isolation : {Isolation::lxc, Isolation::none}) {
-        if (isolation == Isolation::lxc && !can_contain()) continue;
+    for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
+        if (isolation == Isolation::kLxc && !can_contain()) continue;
         Domain domain(isolation, "setsid sleep 876543 & echo up; sleep 876543");
         const pid_t craned = ::fork();
         if (craned == 0) {
@@ -148,7 +148,7 @@ TEST_CASE("the death of craned ends the domain at once", "[checkpoint]") {
         ::waitpid(craned, nullptr, 0);
         CHECK(eventually([&] { return with_argument("876543").empty(); }, 500));
         DomainHost::clean(domain.spec);
-        if (isolation == Isolation::lxc) {
+        if (isolation == Isolation::kLxc) {
             CHECK_FALSE(fs::exists("/sys/fs/cgroup/pids/lxc.payload." + domain.spec.name));
         }
         CHECK_FALSE(fs::exists(domain.spec.state_dir + "/container"));
@@ -157,7 +157,7 @@ TEST_CASE("the death of craned ends the domain at once", "[checkpoint]") {
 
 TEST_CASE("clean finds the container's cgroups below the cgroup that craned itself was in", "[checkpoint]") {
     if (!can_contain()) return;
-    const Domain domain(Isolation::lxc, "true");
+    const Domain domain(Isolation::kLxc, "true");
     const std::string outer = "crane-outer-" + domain.spec.name.substr(domain.spec.name.size() - 6);
     std::vector<fs::path> made;
     for (const Mount& mount : read_mounts()) {
@@ -185,7 +185,7 @@ TEST_CASE("the server's limits are the same whatever this machine's are", "[chec
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
     if (files.rlim_max < 16384) WARN("the limit of open files is below 16384 here");
     const std::string most = std::to_string(std::min<rlim_t>(files.rlim_max, 16384));
-    Domain domain(Isolation::none, "ulimit -S -n; ulimit -H -n; ulimit -S -s; ulimit -S -c");
+    Domain domain(Isolation::kNone, "ulimit -S -n; ulimit -H -n; ulimit -S -s; ulimit -S -c");
     DomainHost host(domain.spec);
     host.start();
     REQUIRE(wait_exit(host));
@@ -193,8 +193,8 @@ TEST_CASE("the server's limits are the same whatever this machine's are", "[chec
 }
 
 TEST_CASE("clean ends what an earlier craned left running", "[checkpoint]") {
-    for (const Isolation isolation : {Isolation::lxc, Isolation::none}) {
-        if (isolation == Isolation::lxc && !can_contain()) continue;
+    for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
+        if (isolation == Isolation::kLxc && !can_contain()) continue;
         Domain domain(isolation, "setsid sleep 765432 & sleep 765432");
         DomainHost host(domain.spec);
         host.start();
@@ -209,7 +209,7 @@ TEST_CASE("clean ends what an earlier craned left running", "[checkpoint]") {
 
 TEST_CASE("a state directory on a disk of its own stays mounted", "[checkpoint][root]") {
     if (::geteuid() != 0) return;
-    Domain domain(Isolation::none, "echo there");
+    Domain domain(Isolation::kNone, "echo there");
     if (::mount("none", domain.spec.state_dir.c_str(), "tmpfs", 0, "size=4m") != 0) {
         WARN("nothing can be mounted here: not tested");
         return;
@@ -227,7 +227,7 @@ TEST_CASE("a state directory on a disk of its own stays mounted", "[checkpoint][
 
 TEST_CASE("kernel AIO and io_uring are not there", "[checkpoint]") {
     if (!fs::exists("/usr/bin/python3")) return;
-    Domain domain(Isolation::none, "");
+    Domain domain(Isolation::kNone, "");
     domain.spec.argv = {
         "/usr/bin/python3", "-c",
         "import ctypes,os\nl=ctypes.CDLL(None,use_errno=True)\n"
@@ -239,7 +239,7 @@ TEST_CASE("kernel AIO and io_uring are not there", "[checkpoint]") {
 }
 
 TEST_CASE("a start that cannot work says why", "[checkpoint]") {
-    Domain domain(Isolation::none, "");
+    Domain domain(Isolation::kNone, "");
     const auto message = [&] {
         try {
             DomainHost(domain.spec).start();
@@ -257,7 +257,7 @@ TEST_CASE("a start that cannot work says why", "[checkpoint]") {
     CHECK_THAT(message(), Catch::Contains("libcrane.so is not at /no/libcrane.so"));
     domain.spec.shim_path = "/lib/x86_64-linux-gnu/libdl.so.2";
     if (!can_contain()) return;
-    domain.spec.isolation = Isolation::lxc;
+    domain.spec.isolation = Isolation::kLxc;
     fs::copy_file("/bin/true", domain.folder + "/program");
     domain.spec.argv = {domain.folder + "/program"};
     CHECK_THAT(message(), Catch::Contains("/tmp and /run start empty"));
@@ -267,7 +267,7 @@ TEST_CASE("a start that cannot work says why", "[checkpoint]") {
 
 TEST_CASE("a working directory in /tmp is there, the state directory in it is not", "[checkpoint][root]") {
     if (!can_contain()) return;
-    Domain domain(Isolation::lxc, "cat file; echo new > file; ls r1; ls /tmp | wc -l; pwd");
+    Domain domain(Isolation::kLxc, "cat file; echo new > file; ls r1; ls /tmp | wc -l; pwd");
     domain.spec.cwd = domain.folder;
     std::ofstream(domain.folder + "/file") << "old\n";
     DomainHost host(domain.spec);

@@ -253,7 +253,7 @@ TEST_CASE("scheduler: a deadline comes by operations alone, and one that has pas
           "[dmt]") {
     Crew crew(Policy::kSerial, 1);
     bool due_before = true;
-    crew.run({crew.waiter(1, 0, 100 * kOperationStep_ns)}, [&](SlotId me) {
+    crew.run({crew.waiter(1, 0, 100 * kOperationStepNs)}, [&](SlotId me) {
         for (int i = 0; i < 96; ++i) crew.operate(me);
         due_before = crew.trace.find('t') != std::string::npos;
         for (int i = 0; i < 8; ++i) crew.operate(me);

@@ -12,7 +12,7 @@ namespace crane::interpose::testing {
 
 namespace {
 
-constexpr uint64_t kStart_ns = 1'700'000'000 * kNsPerSecond;
+constexpr uint64_t kStartNs = 1'700'000'000 * kNsPerSecond;
 /// Operations of the test alone: so many that its own turn ends only where it waits.
 constexpr uint32_t kQuantum = 1'000'000;
 constexpr uint64_t kSettled = 0x5e77'1ed0;
@@ -34,8 +34,8 @@ PlainDomain::PlainDomain(uint64_t seed)
       output_(timebubble::kOutputRingBytes + sizeof(timebubble::OutputHeader) +
               timebubble::kMaxOutputPayload),
       control_(mapped<timebubble::Control>(MAP_SHARED)) {
-    state_.scheduler.now_ns = kStart_ns;
-    state_.monotonic_offset_ns = kStart_ns - kUptimeAtStart_ns;
+    state_.scheduler.now_ns = kStartNs;
+    state_.monotonic_offset_ns = kStartNs - kUptimeAtStartNs;
     runtime = {};
     runtime.domain = &state_;
     runtime.view = {&control_, nullptr, output_.data()};

@@ -36,7 +36,7 @@ TEST_CASE("paxos certificates: what is issued names its replica, and does not ou
     const CertificateInfo info = inspect_certificate(pair.certificate);
     REQUIRE_FALSE(info.authority);
     REQUIRE(info.identity == Identity{"unit", 2});
-    REQUIRE(info.validity.not_after_s - info.validity.not_before_s == 101 * day_s);
+    REQUIRE(info.validity.not_after_s - info.validity.not_before_s == 101 * kDaySeconds);
     REQUIRE(info.fingerprint != ca.fingerprint);
     REQUIRE(info.fingerprint.size() == 32 * 3 - 1);
     REQUIRE(inspect_certificate(authority.issue(2, -1, 100).certificate).fingerprint != info.fingerprint);
@@ -123,7 +123,8 @@ TEST_CASE("paxos tls: renewed files are taken into use, unusable ones are not") 
     TlsContext context(authority.install(1, authority.issue(1, -1, 10)), {"unit", 1});
     const std::string first = context.own().fingerprint;
     REQUIRE(context.renewal_warning(time(nullptr) + 3600).find("in 9 days") != std::string::npos);
-    REQUIRE(context.renewal_warning(time(nullptr) + 11 * day_s).find("expired on") != std::string::npos);
+    REQUIRE(context.renewal_warning(time(nullptr) + 11 * kDaySeconds).find("expired on") !=
+            std::string::npos);
     LogLines log;
     context.refresh();
     REQUIRE(context.loads() == 1);

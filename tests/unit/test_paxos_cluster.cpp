@@ -9,7 +9,7 @@ using namespace crane::paxos::simulation;
 
 namespace {
 
-constexpr uint64_t second_us = 1'000'000;
+constexpr uint64_t kSecondUs = 1'000'000;
 
 Faults harsh(uint64_t seed) {
     Faults faults;
@@ -25,7 +25,7 @@ Faults harsh(uint64_t seed) {
 
 // A fresh cluster that has a leader and has decided something.
 void settle(Cluster& cluster) {
-    cluster.run(second_us, Faults{});
+    cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.violation() == "");
     REQUIRE(cluster.leader() != no_replica);
     REQUIRE(cluster.decided() > 10);
@@ -37,15 +37,15 @@ unsigned live_and_recover(unsigned replicas, uint64_t seed, double lost_disk = 0
     Cluster cluster(replicas, seed * 1000 + replicas);
     Faults faults = harsh(seed);
     faults.lost_disk = lost_disk;
-    cluster.run(2 * second_us, faults);
+    cluster.run(2 * kSecondUs, faults);
     REQUIRE(cluster.violation() == "");
     const uint64_t before = cluster.decided();
     cluster.heal();
-    cluster.run(2 * second_us, Faults{});
+    cluster.run(2 * kSecondUs, Faults{});
     REQUIRE(cluster.violation() == "");
     REQUIRE(cluster.decided() > before + 100);
-    cluster.proposal_interval_us = second_us * 100;
-    cluster.run(second_us, Faults{});
+    cluster.proposal_interval_us = kSecondUs * 100;
+    cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.violation() == "");
     for (ReplicaId id = 1; id <= replicas; ++id) UNSCOPED_INFO(cluster.core(id).describe());
     REQUIRE(cluster.settled());
@@ -59,7 +59,7 @@ TEST_CASE("paxos: a healthy cluster decides, on one to seven replicas") {
         Cluster cluster(replicas, replicas);
         settle(cluster);
         const View view = cluster.core(cluster.leader()).view();
-        cluster.run(2 * second_us, Faults{});
+        cluster.run(2 * kSecondUs, Faults{});
         REQUIRE(cluster.violation() == "");
         REQUIRE(cluster.core(cluster.leader()).view() == view);
         REQUIRE(cluster.decided() > 2000);
@@ -92,7 +92,7 @@ TEST_CASE("paxos: a lost disk that nobody was told of is noticed") {
         faults.partition_per_s = 5;
         faults.lost_disk = 0.5;
         faults.rejoin_unmarked = true;
-        cluster.run(3 * second_us, faults);
+        cluster.run(3 * kSecondUs, faults);
         if (!cluster.violation().empty()) ++noticed;
     }
     REQUIRE(noticed > seeds / 12);
@@ -112,7 +112,7 @@ TEST_CASE("paxos: a disk that forgets what it had acknowledged is noticed") {
         faults.crash_per_s = 20;
         faults.partition_per_s = 3;
         faults.lying_disks = true;
-        cluster.run(3 * second_us, faults);
+        cluster.run(3 * kSecondUs, faults);
         if (!cluster.violation().empty()) ++noticed;
     }
     REQUIRE(noticed > 5);
@@ -124,14 +124,14 @@ TEST_CASE("paxos: the others go on when the leader dies, and it catches up from 
     const ReplicaId old = cluster.leader();
     const uint64_t before = cluster.decided();
     cluster.crash(old);
-    cluster.run(second_us, Faults{});
+    cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.leader() != no_replica);
     REQUIRE(cluster.leader() != old);
     REQUIRE(cluster.decided() > before + 100);
     cluster.restart(old);
-    cluster.run(second_us, Faults{});
-    cluster.proposal_interval_us = 100 * second_us;
-    cluster.run(second_us, Faults{});
+    cluster.run(kSecondUs, Faults{});
+    cluster.proposal_interval_us = 100 * kSecondUs;
+    cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.violation() == "");
     REQUIRE(cluster.settled());
 }
@@ -145,13 +145,13 @@ TEST_CASE("paxos: without a majority nothing is decided, and the leader steps do
             cluster.crash(id);
             ++crashed;
         }
-    cluster.run(second_us / 10, Faults{});
+    cluster.run(kSecondUs / 10, Faults{});
     const uint64_t stuck = cluster.decided();
-    cluster.run(second_us, Faults{});
+    cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.decided() == stuck);
     REQUIRE(cluster.leader() == no_replica);
     cluster.heal();
-    cluster.run(second_us, Faults{});
+    cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.violation() == "");
     REQUIRE(cluster.decided() > stuck);
 }
@@ -172,9 +172,9 @@ TEST_CASE("paxos: a replica cut off from the leader alone does not disturb the v
     SECTION("isolated and back") {
         cluster.isolate(lonely);
     }
-    cluster.run(3 * second_us, Faults{});
+    cluster.run(3 * kSecondUs, Faults{});
     cluster.reconnect();
-    cluster.run(second_us, Faults{});
+    cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.violation() == "");
     REQUIRE(cluster.leader() == leader);
     REQUIRE(cluster.core(leader).view() == view);
@@ -203,7 +203,7 @@ TEST_CASE("paxos: a view that cannot be, told by one member, stops no later elec
     const ReplicaId first = cluster.leader();
     const uint64_t before = cluster.decided();
     cluster.crash(first);
-    cluster.run(2 * second_us, Faults{});
+    cluster.run(2 * kSecondUs, Faults{});
     REQUIRE(cluster.violation() == "");
     REQUIRE(cluster.leader() != first);
     REQUIRE(cluster.decided() > before + 10);
@@ -232,15 +232,15 @@ TEST_CASE("paxos: a transfer to a dead replica is given up") {
     cluster.core(leader).transfer_leadership(dead);
     cluster.act(leader);
     REQUIRE_FALSE(cluster.core(leader).can_propose());
-    cluster.run(second_us / 2, Faults{});
+    cluster.run(kSecondUs / 2, Faults{});
     REQUIRE(cluster.leader() == leader);
     REQUIRE(cluster.core(leader).can_propose());
 }
 
 TEST_CASE("paxos: backups learn a decision at once when nothing follows it") {
     Cluster cluster(3, 9);
-    cluster.proposal_interval_us = 100 * second_us;
-    cluster.run(second_us, Faults{});
+    cluster.proposal_interval_us = 100 * kSecondUs;
+    cluster.run(kSecondUs, Faults{});
     const ReplicaId leader = cluster.leader();
     REQUIRE(leader != no_replica);
     const uint64_t before = cluster.decided();
@@ -259,17 +259,17 @@ TEST_CASE("paxos: the log is cut behind a checkpoint, and a peer that needs more
     const ReplicaId leader = cluster.leader();
     const ReplicaId behind = leader % 3 + 1;
     cluster.crash(behind);
-    cluster.run(second_us, Faults{});
+    cluster.run(kSecondUs, Faults{});
     const uint64_t upto = cluster.decided() - 5;
     cluster.core(leader).hold_checkpoint(upto);
-    cluster.run(second_us / 2, Faults{});
+    cluster.run(kSecondUs / 2, Faults{});
     REQUIRE(cluster.core(leader).log_start().index == 0);
     cluster.core(6 - leader - behind).hold_checkpoint(upto);
-    cluster.run(second_us / 2, Faults{});
+    cluster.run(kSecondUs / 2, Faults{});
     REQUIRE(cluster.core(leader).log_start().index == upto);
     REQUIRE(upto > cluster.disk(behind).last_index());
     cluster.restart(behind);
-    cluster.run(second_us / 2, Faults{});
+    cluster.run(kSecondUs / 2, Faults{});
     REQUIRE(cluster.violation() == "");
     REQUIRE(cluster.leader() == leader);
     REQUIRE(cluster.core(leader).describe().find("NEEDS A CHECKPOINT") != std::string::npos);

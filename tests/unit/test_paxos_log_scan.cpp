@@ -15,11 +15,11 @@ using namespace crane::paxos::testing;
 
 namespace {
 
-constexpr size_t header_bytes = 12;
+constexpr size_t kHeaderBytes = 12;
 
 // As Berkeley DB writes it: the place of the record before, its size, a checksum, what it holds.
 std::string record(uint32_t previous, const std::string& content) {
-    const std::array<uint32_t, 2> head{previous, static_cast<uint32_t>(header_bytes + content.size())};
+    const std::array<uint32_t, 2> head{previous, static_cast<uint32_t>(kHeaderBytes + content.size())};
     uint32_t sum = 0;
     for (const char byte : content) sum = sum * 33 + static_cast<uint8_t>(byte);
     sum ^= head[0] ^ head[1];

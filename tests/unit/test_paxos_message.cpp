@@ -169,7 +169,7 @@ TEST_CASE("paxos: frames") {
 }
 
 TEST_CASE("paxos: greetings") {
-    Hello hello{protocol_version, 1, 2, "cluster"};
+    Hello hello{kProtocolVersion, 1, 2, "cluster"};
     Hello got;
     const std::string bytes = encode_hello(hello);
     REQUIRE(decode_hello(bytes, got));

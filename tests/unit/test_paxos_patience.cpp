@@ -10,7 +10,7 @@ using namespace crane::paxos;
 
 namespace {
 
-constexpr uint64_t ms = 1000;
+constexpr uint64_t kMs = 1000;
 
 class NoLog : public LogReader {
   public:
@@ -30,7 +30,7 @@ class Cluster {
             config.seed = id;
             cores_.push_back(std::make_unique<Core>(config, StoredState{}, log_));
         }
-        run(1000 * ms);
+        run(1000 * kMs);
     }
     Core& core(ReplicaId id) { return *cores_[id - 1]; }
     uint64_t now_us() const { return now_us_; }
@@ -41,7 +41,7 @@ class Cluster {
     }
     // All but `stopped` run for so long.
     void run(uint64_t us, ReplicaId stopped = no_replica) {
-        for (const uint64_t end_us = now_us_ + us; now_us_ < end_us; now_us_ += ms)
+        for (const uint64_t end_us = now_us_ + us; now_us_ < end_us; now_us_ += kMs)
             for (ReplicaId id = 1; id <= 3; ++id)
                 if (id != stopped) turn(id, stopped);
     }
@@ -65,7 +65,7 @@ class Cluster {
   private:
     NoLog log_;
     std::vector<std::unique_ptr<Core>> cores_;
-    uint64_t now_us_ = 1000 * ms;
+    uint64_t now_us_ = 1000 * kMs;
 };
 
 }  // namespace
@@ -84,7 +84,7 @@ TEST_CASE("patience: follows what is late at once, and forgets it slowly") {
 }
 
 TEST_CASE("patience: a stall of all replicas is no reason to elect") {
-    for (const uint64_t stall : {300 * ms, 600 * ms, 1200 * ms, 30'000 * ms})
+    for (const uint64_t stall : {300 * kMs, 600 * kMs, 1200 * kMs, 30'000 * kMs})
         for (ReplicaId first = 1; first <= 3; ++first) {
             Cluster cluster;
             const View view = cluster.core(1).view();
@@ -93,10 +93,10 @@ TEST_CASE("patience: a stall of all replicas is no reason to elect") {
             for (ReplicaId offset = 0; offset < 3; ++offset) {  // whoever wakes first has heard nobody yet
                 const ReplicaId id = (first - 1 + offset) % 3 + 1;
                 cluster.core(id).advance_clock(cluster.now_us());
-                cluster.core(id).held_up(stall - 100 * ms);
+                cluster.core(id).held_up(stall - 100 * kMs);
                 cluster.turn(id);
             }
-            cluster.run(3000 * ms);
+            cluster.run(3000 * kMs);
             CHECK(cluster.core(1).view() == view);
         }
 }
@@ -105,7 +105,7 @@ TEST_CASE("patience: a silent leader is replaced in time on a quiet machine") {
     Cluster cluster;
     const ReplicaId old = cluster.leader();
     const View view = cluster.core(old).view();
-    cluster.run(710 * ms, old);  // a heartbeat's worth of it was over before
+    cluster.run(710 * kMs, old);  // a heartbeat's worth of it was over before
     bool replaced = false;
     for (ReplicaId id = 1; id <= 3; ++id)
         replaced |= id != old && cluster.core(id).role() == Role::Leader && cluster.core(id).view() > view;
@@ -117,14 +117,14 @@ TEST_CASE("patience: heartbeats that come late lengthen the timeout, up to its b
     const ReplicaId leader = cluster.leader();
     const ReplicaId follower = leader % 3 + 1;
     const View view = cluster.core(leader).view();
-    CHECK(cluster.core(follower).election_timeout_us() == 500 * ms);
-    cluster.run(300 * ms, leader);
-    cluster.run(100 * ms);
-    CHECK(cluster.core(follower).election_timeout_us() > 900 * ms);
-    cluster.run(800 * ms, leader);
+    CHECK(cluster.core(follower).election_timeout_us() == 500 * kMs);
+    cluster.run(300 * kMs, leader);
+    cluster.run(100 * kMs);
+    CHECK(cluster.core(follower).election_timeout_us() > 900 * kMs);
+    cluster.run(800 * kMs, leader);
     CHECK(cluster.core(follower).view() == view);
-    cluster.run(200 * ms);
-    CHECK(cluster.core(follower).election_timeout_us() <= 2000 * ms);
+    cluster.run(200 * kMs);
+    CHECK(cluster.core(follower).election_timeout_us() <= 2000 * kMs);
 }
 
 TEST_CASE("patience: while a sync is under way a replica says no more than it has said") {

@@ -16,7 +16,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr size_t lines_before = 6, lines_after = 2;  // shown around what differs
+constexpr size_t kLinesBefore = 6, kLinesAfter = 2;  // shown around what differs
 
 std::vector<std::string> split_lines(const std::string& text) {
     std::vector<std::string> lines;
@@ -314,9 +314,9 @@ std::string difference(const std::string& expected, const std::string& actual) {
     size_t shown = 0;
     for (size_t i = 0; i < lines.size(); ++i) {
         if (lines[i][0] == ' ') continue;
-        const size_t from = std::max(shown, i - std::min(i, lines_before));
+        const size_t from = std::max(shown, i - std::min(i, kLinesBefore));
         if (from > shown) text += "  ...\n";
-        for (shown = from; shown < std::min(lines.size(), i + 1 + lines_after); ++shown)
+        for (shown = from; shown < std::min(lines.size(), i + 1 + kLinesAfter); ++shown)
             text += lines[shown] + "\n";
     }
     return text;

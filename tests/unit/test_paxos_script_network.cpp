@@ -9,7 +9,7 @@
 namespace crane::paxos::script {
 namespace {
 
-constexpr int endless = 10'000;  // deliveries: the replicas never come to rest
+constexpr int kEndless = 10'000;  // deliveries: the replicas never come to rest
 
 }  // namespace
 
@@ -104,7 +104,7 @@ void World::release() {
 }
 
 void World::settle() {
-    for (int delivered = 0; delivered < endless; ++delivered) {
+    for (int delivered = 0; delivered < kEndless; ++delivered) {
         const auto next = std::find_if(network_.begin(), network_.end(), [&](const Packet& packet) {
             return !packet.held && !replica(packet.message.to).waiting;
         });
@@ -164,7 +164,7 @@ void World::wait(uint64_t us, bool delivering) {
 void World::timeout(ReplicaId id) {
     Replica& which = running(id);
     now_us_ = std::max(now_us_, which.core->next_deadline_us());
-    const uint64_t tenths = (now_us_ - script_start_us) / 100;
+    const uint64_t tenths = (now_us_ - kScriptStartUs) / 100;
     say("at " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " ms " +
         std::to_string(id) + ":");
     which.core->tick(now_us_);

@@ -10,7 +10,7 @@
 namespace crane::paxos::script {
 namespace {
 
-constexpr int endless = 10'000;  // turns: the replicas never come to rest
+constexpr int kEndless = 10'000;  // turns: the replicas never come to rest
 
 std::string name(ReplicaId id) {
     return std::to_string(id);
@@ -25,7 +25,7 @@ std::vector<ReplicaId> first(unsigned replicas) {
 }  // namespace
 
 World::World(unsigned replicas, const CoreConfig& settings)
-    : settings_(settings), first_members_(simulation::voters(first(replicas))), now_us_(script_start_us) {
+    : settings_(settings), first_members_(simulation::voters(first(replicas))), now_us_(kScriptStartUs) {
     for (const ReplicaId id : first(replicas)) replicas_[id];
     for (const ReplicaId id : first(replicas)) start(id, 0);
 }
@@ -73,7 +73,7 @@ void World::report_role(ReplicaId id) {
 // As the node does: send what may go, make durable, say so, send the rest, hand out, look again.
 void World::turn(ReplicaId id) {
     report_role(id);
-    for (int round = 0; round < endless; ++round) {
+    for (int round = 0; round < kEndless; ++round) {
         Replica& which = replica(id);
         if (which.core == nullptr) return;
         which.core->take_outbox(which.out);

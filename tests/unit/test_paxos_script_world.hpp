@@ -17,7 +17,7 @@
 
 namespace crane::paxos::script {
 
-constexpr uint64_t script_start_us = 1'000'000;  // what the clock shows at "0.0 ms"
+constexpr uint64_t kScriptStartUs = 1'000'000;  // what the clock shows at "0.0 ms"
 
 // Picks messages: each field that is set must fit.
 struct Selector {

@@ -46,7 +46,7 @@ struct Guest {
 };
 
 std::string hello(ReplicaId from, ReplicaId to, const std::string& cluster = "unit",
-                  uint32_t version = protocol_version) {
+                  uint32_t version = kProtocolVersion) {
     return make_frame(FrameType::Hello, encode_hello({version, from, to, cluster}));
 }
 
@@ -92,12 +92,12 @@ TEST_CASE("paxos strangers: who does not fit is refused with a reason") {
     huge[3] = 0x7f;  // the length's highest byte
     const std::vector<Case> cases = {
         {hello(2, 1, "other"), "another cluster"},
-        {hello(2, 1, "unit", protocol_version + 1), "protocol version"},
+        {hello(2, 1, "unit", kProtocolVersion + 1), "protocol version"},
         {hello(9, 1), "not a member"},
         {hello(2, 5), "this is replica 1"},
         {make_frame(FrameType::App, "no greeting"), ""},
         {make_frame(FrameType::Refused, "you are not welcome"), ""},
-        {make_frame(FrameType::Hello, std::string(max_greeting_bytes + 1, 'x')), ""},
+        {make_frame(FrameType::Hello, std::string(kMaxGreetingBytes + 1, 'x')), ""},
         {huge, ""},
         {"GET / HTTP/1.1\r\nHost: example\r\n\r\n", ""},
     };
@@ -155,9 +155,9 @@ TEST_CASE("paxos strangers: the log is not filled by one that tries again and ag
     REQUIRE(log.is_news("a", 1000));
     REQUIRE_FALSE(log.is_news("a", 2000));
     REQUIRE(log.is_news("b", 2000));
-    REQUIRE(log.is_news("a", 1000 + RefusalLog::repeat_after_ms));
-    for (size_t i = 0; i < 10 * RefusalLog::max_reasons; ++i) log.is_news(std::to_string(i), 3000);
-    REQUIRE(log.suppressed() >= 9 * RefusalLog::max_reasons);
+    REQUIRE(log.is_news("a", 1000 + RefusalLog::kRepeatAfterMs));
+    for (size_t i = 0; i < 10 * RefusalLog::kMaxReasons; ++i) log.is_news(std::to_string(i), 3000);
+    REQUIRE(log.suppressed() >= 9 * RefusalLog::kMaxReasons);
     REQUIRE(printable("fine\n\x1b[31mred\xff", 100) == "fine??[31mred?");
     REQUIRE(printable("fine", 2) == "fi");
 }

@@ -30,7 +30,7 @@ class Authority {
         char name[] = "/tmp/crane-unit-tls-XXXXXX";
         directory_ = mkdtemp(name);
         const int64_t now = time(nullptr);
-        authority_ = make_authority(cluster, {now - 1000 * day_s, now + 1000 * day_s});
+        authority_ = make_authority(cluster, {now - 1000 * kDaySeconds, now + 1000 * kDaySeconds});
         write_file(ca(), authority_.certificate, 0644);
     }
     ~Authority() { std::filesystem::remove_all(directory_); }
@@ -40,7 +40,8 @@ class Authority {
     // Valid from and to, in days from now.
     PemPair issue(ReplicaId replica, int64_t from_days = -1, int64_t to_days = 365) const {
         const int64_t now = time(nullptr);
-        return issue_certificate(authority_, replica, {now + from_days * day_s, now + to_days * day_s});
+        return issue_certificate(authority_, replica,
+                                 {now + from_days * kDaySeconds, now + to_days * kDaySeconds});
     }
     TlsFiles install(ReplicaId replica, const PemPair& pair, mode_t key_mode = 0600) const {
         const std::string base = directory_ + "/" + std::to_string(replica);

@@ -85,17 +85,17 @@ TEST_CASE("worker: a thread does not inherit the loop's priority") {
 }
 
 TEST_CASE("loop lag: tells how late the loop was, and what held it up") {
-    constexpr uint64_t ms = 1'000'000;
-    LoopLag lag(250 * ms);
-    CHECK(lag.observe(1000 * ms, 0) == 0);
-    CHECK(lag.observe(1250 * ms, 0) == 0);
-    lag.worked("a sync", 700 * ms);
-    lag.worked("output", 20 * ms);
-    CHECK(lag.observe(2200 * ms, 10 * ms) == 700 * ms);
+    constexpr uint64_t kMs = 1'000'000;
+    LoopLag lag(250 * kMs);
+    CHECK(lag.observe(1000 * kMs, 0) == 0);
+    CHECK(lag.observe(1250 * kMs, 0) == 0);
+    lag.worked("a sync", 700 * kMs);
+    lag.worked("output", 20 * kMs);
+    CHECK(lag.observe(2200 * kMs, 10 * kMs) == 700 * kMs);
     CHECK(std::string(lag.longest().held_up_by) == "a sync");
-    CHECK(lag.observe(2850 * ms, 400 * ms) == 400 * ms);
+    CHECK(lag.observe(2850 * kMs, 400 * kMs) == 400 * kMs);
     CHECK(std::string(lag.last().held_up_by) == "no CPU");
-    CHECK(lag.observe(3300 * ms, 400 * ms) == 200 * ms);
+    CHECK(lag.observe(3300 * kMs, 400 * kMs) == 200 * kMs);
     CHECK(std::string(lag.last().held_up_by) == "callbacks");
-    CHECK(lag.longest().ns == 700 * ms);
+    CHECK(lag.longest().ns == 700 * kMs);
 }

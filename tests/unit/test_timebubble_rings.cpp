@@ -24,7 +24,7 @@ using crane::proxy::DomainLink;
 
 namespace {
 
-constexpr int kPatience_ms = 10'000;
+constexpr int kPatienceMs = 10'000;
 
 /// One side's mapping of a segment: each side has its own, as two processes do.
 struct Mapping {
@@ -95,7 +95,7 @@ constexpr uint64_t kRecords = 100'000;
 /// sleep, at about the moment of the next record, and nothing later makes up for a wake-up that was lost.
 bool wait_until_taken(const Ring& ring, uint64_t record) {
     if (record % 4 == 0) return true;
-    const auto patience = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience_ms);
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
     for (uint32_t round = 1; ring.tail != ring.head; ++round) {
         if (round % 64) {
             __builtin_ia32_pause();
@@ -185,7 +185,7 @@ TEST_CASE("rings: a producer on a full ring sleeps until there is room", "[timeb
         }
     });
     pollfd ready{segment.bell[0], POLLIN, 0};
-    CHECK(poll(&ready, 1, kPatience_ms) == 1);
+    CHECK(poll(&ready, 1, kPatienceMs) == 1);
     CHECK(produced == kFits);
     DomainLink link(craned.view);
     uint64_t record = 0, wrong = 0;
