@@ -104,7 +104,8 @@ struct Listeners::Port {
     std::string error = {};
     int defer_accept_s = 0;
     std::shared_ptr<Gate> gate = std::make_shared<Gate>(Gate{this});
-    uint64_t said_ns = 0;  ///< when a failed accept was said
+    bool starved = false;  ///< `error` says that no client could be accepted
+    uint64_t said_ns = 0;  ///< when that was said
 
     ~Port() {
         gate->port = nullptr;
@@ -113,6 +114,10 @@ struct Listeners::Port {
     void count(const timebubble::ListenRecord& record, int by) {
         users += by;
         if (record.family == AF_INET6) users_six += by;
+    }
+    void fed() {
+        if (starved) error.clear();
+        starved = false;
     }
     void accept_all(bool accept) {
         for (const auto& socket : sockets) {
@@ -276,7 +281,8 @@ void Listeners::open(Port& port, const sockaddr_storage& address, std::string& e
 void Listeners::on_retry(int, short, void* port) {
     auto& self = *static_cast<Port*>(port);
     if (self.gate->held < kPlaces) self.accept_all(true);
-    if (self.error.empty()) return;
+    if (self.error.empty() || self.starved)
+        return;  // what starves it ends with the next client that is taken
     if (self.all.lookup_error_.empty()) {
         self.all.try_open(self);
     } else {
@@ -301,6 +307,7 @@ void Listeners::accept_some(Socket& socket) {
         const int fd = accept4(socket.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             ++gate->held;
+            port.fed();
             accepted_(fd, port.port, Place(gate.get(), [gate](void*) { gate->release(); }));
             continue;
         }
@@ -313,8 +320,11 @@ void Listeners::accept_some(Socket& socket) {
                 spdlog::error("{}", port.error);
                 port.said_ns = now;
             }
+            port.starved = true;
             event_del(socket.accept_event);
             evtimer_add(port.retry_event, &kOutOfDescriptors);
+        } else {
+            port.fed();
         }
         return;
     }
