@@ -260,7 +260,7 @@ soak: all programs $(BUILD)/bin/sim $(BUILD)/bin/unit
 	    BUILD=$(BUILD) /usr/bin/python3 -B tests/nemesis/nemesis.py --minutes $(MINUTES) && \
 	    for server in apache redis; do BUILD=$(BUILD) /usr/bin/python3 -B tests/hostile/hostile.py --server $$server \
 	        --seed $$seed --seconds $$(($(MINUTES) * 30)) || exit 1; done && \
-	    $(RUN_TESTS) --seed $$seed disturbance failover MicroBenchmark || exit 1; done
+	    CRANE_SOAK=1 $(RUN_TESTS) --seed $$seed disturbance failover MicroBenchmark || exit 1; done
 
 bench: all programs
 	BUILD=$(BUILD) python3 eval/bench.py $(BENCH)
