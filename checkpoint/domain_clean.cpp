@@ -17,14 +17,11 @@ namespace {
 
 constexpr int kKillTimeoutMs = 3000;
 
-// LXC keeps a lock file per container in /run, below the path of the container's folder.
+// LXC keeps a lock file per container in /run, below the path of the container's folder. The folders above stay,
+// empty: another replica's lxc-start, which makes them one by one, would fail if they went meanwhile.
 void remove_lxc_lock(const std::string& lxc_dir) {
-    std::error_code error;
-    fs::path folder = "/run/lxc/lock" + lxc_dir;
-    if (!fs::exists(folder)) return;
-    fs::remove_all(folder, error);
-    do folder = folder.parent_path();
-    while (folder != "/run" && ::rmdir(folder.c_str()) == 0);
+    std::error_code ignored;
+    fs::remove_all("/run/lxc/lock" + lxc_dir, ignored);
 }
 
 void remove_cgroup(const std::string& folder) {

@@ -226,6 +226,8 @@ std::vector<Layer> make_fresh_layers(const std::string& container_dir,
     const std::vector<std::string> points = layered_mounts(hidden);
     std::ofstream list(container_dir + kLayerList);
     for (const std::string& point : points) list << point << "\n";
+    list.close();
+    if (!list) fail("writing " + container_dir + kLayerList);
     std::vector<Layer> layers = make_layers(container_dir, points);
     fill_root(layers.front());
     show(container_dir, shown, &layers);

@@ -30,6 +30,7 @@ struct AttachedClients::Client final : EndpointUser {
     uint64_t id = 0;
     bool opened = false;  ///< its connection is decided
     bool copy = false;
+    uint64_t replaced_by = 0;  ///< the server after the one that it is a client of; 0: none is decided
 
     ByteQueue input;       ///< from the first byte that is not decided on
     bool known = false;    ///< to the present primary
@@ -257,6 +258,7 @@ void AttachedClients::on_decided(const timebubble::Call& call) {
     switch (call.kind) {
         case CallKind::kConnect:
             client->opened = true;
+            client->replaced_by = 0;
             break;
         case CallKind::kSend: {
             const uint64_t now = std::min(client->input.begin() + call.payload.size(), client->input.end());
@@ -311,19 +313,40 @@ void AttachedClients::copied_close(uint64_t connection, uint64_t offset, bool re
     if (client && client->delivered == offset) end(connection, reset);
 }
 
+/// They end here, and the primary closes what it has opened for them.
+void AttachedClients::leave(const std::vector<uint64_t>& connections, bool reset) {
+    for (uint64_t id : connections) {
+        if (primary_) primary_->gone(id);
+        end(id, reset);
+    }
+}
+
 void AttachedClients::reset_unserved() {
     std::vector<uint64_t> unserved;
     for (const auto& [id, client] : named_) {
         if (!client->copy) unserved.push_back(id);
     }
-    for (uint64_t id : unserved) {
-        if (primary_) primary_->gone(id);
-        end(id, true);
+    leave(unserved, true);
+}
+
+void AttachedClients::server_replaced(uint64_t generation) {
+    for (auto& [id, client] : named_) {
+        if (client->replaced_by == 0) client->replaced_by = generation;
     }
 }
 
+void AttachedClients::close_clients_before(uint64_t generation) {
+    std::vector<uint64_t> old;
+    for (const auto& [id, client] : named_) {
+        if (client->replaced_by != 0 && client->replaced_by <= generation) old.push_back(id);
+    }
+    leave(old, false);
+}
+
 void AttachedClients::close_all() {
-    while (!named_.empty()) end(named_.begin()->first, false);
+    std::vector<uint64_t> all;
+    for (const auto& [id, client] : named_) all.push_back(id);
+    leave(all, false);
     for (const auto& client : waiting_) client->endpoint->reset();
     waiting_.clear();
 }

@@ -46,6 +46,11 @@ class AttachedClients final : public FromPrimary {
 
     /// The server has ended: what was sent is delivered, then the clients' connections end.
     void close_all();
+    /// Server number `generation` is decided: who is here now is a client of an earlier one, which may still
+    /// run here.
+    void server_replaced(uint64_t generation);
+    /// The servers before number `generation` have ended here, too: as close_all(), for their clients.
+    void close_clients_before(uint64_t generation);
     void reset_all();
     /// The own domain does not go on: its clients are reset, and come again to the primary's copy.
     void reset_unserved();
@@ -69,6 +74,7 @@ class AttachedClients final : public FromPrimary {
     void name_new(std::unique_ptr<Client> client);
     void name(Client& client);
     void end(uint64_t connection, bool reset);
+    void leave(const std::vector<uint64_t>& connections, bool reset);
     std::unique_ptr<Client> take(Client& client);
 
     uint32_t self_;

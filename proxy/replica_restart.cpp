@@ -57,6 +57,9 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     server_ended_ = false;
     server_messages_ = 0;
     generation_.starting = generation;
+    // Where the others were sooner, this may come at once after the end.
+    listeners_.close_all();
+    clients_.close_clients_before(generation);
     account_.forget_listeners();
     domain_.start_next();
     return false;
@@ -68,8 +71,7 @@ void Replica::look_for_missed_end() {
     if (domain_.link().unadmitted() != 0 || !domain_.link().at_rest()) return;
     fence(
         "its server goes on where the others' has ended: it serves nobody and does not lead. Restart its "
-        "craned to "
-        "have its server made anew from the log");
+        "craned to have its server made anew from the log");
 }
 
 void Replica::on_server_ended(int32_t status) {
@@ -132,7 +134,10 @@ void Replica::propose_start() {
                       sequencer_.can_propose() && sequencer_.leads();
     if (!settled || !able || !restarts_.due(now) || !end_is_agreed()) return;
     timebubble::GenesisPayload genesis;
-    if (getrandom(&genesis, sizeof(genesis), 0) != sizeof(genesis)) return;
+    if (getrandom(&genesis, sizeof(genesis), 0) != sizeof(genesis)) {
+        events_.fatal("getrandom failed: the system has no randomness to key the next server with");
+        return;
+    }
     const StartPayload start{generation_.fed + 1};
     batcher_.clear();
     if (!sequencer_.propose(batcher_.start(start, genesis, now, bubbles_.grant(2, false))))

@@ -34,6 +34,7 @@ void Replica::track_connections(std::string_view batch) {
         generation_.decided = generation;
         connections_.forget_open();
         account_.forget_connections();
+        clients_.server_replaced(generation);
     }
     for (timebubble::Call call; decoder.next(call);) {
         account_.decided(call);
@@ -117,6 +118,7 @@ void Replica::on_role() {
     spdlog::info("role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
                  sequencer_.leader());
     generation_.proposed = 0;
+    if (!leads) stop_at_ns_ = 0;  // an order is the primary's that took it
     if (!leads && ingress_.leading()) {
         ingress_.stop();
         batcher_.clear();

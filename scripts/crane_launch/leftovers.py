@@ -117,12 +117,12 @@ def remove_cgroup(top):
 
 
 def remove_lxc_traces(path):
-    """LXC's lock files below /run, and the cgroup it steps into at an end, when no container uses it."""
+    """LXC's lock files below /run, and the cgroup it steps into at an end, when no container uses it. The folders above
+    stay: another cluster's lxc-start may be making its own in them."""
     removed = []
     folder = pathlib.Path(f"{LXC_LOCKS}{path}")
     if folder.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        remove_empty_parents(folder.parent)
         removed.append(str(folder))
     for base, folders, _ in os.walk(CGROUPS):
         if "lxc.pivot" in folders and not any(name.startswith("lxc.monitor.") for name in folders):
@@ -132,12 +132,3 @@ def remove_lxc_traces(path):
             except OSError:
                 pass
     return removed
-
-
-def remove_empty_parents(folder):
-    while folder.is_relative_to(LXC_LOCKS.parent):
-        try:
-            folder.rmdir()
-        except OSError:
-            return
-        folder = folder.parent

@@ -155,7 +155,7 @@ class Programs(CraneTest):
             text = ask(cluster.address())
             for promised in ("~host crane node crane ", " pid 2 tid 2 ", "~cpus 2 of 2 usable 2 now on 0",
                              "~set the clock: -1 EPERM", "~profiling timer: -1 EINVAL", "~io_uring -1 ENOSYS",
-                             "~io_setup -1 ENOSYS", "~outside -1 ENETUNREACH",
+                             "~io_setup -1 ENOSYS", "~rseq -1 ENOSYS", "~outside -1 ENETUNREACH",
                              "~listing .:0 .:0 apple:"):
                 self.assertIn(promised, text)
             cluster.assert_identical()

@@ -166,6 +166,7 @@ static void refusals(void) {
     char space[256] = {0};
     order("io_uring %s", outcome(syscall(SYS_io_uring_setup, 4, space)));
     order("io_setup %s", outcome(syscall(SYS_io_setup, 4, space)));
+    order("rseq %s", outcome(syscall(SYS_rseq, space, 32, 0, 0)));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     struct sockaddr_in outside = {.sin_family = AF_INET, .sin_port = htons(9)};
     inet_pton(AF_INET, "192.0.2.1", &outside.sin_addr);

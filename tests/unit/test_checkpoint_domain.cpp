@@ -207,6 +207,19 @@ TEST_CASE("clean ends what an earlier craned left running", "[checkpoint]") {
     }
 }
 
+TEST_CASE("clean takes no folder away in which another container's lock may be made", "[checkpoint][root]") {
+    if (!can_contain()) return;
+    Domain domain(Isolation::kLxc, "true");
+    const std::string container = "/run/lxc/lock" + domain.spec.state_dir + "/container";
+    fs::create_directories(container + "/lxc");
+    std::ofstream(container + "/lxc/.lock") << "";
+    DomainHost::clean(domain.spec);
+    CHECK_FALSE(fs::exists(container + "/lxc"));
+    CHECK(fs::exists("/run/lxc/lock" + domain.spec.state_dir));
+    std::error_code ignored;
+    fs::remove_all("/run/lxc/lock" + domain.folder, ignored);
+}
+
 TEST_CASE("a state directory on a disk of its own stays mounted", "[checkpoint][root]") {
     if (::geteuid() != 0) return;
     Domain domain(Isolation::kNone, "echo there");
@@ -225,17 +238,17 @@ TEST_CASE("a state directory on a disk of its own stays mounted", "[checkpoint][
     CHECK(::umount(domain.spec.state_dir.c_str()) == 0);
 }
 
-TEST_CASE("kernel AIO and io_uring are not there", "[checkpoint]") {
+TEST_CASE("kernel AIO, io_uring and restartable sequences are not there", "[checkpoint]") {
     if (!fs::exists("/usr/bin/python3")) return;
     Domain domain(Isolation::kNone, "");
     domain.spec.argv = {
         "/usr/bin/python3", "-c",
         "import ctypes,os\nl=ctypes.CDLL(None,use_errno=True)\n"
-        "for n in (425,426,427,206,209,39): r=l.syscall(n,0,0,0,0); print(r<0 and ctypes.get_errno())"};
+        "for n in (425,426,427,206,209,334,39): r=l.syscall(n,0,0,0,0); print(r<0 and ctypes.get_errno())"};
     DomainHost host(domain.spec);
     host.start();
     REQUIRE(wait_exit(host));
-    CHECK(domain.output() == "38\n38\n38\n38\n38\nFalse\n");
+    CHECK(domain.output() == "38\n38\n38\n38\n38\n38\nFalse\n");
 }
 
 TEST_CASE("a start that cannot work says why", "[checkpoint]") {

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <catch2/catch.hpp>
 
+#include "proxy/attached_clients.hpp"
 #include "proxy/batcher.hpp"
 #include "proxy/connection_table.hpp"
 #include "proxy/domain_account.hpp"
@@ -19,6 +20,30 @@ template <typename Payload>
 std::string_view bytes_of(const Payload& payload) {
     return {reinterpret_cast<const char*>(&payload), sizeof(payload)};
 }
+
+struct Client final : Endpoint {
+    void set_user(EndpointUser*) override {}
+    void allow_input(bool) override {}
+    void send(std::string_view) override {}
+    void probe(const ProbeRecord&) override {}
+    void finish() override {}
+    void close() override { closed = true; }
+    void reset() override { was_reset = true; }
+    bool closed = false, was_reset = false;
+};
+
+struct Primary final : ToPrimary {
+    void open(uint64_t id, const ConnectPayload&, bool) override { opened.push_back(id); }
+    void resume(uint64_t, bool, uint64_t) override {}
+    void listed() override {}
+    uint64_t room(uint64_t, uint64_t) const override { return 0; }
+    void input(uint64_t, uint64_t, std::string_view) override {}
+    void input_end(uint64_t, uint64_t) override {}
+    void taken(uint64_t, uint64_t) override {}
+    void gone(uint64_t id) override { left.push_back(id); }
+    void credit_back(uint64_t, uint64_t) override {}
+    std::vector<uint64_t> opened, left;
+};
 
 /// The pauses before the first starts of a server that lives for so long each time.
 std::vector<uint64_t> pauses_ms(uint64_t life_ns, size_t count) {
@@ -132,4 +157,29 @@ TEST_CASE("restart: the next server has none of the connections, and their numbe
     account.on_output({0, OutputKind::kClose, 0, id, 0, 0}, {});
     account.decided({CallKind::kConnect, id + 1, bytes_of(connect)});
     CHECK_FALSE(account.place_for_client(80));
+}
+
+TEST_CASE("restart: where a server ends last, its clients' connections end with it, and later ones do not",
+          "[restart]") {
+    Client old, asked_late, of_the_next;
+    Primary primary;
+    AttachedClients clients(2, true, [] { return false; });
+    clients.set_primary(&primary);
+    clients.welcome(1);
+    clients.attach(&old, {}, kSecond);
+    clients.attach(&asked_late, {}, kSecond);
+    clients.server_replaced(2);
+    clients.on_decided({CallKind::kConnect, primary.opened.at(1), {}});  // so the next server has it
+    clients.attach(&of_the_next, {}, kSecond);
+    clients.close_clients_before(2);
+    CHECK(old.closed);
+    CHECK(primary.left == std::vector<uint64_t>{primary.opened.at(0)});
+    CHECK_FALSE(asked_late.closed);
+    CHECK_FALSE(of_the_next.closed);
+    CHECK(clients.size() == 2);
+    clients.close_all();
+    CHECK(asked_late.closed);
+    CHECK(of_the_next.closed);
+    CHECK(primary.left == primary.opened);
+    CHECK_FALSE(old.was_reset);
 }
