@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kKillTimeoutMs = 3000;
 
-// LXC keeps a lock file per container in /run, below the path of the container's folder. The folders above stay,
-// empty: another replica's lxc-start, which makes them one by one, would fail if they went meanwhile.
+// LXC keeps a lock file per container in /run, below the path of the container's folder. The folders above
+// stay, empty: another replica's lxc-start, which makes them one by one, would fail if they went meanwhile.
 void remove_lxc_lock(const std::string& lxc_dir) {
     std::error_code ignored;
     fs::remove_all("/run/lxc/lock" + lxc_dir, ignored);

@@ -13,12 +13,12 @@ namespace crane::checkpoint {
 namespace {
 
 // io_uring and kernel AIO complete in the kernel's own order; userfaultfd and secret memory cannot be
-// checkpointed; restartable sequences tell a thread which CPU it is on and when it was preempted, and a thread
-// whose area holds rubbish at that moment is killed. Programs that try them have a fallback for kernels without.
+// checkpointed; restartable sequences tell a thread which CPU it is on and when it was preempted, and a
+// thread whose area holds rubbish at that moment is killed. Programs that try them have a fallback for
+// kernels without.
 constexpr const char* kUnordered[] = {
-    "io_setup",       "io_destroy",     "io_getevents",      "io_submit",   "io_cancel",   "io_pgetevents",
-    "io_uring_setup", "io_uring_enter", "io_uring_register", "userfaultfd", "memfd_secret",
-    "rseq"};
+    "io_setup",       "io_destroy",     "io_getevents",      "io_submit",   "io_cancel",    "io_pgetevents",
+    "io_uring_setup", "io_uring_enter", "io_uring_register", "userfaultfd", "memfd_secret", "rseq"};
 
 // What reaches around a container: the kernel's modules, keys, clocks, tracers and mounts. clone3 is not here
 // but among the unknown ones: its flags lie in memory, where a filter cannot look, and libc falls back to
