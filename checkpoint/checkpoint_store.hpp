@@ -1,0 +1,89 @@
+// The checkpoints that a replica has on its disk, in STATE/rN/checkpoints (the owner's alone):
+//
+//   <index, 20 digits>/     manifest.json (manifest.hpp), and the files that it names
+//   .new-<index>/           being taken
+//   .old-<index>/           being removed
+//   .fetch-<index>-<id>/    arriving from another replica (arriving_checkpoint.hpp)
+//
+// Rules kept here:
+//   - only complete checkpoints exist: the manifest is written when all files are on the disk, and the folder
+//     gets its name when the manifest is; what a crash leaves is in a folder with a dot, and so is nothing;
+//   - a folder that is not as its manifest says is never handed out, and told apart with what is wrong;
+//   - files and folders of others are left alone;
+//   - failures are std::runtime_error, say what to do, and leave nothing behind that takes up the disk.
+// Calls may take long (hashing, syncing): nothing here is for an event loop. An object holds no state but the
+// path, so a second one may look on while the first works.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "checkpoint/file_sum.hpp"
+#include "checkpoint/manifest.hpp"
+
+namespace crane::checkpoint {
+
+struct StoredCheckpoint {
+    uint64_t index = 0;
+    std::string path;
+    std::string id;  ///< see manifest.hpp
+    Manifest manifest;
+    uint64_t manifest_bytes = 0;
+    time_t since = 0;   ///< when it came to be on this disk
+    std::string error;  ///< why it is of no use; empty: it is complete
+};
+
+class CheckpointStore {
+  public:
+    /// Touches nothing; the folder is made when something is written to it.
+    explicit CheckpointStore(std::string folder) : folder_(std::move(folder)) {}
+    const std::string& folder() const { return folder_; }
+
+    /// An empty folder for the files of a checkpoint; what was begun under this index before is dropped.
+    std::string begin(uint64_t index);
+    /// Sums and syncs what is in that folder, writes the manifest, publishes. One that was there under this
+    /// index gives way in the same moment. Where it fails nothing is left of the new one.
+    StoredCheckpoint complete(uint64_t index, const nlohmann::json& state, const Stop& stop = never);
+    void abandon(uint64_t index);
+
+    /// All that look like checkpoints, damaged ones, too, the newest first. Sizes are looked at, contents
+    /// not.
+    std::vector<StoredCheckpoint> survey() const;
+    /// Those of them that are complete, `most` at most.
+    std::vector<StoredCheckpoint> list(size_t most = SIZE_MAX) const;
+    std::optional<StoredCheckpoint> newest() const;
+    std::optional<StoredCheckpoint> find(uint64_t index) const;
+    /// Sizes and sums of all files. Empty: as the manifest says; else what is wrong. Throws Stopped.
+    std::string verify(uint64_t index, const Stop& stop = never) const;
+
+    /// Gone in one moment, whatever happens to the machine meanwhile.
+    void remove(uint64_t index);
+    /// Leaves the newest `keep`, and those of `held`; damaged ones go when they are older than what is left.
+    void prune(size_t keep, const std::set<uint64_t>& held = {});
+    /// What a crash left half made or half removed. For the start, when nobody takes or fetches.
+    void remove_unfinished();
+
+    /// Gives the folder at `path`, complete and synced but for its name, its place. For those who make one.
+    void publish(const std::string& path, uint64_t index);
+    /// Makes the folder itself, if it is not there.
+    void make() const;
+
+  private:
+    std::string path_of(uint64_t index) const;
+    std::string unfinished(const char* prefix, uint64_t index) const;
+    StoredCheckpoint look(uint64_t index) const;
+    std::vector<uint64_t> indexes() const;
+
+    std::string folder_;
+};
+
+constexpr size_t kIndexDigits = 20;
+std::string index_text(uint64_t index);
+/// 0: it is none.
+uint64_t index_from(std::string_view digits);
+
+}  // namespace crane::checkpoint
