@@ -18,7 +18,9 @@
 #include <stdexcept>
 
 #include "checkpoint/disk_quota.hpp"
+#include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/fresh_root.hpp"
 #include "checkpoint/processes.hpp"
 
 namespace crane::checkpoint {
@@ -226,6 +228,22 @@ void DomainHost::start(Files files) {
     std::string text = "the server " + spec_.argv[0] + " was not started: " + error;
     if (spec_.isolation == Isolation::kLxc) text += last_lines(paths.lxc_log, 5);
     throw std::runtime_error(text);
+}
+
+void DomainHost::settle_times(uint64_t since_ns, uint64_t time_ns) const {
+    checkpoint::settle_times(DomainPaths(spec_.state_dir).container, since_ns, time_ns);
+}
+
+void DomainHost::pack_files(const std::string& archive) const {
+    checkpoint::pack_files(DomainPaths(spec_.state_dir).container, archive);
+}
+
+void DomainHost::unpack_files(const std::string& archive) {
+    kill_all();
+    remove_leftovers(spec_);
+    const std::string container = DomainPaths(spec_.state_dir).container;
+    make_container_dir(container, spec_.disk_quota_bytes);
+    checkpoint::unpack_files(archive, container);
 }
 
 pid_t DomainHost::init_pid() const {

@@ -77,6 +77,13 @@ class DomainHost {
     /// again after the domain has gone.
     void start(Files files = Files::kFresh);
 
+    /// Between two servers: what the last one has written gets times that are the same on all replicas (see
+    /// settle_times()), and is packed into the file `archive`, or laid out from it for start(Files::kKept).
+    /// Only in a container. Throw std::runtime_error.
+    void settle_times(uint64_t since_ns, uint64_t time_ns) const;
+    void pack_files(const std::string& archive) const;
+    void unpack_files(const std::string& archive);
+
     /// Host pid of crane-init; 0 when the domain does not run.
     pid_t init_pid() const;
 

@@ -212,10 +212,7 @@ void show(const std::string& container_dir, const std::string& shown, std::vecto
 
 }  // namespace
 
-std::vector<Layer> make_fresh_layers(const std::string& container_dir,
-                                     const std::vector<std::string>& hidden_as_named,
-                                     const std::string& shown, uint64_t quota_bytes) {
-    const std::vector<std::string> hidden = real_paths(hidden_as_named);
+void make_container_dir(const std::string& container_dir, uint64_t quota_bytes) {
     std::error_code error;
     fs::remove_all(container_dir, error);
     if (error) throw std::runtime_error("removing the old " + container_dir + ": " + error.message());
@@ -223,6 +220,13 @@ std::vector<Layer> make_fresh_layers(const std::string& container_dir,
     if (error) throw std::runtime_error("making " + container_dir + ": " + error.message());
     if (quota_bytes != 0) mount_limited(container_dir + ".image", container_dir, quota_bytes);
     ::chmod(container_dir.c_str(), 0700);
+}
+
+std::vector<Layer> make_fresh_layers(const std::string& container_dir,
+                                     const std::vector<std::string>& hidden_as_named,
+                                     const std::string& shown, uint64_t quota_bytes) {
+    const std::vector<std::string> hidden = real_paths(hidden_as_named);
+    make_container_dir(container_dir, quota_bytes);
     const std::vector<std::string> points = layered_mounts(hidden);
     std::ofstream list(container_dir + kLayerList);
     for (const std::string& point : points) list << point << "\n";

@@ -23,6 +23,9 @@ struct Layer {
 std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std::vector<std::string>& hidden,
                                      const std::string& shown, uint64_t quota_bytes = 0);
 
+/// Wipes `container_dir` and makes it anew, empty. Throws std::runtime_error.
+void make_container_dir(const std::string& container_dir, uint64_t quota_bytes);
+
 /// The same layers as the last make_fresh_layers made, with what was written to them; /run and /tmp begin
 /// fresh.
 std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown);

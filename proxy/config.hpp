@@ -85,6 +85,8 @@ struct Config {
     uint64_t disk_quota_bytes = 0;         ///< 0: none
     uint64_t input_bytes = 128ULL << 20;   ///< unread by the server, beyond each connection's own 8 KiB
     uint64_t output_bytes = 512ULL << 20;  ///< not taken by clients, beyond each connection's first 64 KiB
+    /// A start that is decided anyway keeps a checkpoint when the log has grown by so much since the last.
+    uint64_t checkpoint_log_bytes = 16ULL << 20;
     uint64_t disk_reserve_bytes = 64ULL << 20;  ///< input stops when less is left
 
     uint32_t cpus = 2;

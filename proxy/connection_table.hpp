@@ -24,6 +24,10 @@ struct ConnectionState {
 class ConnectionTable {
   public:
     using Map = std::unordered_map<uint64_t, ConnectionState>;
+    /// The highest number ever decided for a connection of each replica to each of the server's ports:
+    /// connects to one port are decided in the order of their numbers, so what is not above it has come, and
+    /// perhaps gone.
+    using LastNumbers = std::map<std::pair<uint32_t, uint16_t>, uint64_t>;
 
     /// A call of a decided batch, in order.
     void decided(const timebubble::Call& call);
@@ -32,12 +36,10 @@ class ConnectionTable {
 
     /// Another server begins, who knows none of them.
     void forget_open() { open_.clear(); }
+    /// From a checkpoint: what was decided before it.
+    void restore(LastNumbers last) { last_numbers_ = std::move(last); }
 
     const Map& open() const { return open_; }
-    /// The highest number ever decided for a connection of each replica to each of the server's ports:
-    /// connects to one port are decided in the order of their numbers, so what is not above it has come, and
-    /// perhaps gone.
-    using LastNumbers = std::map<std::pair<uint32_t, uint16_t>, uint64_t>;
     const LastNumbers& last_numbers() const { return last_numbers_; }
 
   private:

@@ -96,7 +96,9 @@ void DomainRunner::make_link(uint64_t files_since_ns) {
 
 /// Throws as the segment does.
 void DomainRunner::replace_link() {
-    const uint64_t files_since_ns = link_->status().files_since_ns.load(std::memory_order_relaxed);
+    // In a container the times of the files are settled by now.
+    const uint64_t files_since_ns =
+        config_.container ? 0 : link_->status().files_since_ns.load(std::memory_order_relaxed);
     event_free(std::exchange(doorbell_event_, nullptr));
     segment_.renew();
     make_link(files_since_ns);
@@ -125,20 +127,65 @@ void DomainRunner::start() {
     launch(checkpoint::Files::kFresh);
 }
 
-void DomainRunner::start_next() {
+void DomainRunner::restore(const std::string& archive) {
+    auto error = std::make_shared<std::string>();
+    const auto job = [host = host_, archive, error] {
+        try {
+            host->unpack_files(archive);
+        } catch (const std::exception& problem) {
+            *error = problem.what();
+        }
+    };
+    worker_.post(job, [this, error] {
+        if (!killed_ && !error->empty()) give_up(*error);
+    });
+}
+
+/// Between two servers, in the worker: what the last one left is settled, and kept if it is to be.
+struct DomainRunner::Interval {
+    bool ended = false;
+    std::string error;  ///< the next server cannot begin
+    std::string pack_error;
+
+    void work(checkpoint::DomainHost& host, uint64_t files_since_ns, const NextStart& next) {
+        ended = host.kill_all(checkpoint::Files::kKept);
+        if (!ended) return;
+        try {
+            if (files_since_ns != 0) host.settle_times(files_since_ns, next.time_ns);
+        } catch (const std::exception& problem) {
+            error = problem.what();
+            return;
+        }
+        if (next.archive.empty()) return;
+        try {
+            host.pack_files(next.archive);
+        } catch (const std::exception& problem) {
+            pack_error = problem.what();
+        }
+    }
+};
+
+void DomainRunner::start_next(NextStart next) {
     forget_exit_fd();
     gone_ = false;
     init_pid_ = 0;
     ++launches_;
     enter(DomainState::kStarting, "");
-    auto ended = std::make_shared<bool>(false);
-    const auto job = [host = host_, ended] { *ended = host->kill_all(checkpoint::Files::kKept); };
-    worker_.post(job, [this, ended] {
+    auto interval = std::make_shared<Interval>();
+    const uint64_t since_ns =
+        config_.container ? link_->status().files_since_ns.load(std::memory_order_relaxed) : 0;
+    const auto job = [host = host_, interval, since_ns, next] { interval->work(*host, since_ns, next); };
+    worker_.post(job, [this, interval, next] {
         if (killed_) return;
-        if (!*ended) {
+        if (!interval->ended) {
             enter(DomainState::kRefused,
                   "processes of the server that ended could not be killed; look for "
                   "uninterruptible I/O");
+            return;
+        }
+        if (!next.archive.empty()) next.packed(interval->pack_error);
+        if (!interval->error.empty()) {
+            give_up(interval->error);
             return;
         }
         try {

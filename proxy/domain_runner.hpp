@@ -39,8 +39,16 @@ class DomainRunner {
 
     /// Has the server started; a failure to do so is a state (kRefused), not an exception.
     void start();
+    struct NextStart {
+        uint64_t time_ns = 0;  ///< the cluster's, of the decision
+        std::string archive;   ///< where the files that the next server begins with are kept; "": nowhere
+        /// They are, or the error says why not; the server is started in either case.
+        std::function<void(const std::string& error)> packed;
+    };
     /// The server has ended (kExited), and another one goes on with its files: kStarting, with another link.
-    void start_next();
+    void start_next(NextStart next);
+    /// Instead of start(): no server has been started here, and one has ended on the files in `archive`.
+    void restore(const std::string& archive);
     /// Has the domain ended. The log holds all that matters, so what it still says is not listened to.
     void kill();
     /// It cannot be trusted any more: kill(), and another one is wanted.
@@ -73,6 +81,7 @@ class DomainRunner {
     static void on_poll(int fd, short what, void* self);
     static void on_exit(int fd, short what, void* self);
     struct Started;
+    struct Interval;
     void make_link(uint64_t files_since_ns);
     void replace_link();
     void launch(checkpoint::Files files);

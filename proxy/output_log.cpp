@@ -51,12 +51,15 @@ Hash128 next_chain(const Hash128& previous, const OutputLogRecord& record, const
     return from_xxh(XXH3_128bits(&input, sizeof(input)));
 }
 
-OutputLog::OutputLog(const std::string& state_dir, const Config& config)
+OutputLog::OutputLog(const std::string& state_dir, const Config& config, const OutputPosition& from)
     : path_(state_dir + "/output.log"),
       replica_(config.replica_id),
       cluster_id_(config.cluster_id),
       content_(config.log_content),
-      file_limit_(config.log_max_bytes / (kOldFiles + 1)) {
+      file_limit_(config.log_max_bytes / (kOldFiles + 1)),
+      chain_(from.chain),
+      records_(from.records),
+      admitted_index_(from.admitted_index) {
     std::error_code ignored;
     if (std::filesystem::exists(path_, ignored)) {
         std::filesystem::rename(path_, path_ + ".previous", ignored);

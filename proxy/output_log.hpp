@@ -2,8 +2,8 @@
 //
 // Files: output.log is written; when it has a quarter of max_bytes it becomes output.log.1, and so on up to
 // .3; older ones are removed. The log can be made again by replay, so it is buffered and never synced. A
-// start of craned replays the domain from the log's first index and begins the output log anew; the old one
-// becomes output.log.previous.
+// start of craned replays the domain from the log's first index, or from a checkpoint's, and begins the output
+// log anew there; the old one becomes output.log.previous.
 //
 // While nothing can be written (a full disk) records wait in memory; beyond kMaxBufferBytes they are dropped.
 // A new file is then begun, whose first_record tells how many are missing: a reader never passes over them.
@@ -65,9 +65,17 @@ constexpr bool in_chain(uint16_t kind) {
     return kind != static_cast<uint16_t>(timebubble::OutputKind::kAdmitted);
 }
 
+/// Between two records.
+struct OutputPosition {
+    uint64_t records = 0;         ///< before it
+    uint64_t admitted_index = 0;  ///< of the last kAdmitted before it
+    Hash128 chain;
+};
+
 class OutputLog {
   public:
-    OutputLog(const std::string& state_dir, const Config& config);
+    /// `from`: where it begins; later than at the start when that is not replayed.
+    OutputLog(const std::string& state_dir, const Config& config, const OutputPosition& from = {});
     ~OutputLog();
     OutputLog(const OutputLog&) = delete;
     OutputLog& operator=(const OutputLog&) = delete;
@@ -80,6 +88,7 @@ class OutputLog {
     void reopen();
     bool buffered() const { return !buffer_.empty() || losing_; }
 
+    OutputPosition position() const { return {records_, admitted_index_, chain_}; }
     const Hash128& chain() const { return chain_; }
     uint64_t records() const { return records_; }
     uint64_t bytes() const { return bytes_; }

@@ -43,7 +43,9 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       settings_hash_(settings_hash(config)),
       domain_(
           base, config, [this] { drain(); }, [this] { on_domain_changed(); }),
-      log_(config.state_dir, config),
+      checkpoints_(base, config),
+      log_(config.state_dir, config,
+           checkpoints_.from() ? checkpoints_.from()->output : OutputPosition{}),
       bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
       account_(config.input_bytes),
       pool_(base, config.keepalive, config.output_bytes / kClosingShare),
@@ -58,7 +60,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       listeners_(
           base, config.self().client_address, config.self().port_map,
           [this](int fd, uint16_t port, Listeners::Place place) { on_accepted(fd, port, std::move(place)); }),
-      sequencer_(base, config,
+      sequencer_(base, config, checkpoints_.from(),
                  SequencerEvents{
                      [this](uint64_t index, uint64_t, const std::shared_ptr<const std::string>& batch) {
                          on_batch(index, batch);
@@ -123,7 +125,11 @@ void Replica::start() {
             "the server is not scheduled. Start anew (crane-run --fresh, or another directory)");
         return;
     }
-    domain_.start();
+    if (checkpoints_.from()) {
+        start_from_checkpoint();
+    } else {
+        domain_.start();
+    }
 }
 
 void Replica::stop(std::function<void()> done) {

@@ -10,7 +10,7 @@
 //
 // Files: replica.cpp (start, turn, end, what others say), replica_sequence.cpp (decided batches, roles),
 // replica_proposals.cpp, replica_output.cpp (of the domain), replica_watch.cpp (what is looked at regularly),
-// replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp, replica_status.cpp.
+// replica_checkpoint.cpp, replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp, replica_status.cpp.
 #pragma once
 
 #include <deque>
@@ -25,6 +25,7 @@
 #include "proxy/batcher.hpp"
 #include "proxy/bubbles.hpp"
 #include "proxy/carrier.hpp"
+#include "proxy/checkpoints.hpp"
 #include "proxy/client_connection.hpp"
 #include "proxy/client_limit.hpp"
 #include "proxy/clock.hpp"
@@ -115,6 +116,9 @@ class Replica {
         std::shared_ptr<const std::string> batch;
     };
     bool begin_server(const Pending& batch, uint64_t generation, uint64_t timestamp_ns);
+    void start_from_checkpoint();
+    void note_checkpoint(uint64_t generation, const std::string& batch);
+    DomainRunner::NextStart next_start(uint64_t generation, uint64_t timestamp_ns);
     void look_for_missed_end();
     void on_server_ended(int32_t status);
     bool ended_alone() const;
@@ -158,7 +162,7 @@ class Replica {
     uint64_t under_way() const;
     bool may_propose() const;
     nlohmann::json clock_json() const;
-    void track_connections(std::string_view batch);
+    void track_connections(const std::string& batch);
     const char* server_state() const;
 
     event_base* base_;
@@ -167,6 +171,7 @@ class Replica {
     Events events_;
     uint64_t settings_hash_;
     DomainRunner domain_;
+    Checkpoints checkpoints_;
     OutputLog log_;
     Batcher batcher_;
     Bubbles bubbles_;
@@ -239,7 +244,7 @@ class Replica {
     uint64_t last_clock_hand_over_ns_ = 0;
 };
 
-/// The number of the server that a batch begins; 0: it begins none.
-uint64_t started_generation(timebubble::BatchDecoder decoder);
+/// The server that a batch begins; its number is 0: it begins none.
+timebubble::StartPayload started_server(timebubble::BatchDecoder decoder);
 
 }  // namespace crane::proxy

@@ -27,14 +27,13 @@ constexpr uint64_t kAgreementNs = 2'000'000'000;
 
 }  // namespace
 
-/// The number of the server that a batch begins; 0: it begins none.
-uint64_t started_generation(timebubble::BatchDecoder decoder) {
+StartPayload started_server(timebubble::BatchDecoder decoder) {
     Call call{};
-    StartPayload start;
+    StartPayload start{};
     if (!decoder.next(call) || call.kind != CallKind::kStart || call.payload.size() != sizeof(start))
-        return 0;
+        return {};
     memcpy(&start, call.payload.data(), sizeof(start));
-    return start.generation;
+    return start;
 }
 
 /// True: the batch is seen to. False: it has to wait for the domain.
@@ -61,7 +60,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     listeners_.close_all();
     clients_.close_clients_before(generation);
     account_.forget_listeners();
-    domain_.start_next();
+    domain_.start_next(next_start(generation, timestamp_ns));
     return false;
 }
 
@@ -138,7 +137,7 @@ void Replica::propose_start() {
         events_.fatal("getrandom failed: the system has no randomness to key the next server with");
         return;
     }
-    const StartPayload start{generation_.fed + 1};
+    const StartPayload start{generation_.fed + 1, restarts_.asked() || checkpoints_.due()};
     batcher_.clear();
     if (!sequencer_.propose(batcher_.start(start, genesis, now, bubbles_.grant(2, false))))
         throw std::logic_error("the log refused a batch that it had room for");

@@ -16,6 +16,7 @@ constexpr uint64_t kSettlePatienceNs = 1'000'000'000;
 
 void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch) {
     track_connections(*batch);
+    checkpoints_.logged(batch->size());
     last_batch_index_ = index;
     pending_.push_back({index, batch});
     feed();
@@ -25,16 +26,17 @@ void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>&
     }
 }
 
-void Replica::track_connections(std::string_view batch) {
+void Replica::track_connections(const std::string& batch) {
     timebubble::BatchDecoder decoder;
     if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
     batcher_.saw_timestamp(decoder.header().timestamp_ns);
     timekeeper_.decided(decoder.header().timestamp_ns, host_time());
-    if (const uint64_t generation = started_generation(decoder); generation == generation_.decided + 1) {
-        generation_.decided = generation;
+    if (const auto start = started_server(decoder); start.generation == generation_.decided + 1) {
+        generation_.decided = start.generation;
         connections_.forget_open();
         account_.forget_connections();
-        clients_.server_replaced(generation);
+        clients_.server_replaced(start.generation);
+        if (start.checkpoint != 0) note_checkpoint(start.generation, batch);
     }
     for (timebubble::Call call; decoder.next(call);) {
         account_.decided(call);
@@ -54,8 +56,8 @@ void Replica::feed() {
             spdlog::error("log entry {} is not a batch and is skipped", next.index);
         } else if (native_) {
             native_->apply(next.index, *next.batch);
-        } else if (const uint64_t generation = started_generation(decoder); generation != 0) {
-            if (!begin_server(next, generation, decoder.header().timestamp_ns)) return;
+        } else if (const auto start = started_server(decoder); start.generation != 0) {
+            if (!begin_server(next, start.generation, decoder.header().timestamp_ns)) return;
         } else if (!server_ended_) {
             if (generation_.fed_time_ns == 0) restarts_.started(decoder.header().timestamp_ns);
             generation_.fed_time_ns = decoder.header().timestamp_ns;

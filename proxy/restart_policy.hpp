@@ -29,6 +29,7 @@ class RestartPolicy {
         due_ns_ = 0;
     }
 
+    bool asked() const { return asked_; }
     /// Another one is to be started, now or later.
     bool wanted() const;
     bool due(uint64_t now_ns) const { return wanted() && now_ns >= due_ns_; }

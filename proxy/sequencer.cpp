@@ -10,7 +10,7 @@ namespace {
 constexpr uint64_t kLocalView = 1;
 constexpr size_t kLocalQueue = 64;
 
-paxos::NodeConfig node_config(const Config& config) {
+paxos::NodeConfig node_config(const Config& config, const std::optional<CheckpointState>& from) {
     paxos::NodeConfig out;
     out.cluster_id = config.cluster_id;
     out.self = config.replica_id;
@@ -25,13 +25,23 @@ paxos::NodeConfig node_config(const Config& config) {
     out.rejoin = config.rejoin;
     out.join = config.join;
     if (config.mode == Mode::kFull) out.tls = config.tls;
+    if (from) {
+        out.checkpoint = from->position;
+        out.checkpoint_membership = from->membership;
+        out.checkpoint_starts = from->starts;
+    }
     return out;
 }
 
 }  // namespace
 
-Sequencer::Sequencer(event_base* base, const Config& config, SequencerEvents events)
+Sequencer::Sequencer(event_base* base, const Config& config, const std::optional<CheckpointState>& from,
+                     SequencerEvents events)
     : base_(base), events_(std::move(events)), self_(config.replica_id) {
+    if (from) {
+        batches_seen_ = 1;  // that of the checkpoint at least
+        delivered_ = from->position;
+    }
     alone_.add({self_, true, ""});
     if (config.mode == Mode::kDmt) {
         local_event_ = event_new(base_, -1, EV_PERSIST, &Sequencer::on_local_turn, this);
@@ -49,7 +59,7 @@ Sequencer::Sequencer(event_base* base, const Config& config, SequencerEvents eve
     calls.on_membership = [this](const paxos::MembershipAt& now) {
         if (now.index > 0) events_.on_membership(now);
     };
-    node_ = std::make_unique<paxos::Node>(base_, node_config(config), std::move(calls));
+    node_ = std::make_unique<paxos::Node>(base_, node_config(config, from), std::move(calls));
     rejoining_ = node_->rejoining();
     if (rejoining_)
         spdlog::warn("the database is new (rejoin = true): no vote until all that is decided is copied");
@@ -61,7 +71,7 @@ Sequencer::~Sequencer() {
 
 void Sequencer::start() {
     if (node_) {
-        node_->start(1);
+        node_->start(delivered_.index + 1);
         return;
     }
     events_.on_role();
@@ -78,6 +88,7 @@ void Sequencer::decided(const paxos::Entry& entry) {
         if (undecided_ > 0 && node_->role() == paxos::Role::Leader && entry.view == node_->view())
             --undecided_;
         ++batches_seen_;
+        delivered_ = entry.position();
         events_.on_batch(entry.index, entry.view, entry.value);
         return;
     }
@@ -132,6 +143,19 @@ void Sequencer::pause_delivery(bool paused) {
     }
     local_paused_ = paused;
     if (!paused) event_active(local_event_, EV_TIMEOUT, 0);
+}
+
+const paxos::MembershipAt* Sequencer::delivered_membership() const {
+    return node_ ? node_->delivered_membership() : nullptr;
+}
+paxos::Incarnations Sequencer::starts() const {
+    return node_ ? node_->starts() : paxos::Incarnations();
+}
+void Sequencer::hold_checkpoint(uint64_t index) {
+    if (node_) node_->hold_checkpoint(index);
+}
+uint64_t Sequencer::first_log_index() const {
+    return node_ ? node_->first_log_index() : 1;
 }
 
 bool Sequencer::leads() const {

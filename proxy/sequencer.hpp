@@ -6,10 +6,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "paxos/node.hpp"
+#include "proxy/checkpoint_state.hpp"
 #include "proxy/config.hpp"
 
 struct event;
@@ -35,7 +37,9 @@ struct SequencerEvents {
 
 class Sequencer {
   public:
-    Sequencer(event_base* base, const Config& config, SequencerEvents events);
+    /// `from`: what is decided up to there is known, and only what follows is delivered.
+    Sequencer(event_base* base, const Config& config, const std::optional<CheckpointState>& from,
+              SequencerEvents events);
     ~Sequencer();
 
     void start();
@@ -55,6 +59,15 @@ class Sequencer {
     uint64_t decided_index() const;
     uint64_t delivered_index() const;
     uint64_t batches_seen() const { return batches_seen_; }
+
+    /// For a checkpoint, in on_batch(): where that entry stands in the log, who the members are there (null:
+    /// not known, so far back), and which starts of databases count.
+    const paxos::LogPosition& delivered_position() const { return delivered_; }
+    const paxos::MembershipAt* delivered_membership() const;
+    paxos::Incarnations starts() const;
+    /// This replica has a durable checkpoint there: the log is cut behind it once a majority has.
+    void hold_checkpoint(uint64_t index);
+    uint64_t first_log_index() const;
 
     void transfer(uint32_t to);
     /// See paxos::Core::set_eligible(); without a node this replica is alone.
@@ -91,6 +104,7 @@ class Sequencer {
     paxos::Membership alone_;  ///< the membership without a node
     uint64_t undecided_ = 0;
     uint64_t batches_seen_ = 0;
+    paxos::LogPosition delivered_;
     /// Without a node:
     std::deque<std::shared_ptr<const std::string>> local_queue_;
     event* local_event_ = nullptr;

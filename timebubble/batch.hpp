@@ -50,6 +50,7 @@ struct GenesisPayload {
 /// batch. What was decided between that end and this batch is for nobody.
 struct StartPayload {
     uint64_t generation;  ///< the server's number: 1 is the one that the first genesis began
+    uint64_t checkpoint;  ///< 1: each replica keeps the files that the next server begins with
 };
 
 /// Addresses are in network order, as in sockaddr_in / sockaddr_in6.

@@ -8,7 +8,7 @@ import time
 from support.procs import wait_until
 
 HOUR_MS = 3_600_000
-BACK_S = 180  # a killed replica is started again, and its server has replayed all there is, by then
+BACK_S = 900  # a killed replica is started again, and its server has replayed all there is, by then
 NEAR = 500  # entries by which a replica may lag while there is load
 
 

@@ -110,21 +110,21 @@ TEST_CASE("restart: an order before the end holds after it", "[restart]") {
 TEST_CASE("restart: a batch that begins a server is known by its first call, and nothing else is",
           "[restart]") {
     Batcher batcher;
-    const std::string start = batcher.start({7}, {}, 5, 100);
+    const std::string start = batcher.start({7, 1}, {}, 5, 100);
     BatchDecoder decoder;
     REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(start.data()), start.size()));
-    CHECK(started_generation(decoder) == 7);
+    CHECK(started_server(decoder).generation == 7);
     CHECK(decoder.header().calls == 2);
     batcher.add(CallKind::kStop, 0);
     const std::string stop = batcher.take(6, 100);
     REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(stop.data()), stop.size()));
-    CHECK(started_generation(decoder) == 0);
+    CHECK(started_server(decoder).generation == 0);
     CHECK(decoder.header().timestamp_ns > 5);
     BatchEncoder odd;
     odd.add(CallKind::kStart, 0, "too short");
     const std::string bytes = odd.finish(9, 1);
     REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()));
-    CHECK(started_generation(decoder) == 0);
+    CHECK(started_server(decoder).generation == 0);
 }
 
 TEST_CASE("restart: the next server has none of the connections, and their numbers are not used again",

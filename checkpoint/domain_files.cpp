@@ -1,0 +1,120 @@
+#include "checkpoint/domain_files.hpp"
+
+#include <fcntl.h>
+#include <fts.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "checkpoint/processes.hpp"
+
+namespace fs = std::filesystem;
+
+namespace crane::checkpoint {
+namespace {
+
+constexpr char kTar[] = "/usr/bin/tar";
+constexpr uint64_t kNsPerSecond = 1'000'000'000;
+
+uint64_t to_ns(const timespec& time) {
+    return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_nsec);
+}
+
+/// The folders that hold upper layers: of the root, and of other mounts.
+std::vector<std::string> upper_layers(const std::string& container_dir) {
+    std::vector<std::string> uppers{container_dir + "/upper"};
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(container_dir + "/mounts", ignored))
+        uppers.push_back(entry.path().string() + "/upper");
+    return uppers;
+}
+
+bool is_unsettled(const struct stat& info, uint64_t since_ns) {
+    const bool has_own_times = S_ISREG(info.st_mode) || S_ISDIR(info.st_mode) || S_ISLNK(info.st_mode);
+    const uint64_t changed = to_ns(info.st_ctim);
+    return has_own_times && changed == to_ns(info.st_mtim) && changed >= since_ns;
+}
+
+/// What a command says on its standard error goes to `said`, a file that is gone when it is closed.
+void run(const std::vector<std::string>& words, const std::string& doing) {
+    std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    const std::unique_ptr<FILE, int (*)(FILE*)> said(::tmpfile(), ::fclose);
+    if (!said) throw std::runtime_error(doing + ": no temporary file: " + std::strerror(errno));
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_adddup2(&actions, ::fileno(said.get()), 1);
+    ::posix_spawn_file_actions_adddup2(&actions, ::fileno(said.get()), 2);
+    pid_t pid = 0;
+    const int error = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (error != 0)
+        throw std::runtime_error(doing + ": " + words[0] + ": " + std::strerror(error) +
+                                 " (apt-get install tar zstd)");
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (status == 0) return;
+    std::string text(2000, '\0');
+    ::rewind(said.get());
+    text.resize(::fread(text.data(), 1, text.size(), said.get()));
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    throw std::runtime_error(doing + ": " + words[0] + " failed: " + text);
+}
+
+}  // namespace
+
+uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint64_t time_ns) {
+    const timespec times[2] = {{0, UTIME_OMIT},
+                               {static_cast<time_t>(time_ns / kNsPerSecond),
+                                static_cast<long>(time_ns % kNsPerSecond)}};
+    uint64_t settled = 0;
+    for (const std::string& upper : upper_layers(container_dir)) {
+        char* const roots[] = {const_cast<char*>(upper.c_str()), nullptr};
+        const std::unique_ptr<FTS, int (*)(FTS*)> walk(
+            ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, nullptr), ::fts_close);
+        if (!walk) throw std::runtime_error("reading " + upper + ": " + std::strerror(errno));
+        while (const FTSENT* entry = ::fts_read(walk.get())) {
+            if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
+                throw std::runtime_error(std::string("reading ") + entry->fts_path + ": " +
+                                         std::strerror(entry->fts_errno));
+            // Folders once, when all below them is done.
+            if (entry->fts_info == FTS_D || !is_unsettled(*entry->fts_statp, since_ns)) continue;
+            if (::utimensat(AT_FDCWD, entry->fts_path, times, AT_SYMLINK_NOFOLLOW) != 0)
+                throw std::runtime_error(std::string("setting the time of ") + entry->fts_path + ": " +
+                                         std::strerror(errno));
+            ++settled;
+        }
+    }
+    return settled;
+}
+
+void pack_files(const std::string& container_dir, const std::string& archive) {
+    std::vector<std::string> words{
+        kTar,       "--create",        "--file=" + archive, "--directory=" + container_dir,
+        "--format=posix", "--zstd",    "--numeric-owner",   "--acls",
+        "--xattrs", "--xattrs-include=*", "--sparse",       "--anchored", "--exclude=./upper/run",
+        "--exclude=./upper/tmp", "./layers"};
+    for (const std::string& upper : upper_layers(container_dir))
+        words.push_back("." + upper.substr(container_dir.size()));
+    run(words, "packing the server's files");
+}
+
+void unpack_files(const std::string& archive, const std::string& container_dir) {
+    run({kTar, "--extract", "--file=" + archive, "--directory=" + container_dir, "--zstd", "--numeric-owner",
+         "--same-owner", "--same-permissions", "--acls", "--xattrs", "--xattrs-include=*", "--sparse"},
+        "unpacking the server's files");
+}
+
+}  // namespace crane::checkpoint

@@ -1,0 +1,62 @@
+// The checkpoints of this replica, as craned uses them: which one it starts from, when one is due, and the
+// keeping of a new one beside the event loop.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint_store.hpp"
+#include "proxy/checkpoint_state.hpp"
+#include "proxy/config.hpp"
+#include "proxy/worker.hpp"
+
+struct event_base;
+
+namespace crane::proxy {
+
+class Checkpoints {
+  public:
+    Checkpoints(event_base* base, const Config& config);
+
+    /// Of those on disk the one to start from, if there is any that is whole and of this cluster.
+    const std::optional<CheckpointState>& from() const { return from_; }
+    /// Its files.
+    const std::string& archive() const { return archive_; }
+
+    /// So much was decided.
+    void logged(uint64_t bytes) { log_bytes_ += bytes; }
+    /// The log behind the newest has grown enough for another.
+    bool due() const;
+    /// A start that asks for a checkpoint is decided, with what the log says at its place.
+    void decided(uint64_t generation, CheckpointState state);
+    /// What was decided for that server's beginning, once; nothing is known any more of those before.
+    std::optional<CheckpointState> take_point(uint64_t generation);
+    /// Where the files are to be packed to; "": nothing can be kept now.
+    std::string begin(uint64_t index);
+    /// They are, or the error says why not. `held`: it is durable.
+    void packed(const CheckpointState& state, const std::string& error, std::function<void(uint64_t)> held);
+
+    /// Why the last one could not be kept or used; empty when it could.
+    const std::string& error() const { return error_; }
+    nlohmann::json json() const;
+
+  private:
+    void choose();
+    void failed(uint64_t index, const std::string& why);
+
+    const Config& config_;
+    std::shared_ptr<checkpoint::CheckpointStore> store_;  ///< used by the worker, too
+    std::optional<CheckpointState> from_;
+    std::string archive_;
+    std::map<uint64_t, CheckpointState> points_;  ///< by generation: of starts that are still to come here
+    uint64_t held_index_ = 0;
+    uint64_t log_bytes_ = 0;
+    std::string error_;
+    Worker keeper_;
+};
+
+}  // namespace crane::proxy

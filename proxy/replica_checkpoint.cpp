@@ -1,0 +1,57 @@
+// Checkpoints: what the next server begins with is kept at a decided start, and a replica that starts begins
+// there instead of at the log's first entry.
+//
+// The primary says in the start whether a checkpoint is to be taken; each replica takes its own, and the log is
+// cut behind what a majority holds. A checkpoint of files is taken while no server runs, so it costs the
+// service the time of packing them.
+#include "proxy/replica.hpp"
+
+namespace crane::proxy {
+
+/// As it would stand if it had seen the log up to there.
+void Replica::start_from_checkpoint() {
+    const CheckpointState& from = *checkpoints_.from();
+    generation_.decided = generation_.fed = from.generation - 1;
+    server_ended_ = true;
+    server_ends_ = from.server_ends;
+    last_end_ = from.last_end;
+    connections_.restore(from.last_numbers);
+    history_.add(from.admission);
+    domain_.restore(checkpoints_.archive());
+    on_batch(from.position.index, std::make_shared<const std::string>(from.start_batch));
+    sequencer_.hold_checkpoint(from.position.index);
+}
+
+/// A start that asks for a checkpoint is decided: what the log says at this place.
+void Replica::note_checkpoint(uint64_t generation, const std::string& batch) {
+    const paxos::MembershipAt* members = sequencer_.delivered_membership();
+    if (members == nullptr) return;  // too far back in a replay: the next one will do
+    CheckpointState state;
+    state.cluster = config_.cluster_id;
+    state.generation = generation;
+    state.start_batch = batch;
+    state.position = sequencer_.delivered_position();
+    state.membership = *members;
+    state.starts = sequencer_.starts();
+    state.last_numbers = connections_.last_numbers();
+    checkpoints_.decided(generation, std::move(state));
+}
+
+DomainRunner::NextStart Replica::next_start(uint64_t generation, uint64_t timestamp_ns) {
+    DomainRunner::NextStart next;
+    next.time_ns = timestamp_ns;
+    std::optional<CheckpointState> point = checkpoints_.take_point(generation);
+    // What differs from the others' must not be what anybody goes on with.
+    if (!point || !fenced_.empty() || !history_.last()) return next;
+    point->output = log_.position();
+    point->admission = *history_.last();
+    point->server_ends = server_ends_;
+    point->last_end = last_end_;
+    next.archive = checkpoints_.begin(point->position.index);
+    next.packed = [this, state = *point](const std::string& error) {
+        checkpoints_.packed(state, error, [this](uint64_t index) { sequencer_.hold_checkpoint(index); });
+    };
+    return next;
+}
+
+}  // namespace crane::proxy
