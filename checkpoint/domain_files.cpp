@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -75,10 +76,16 @@ void run(const std::vector<std::string>& words, const std::string& doing) {
 
 }  // namespace
 
+uint64_t file_clock_ns() {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return to_ns(now);
+}
+
 uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint64_t time_ns) {
-    const timespec times[2] = {{0, UTIME_OMIT},
-                               {static_cast<time_t>(time_ns / kNsPerSecond),
-                                static_cast<long>(time_ns % kNsPerSecond)}};
+    const timespec times[2] = {
+        {0, UTIME_OMIT},
+        {static_cast<time_t>(time_ns / kNsPerSecond), static_cast<long>(time_ns % kNsPerSecond)}};
     uint64_t settled = 0;
     for (const std::string& upper : upper_layers(container_dir)) {
         char* const roots[] = {const_cast<char*>(upper.c_str()), nullptr};
@@ -101,11 +108,23 @@ uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint6
 }
 
 void pack_files(const std::string& container_dir, const std::string& archive) {
-    std::vector<std::string> words{
-        kTar,       "--create",        "--file=" + archive, "--directory=" + container_dir,
-        "--format=posix", "--zstd",    "--numeric-owner",   "--acls",
-        "--xattrs", "--xattrs-include=*", "--sparse",       "--anchored", "--exclude=./upper/run",
-        "--exclude=./upper/tmp", "./layers"};
+    std::vector<std::string> words{kTar,
+                                   "--create",
+                                   "--file=" + archive,
+                                   "--directory=" + container_dir,
+                                   "--format=posix",
+                                   "--pax-option=delete=atime,delete=ctime",
+                                   "--sort=name",
+                                   "--zstd",
+                                   "--numeric-owner",
+                                   "--acls",
+                                   "--xattrs",
+                                   "--xattrs-include=*",
+                                   "--sparse",
+                                   "--anchored",
+                                   "--exclude=./upper/run",
+                                   "--exclude=./upper/tmp",
+                                   "./layers"};
     for (const std::string& upper : upper_layers(container_dir))
         words.push_back("." + upper.substr(container_dir.size()));
     run(words, "packing the server's files");

@@ -11,6 +11,9 @@
 
 namespace crane::checkpoint {
 
+/// What the kernel would stamp a file with now.
+uint64_t file_clock_ns();
+
 /// A file that the domain has changed since `since_ns` (host's clock) and that nobody has looked at still has
 /// the host's time (see interpose/core/file_times.hpp). It gets `time_ns`, which is the same on all replicas.
 /// Returns how many there were; one that cannot be stamped is an error: throws std::runtime_error.

@@ -16,6 +16,7 @@
 
 #include "checkpoint/container_config.hpp"
 #include "checkpoint/domain_file.hpp"
+#include "checkpoint/domain_files.hpp"
 #include "checkpoint/fresh_root.hpp"
 #include "checkpoint/hidden_paths.hpp"
 #include "checkpoint/identity.hpp"
@@ -166,6 +167,7 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
     plan.hostname = spec.hostname;
     const std::string shown = needs_own_layer(spec.cwd) ? spec.cwd : std::string();
     const bool fresh = files == Files::kFresh;
+    const uint64_t began_ns = file_clock_ns();
     plan.layers = fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota_bytes)
                         : renew_layers(paths.container, shown);
     if (fresh && !spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
@@ -186,6 +188,8 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
     copy_program(spec.init_path, upper_init_dir + "/crane-init");
     write_file(upper_init_dir + "/domain", encode(domain_file_for(spec, paths)));
     give_fixed_times(plan.layers.front());
+    // Also elsewhere: a host's name in /etc, folders that had to be copied, files that are hidden.
+    if (fresh) settle_times(paths.container, began_ns, kFreshTimeS * 1'000'000'000ULL);
     fs::create_directories(paths.lxc_dir);
     write_file(paths.lxc_config, container_config(plan));
     return {

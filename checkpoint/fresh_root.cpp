@@ -30,7 +30,6 @@ constexpr int kMaxRunFolders = 2000;
 // In the container's folder: the mounts that have layers, since the host's may change while the server runs.
 constexpr char kLayerList[] = "/layers";
 // Of files and folders that every domain begins with: long before any server's own.
-constexpr time_t kFreshTimeS = 1'000'000'000;
 
 [[noreturn]] void fail(const std::string& what) {
     throw std::runtime_error(what + ": " + std::strerror(errno));

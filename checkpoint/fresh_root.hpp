@@ -30,6 +30,9 @@ void make_container_dir(const std::string& container_dir, uint64_t quota_bytes);
 /// fresh.
 std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown);
 
+/// The time of what Crane itself lays out.
+constexpr int64_t kFreshTimeS = 1'000'000'000;
+
 /// What was made for the root layer has the same time on every replica: call it when all is there.
 void give_fixed_times(const Layer& root);
 

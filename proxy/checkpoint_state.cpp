@@ -86,27 +86,26 @@ json to_json(const CheckpointState& state) {
     json last = json::array();
     for (const auto& [from, number] : state.last_numbers)
         last.push_back({{"replica", from.first}, {"port", from.second}, {"number", number}});
-    return {{"cluster", state.cluster},
-            {"generation", state.generation},
-            {"start_batch", to_hex(state.start_batch)},
-            {"position",
-             {{"index", state.position.index},
-              {"view", state.position.view},
-              {"chain", state.position.chain}}},
-            {"membership",
-             {{"index", state.membership.index}, {"members", encoded(state.membership.membership)}}},
-            {"starts", encoded(state.starts)},
-            {"output",
-             {{"records", state.output.records},
-              {"admitted_index", state.output.admitted_index},
-              {"chain", hash_json(state.output.chain)}}},
-            {"admission",
-             {{"index", state.admission.index},
-              {"output", hash_json(state.admission.output)},
-              {"schedule_hash", state.admission.schedule_hash}}},
-            {"last_connections", last},
-            {"server_ends", state.server_ends},
-            {"last_end", state.last_end}};
+    return {
+        {"cluster", state.cluster},
+        {"generation", state.generation},
+        {"start_batch", to_hex(state.start_batch)},
+        {"position",
+         {{"index", state.position.index}, {"view", state.position.view}, {"chain", state.position.chain}}},
+        {"membership",
+         {{"index", state.membership.index}, {"members", encoded(state.membership.membership)}}},
+        {"starts", encoded(state.starts)},
+        {"output",
+         {{"records", state.output.records},
+          {"admitted_index", state.output.admitted_index},
+          {"chain", hash_json(state.output.chain)}}},
+        {"admission",
+         {{"index", state.admission.index},
+          {"output", hash_json(state.admission.output)},
+          {"schedule_hash", state.admission.schedule_hash}}},
+        {"last_connections", last},
+        {"server_ends", state.server_ends},
+        {"last_end", state.last_end}};
 }
 
 std::string from_json(const json& in, CheckpointState& state) {

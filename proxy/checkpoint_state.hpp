@@ -1,8 +1,8 @@
-// What craned keeps of itself in a checkpoint, beside the server's files: all that it would know of the past if
-// it had the log from the first entry. Pure.
+// What craned keeps of itself in a checkpoint, beside the server's files: all that it would know of the past
+// if it had the log from the first entry. Pure.
 //
-// A checkpoint stands at a decided start (batch.hpp, kStart): no server runs there, no connection is open, and
-// what begins next begins with the batch of that entry, which is kept, too.
+// A checkpoint stands at a decided start (batch.hpp, kStart): no server runs there, no connection is open,
+// and what begins next begins with the batch of that entry, which is kept, too.
 #pragma once
 
 #include <cstdint>

@@ -92,6 +92,13 @@ void read_disk(ConfigTable& root, Config& config) {
     disk.refuse_the_rest();
 }
 
+void read_checkpoint(ConfigTable& root, Config& config) {
+    ConfigTable checkpoint = root.table("checkpoint");
+    config.checkpoint_log_bytes = checkpoint.number("log_mib", config.checkpoint_log_bytes >> 20, 0, 1 << 20)
+                                  << 20;
+    checkpoint.refuse_the_rest();
+}
+
 void read_machine(ConfigTable& root, Config& config) {
     ConfigTable machine = root.table("machine");
     config.cpus = static_cast<uint32_t>(machine.number("cpus", 2, 1, 1024));
@@ -175,6 +182,7 @@ Config parse_config(std::string_view text, const std::string& path) {
     read_clock(root, config);
     read_clients(root, config);
     read_output_log(root, config);
+    read_checkpoint(root, config);
     read_memory(root, config);
     read_disk(root, config);
     read_machine(root, config);

@@ -2,8 +2,8 @@
 //
 // Files: output.log is written; when it has a quarter of max_bytes it becomes output.log.1, and so on up to
 // .3; older ones are removed. The log can be made again by replay, so it is buffered and never synced. A
-// start of craned replays the domain from the log's first index, or from a checkpoint's, and begins the output
-// log anew there; the old one becomes output.log.previous.
+// start of craned replays the domain from the log's first index, or from a checkpoint's, and begins the
+// output log anew there; the old one becomes output.log.previous.
 //
 // While nothing can be written (a full disk) records wait in memory; beyond kMaxBufferBytes they are dropped.
 // A new file is then begun, whose first_record tells how many are missing: a reader never passes over them.

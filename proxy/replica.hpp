@@ -10,7 +10,8 @@
 //
 // Files: replica.cpp (start, turn, end, what others say), replica_sequence.cpp (decided batches, roles),
 // replica_proposals.cpp, replica_output.cpp (of the domain), replica_watch.cpp (what is looked at regularly),
-// replica_checkpoint.cpp, replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp, replica_status.cpp.
+// replica_checkpoint.cpp, replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp,
+// replica_status.cpp.
 #pragma once
 
 #include <deque>

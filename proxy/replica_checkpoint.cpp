@@ -1,8 +1,8 @@
 // Checkpoints: what the next server begins with is kept at a decided start, and a replica that starts begins
 // there instead of at the log's first entry.
 //
-// The primary says in the start whether a checkpoint is to be taken; each replica takes its own, and the log is
-// cut behind what a majority holds. A checkpoint of files is taken while no server runs, so it costs the
+// The primary says in the start whether a checkpoint is to be taken; each replica takes its own, and the log
+// is cut behind what a majority holds. A checkpoint of files is taken while no server runs, so it costs the
 // service the time of packing them.
 #include "proxy/replica.hpp"
 

@@ -20,7 +20,7 @@ class Faults:
         self.waiting = []
 
     def kinds(self):
-        return [self.kill_craned, self.stop_craned, self.kill_server, self.step_clock]
+        return [self.kill_craned, self.stop_craned, self.kill_server, self.step_clock, self.restart_server]
 
     def one(self):
         if not self.waiting:  # every kind is met as often as any other
@@ -57,6 +57,11 @@ class Faults:
 
     def kill_server(self, replica):
         self.cluster.kill_server(replica)
+
+    def restart_server(self, _):
+        """On all replicas, on the files that it leaves: those are kept, and the log is cut behind them."""
+        done = self.cluster.crane("restart", timeout_s=BACK_S)
+        assert done.returncode == 0, done.stdout
 
     def step_clock(self, replica):
         offset_ms = self.random.choice([0, 0, 30_000, -30_000, 3 * HOUR_MS, -3 * HOUR_MS])

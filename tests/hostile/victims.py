@@ -51,6 +51,13 @@ class PreforkApache(servers.Apache):
 
 
 class Redis(servers.Redis):
+    """What it has is on its disk when it is started again."""
+
+    def command(self):
+        words = super().command()
+        words[words.index("--appendonly") + 1] = "yes"
+        return words
+
     def prepare(self):
         super().prepare()
         self.environment["LD_PRELOAD"] = str(HOST_CLOCK)

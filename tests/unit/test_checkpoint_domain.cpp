@@ -79,7 +79,8 @@ TEST_CASE("a contained server sees a namespace of its own", "[checkpoint][root]"
     if (!can_contain()) return;
     Domain domain(Isolation::kLxc,
                   "echo pid $$; hostname; echo $LD_PRELOAD $CRANE_TEST $CRANE_TRANSPORT; ls /tmp | wc -l; "
-                  "ulimit -c; ls -d /run/crane; cat /proc/self/personality; ls /proc/self/fd | wc -l; "
+                  "stat -c %Y /etc /etc/hosts /run | uniq; ulimit -c; ls -d /run/crane; cat "
+                  "/proc/self/personality; ls /proc/self/fd | wc -l; "
                   "ls " +
                       std::string("/proc/$$/ns") + " >/dev/null && touch /usr/written; exit 3");
     DomainHost host(domain.spec);
@@ -92,7 +93,7 @@ TEST_CASE("a contained server sees a namespace of its own", "[checkpoint][root]"
     CHECK(exit->code == 3);
     CHECK(exit->text == "exited with status 3");
     CHECK(domain.output() ==
-          "pid 2\ncrane\n/run/crane/libcrane.so yes /run/crane\n0\n0\n/run/crane\n00040000\n4\n");
+          "pid 2\ncrane\n/run/crane/libcrane.so yes /run/crane\n0\n1000000000\n0\n/run/crane\n00040000\n4\n");
     CHECK_FALSE(fs::exists("/usr/written"));
     CHECK(fs::exists(domain.spec.state_dir + "/container/upper/usr/written"));
     CHECK(host.exit_fd() == -1);

@@ -57,7 +57,8 @@ TEST_CASE("checkpoint state: all of it comes back", "[checkpoint]") {
     CHECK(back.last_end == state.last_end);
 }
 
-TEST_CASE("checkpoint state: what is missing or of another kind is said, and nothing is taken", "[checkpoint]") {
+TEST_CASE("checkpoint state: what is missing or of another kind is said, and nothing is taken",
+          "[checkpoint]") {
     const nlohmann::json good = to_json(example());
     for (const auto& [key, value] : good.items()) {
         CAPTURE(key);
