@@ -79,7 +79,7 @@ std::string Checkpoints::begin(uint64_t index) {
     }
 }
 
-void Checkpoints::packed(const CheckpointState& state, const std::string& error,
+void Checkpoints::packed(const CheckpointState& state, const std::string& error, std::set<uint64_t> in_use,
                          std::function<void(uint64_t)> held) {
     const uint64_t index = state.position.index;
     if (!error.empty()) {
@@ -88,10 +88,10 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
         return;
     }
     auto problem = std::make_shared<std::string>();
-    const auto job = [store = store_, state, index, problem] {
+    const auto job = [store = store_, state, index, problem, in_use = std::move(in_use)] {
         try {
             store->complete(index, to_json(state));
-            store->prune(kKept);
+            store->prune(kKept, in_use);
         } catch (const std::exception& what) {
             *problem = what.what();
         }

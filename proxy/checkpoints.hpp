@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "checkpoint/checkpoint_store.hpp"
@@ -38,8 +39,11 @@ class Checkpoints {
     /// Where the files are to be packed to; "": nothing can be kept now.
     std::string begin(uint64_t index);
     /// They are, or the error says why not. `held`: it is durable.
-    void packed(const CheckpointState& state, const std::string& error, std::function<void(uint64_t)> held);
+    /// `in_use`: checkpoints that must not go, however old.
+    void packed(const CheckpointState& state, const std::string& error, std::set<uint64_t> in_use,
+                std::function<void(uint64_t)> held);
 
+    uint64_t held_index() const { return held_index_; }
     /// Why the last one could not be kept or used; empty when it could.
     const std::string& error() const { return error_; }
     nlohmann::json json() const;

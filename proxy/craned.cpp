@@ -150,7 +150,7 @@ void Craned::try_restart() {
     last_restart_ns_ = now;
     lost_ns_ = 0;
     given_up_.clear();
-    spdlog::info("starting a fresh domain and replaying the log from its first index");
+    spdlog::info("making the server anew from the log");
     replica_.reset();
     try {
         make_replica();

@@ -73,6 +73,11 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                      [this](const std::string& reason) { events_.fatal(reason); },
                      [this](const paxos::MembershipAt& decided) { on_membership(decided); },
                  }),
+      shipping_(
+          base,
+          {config.state_dir + "/checkpoints", config.checkpoint_ship_bytes_per_s, config.disk_reserve_bytes},
+          [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "C" + message); },
+          [this](uint64_t index) { on_fetched(index); }),
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
       lag_(kHousekeeping.tv_usec * 1000),
@@ -115,6 +120,7 @@ void Replica::start() {
                       "state directory");
         return;
     }
+    const bool lacks = sequencer_.lacks_checkpoint();
     sequencer_.pause_delivery(true);  // until the domain is there to take it; this replica votes meanwhile
     sequencer_.start();
     sequencer_.pause_delivery(true);
@@ -124,7 +130,9 @@ void Replica::start() {
             "the server is not scheduled. Start anew (crane-run --fresh, or another directory)");
         return;
     }
-    if (checkpoints_.from()) {
+    if (lacks) {
+        lack_checkpoint(sequencer_.first_log_index() - 1);
+    } else if (checkpoints_.from()) {
         start_from_checkpoint();
     } else {
         domain_.start();
@@ -181,6 +189,8 @@ void Replica::on_membership(const paxos::MembershipAt& decided) {
 void Replica::on_message(uint32_t from, const std::string& message) {
     if (message.empty()) return;
     const std::string_view body = std::string_view(message).substr(1);
+    if (message[0] == 'C') shipping_.on_message(from, body);
+    if (message[0] == 'L' && from == sequencer_.leader()) on_lack(body);
     if (message[0] == 'R') carrier_.on_message(from, body);
     if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);
     if (message[0] == 'S' && from == sequencer_.leader()) on_standing(from, body);

@@ -26,6 +26,7 @@
 #include "proxy/batcher.hpp"
 #include "proxy/bubbles.hpp"
 #include "proxy/carrier.hpp"
+#include "proxy/checkpoint_shipping.hpp"
 #include "proxy/checkpoints.hpp"
 #include "proxy/client_connection.hpp"
 #include "proxy/client_limit.hpp"
@@ -118,6 +119,10 @@ class Replica {
     };
     bool begin_server(const Pending& batch, uint64_t generation, uint64_t timestamp_ns);
     void start_from_checkpoint();
+    void lack_checkpoint(uint64_t index);
+    void on_lack(std::string_view said);
+    void tell_lacking();
+    void on_fetched(uint64_t index);
     void note_checkpoint(uint64_t generation, const std::string& batch);
     DomainRunner::NextStart next_start(uint64_t generation, uint64_t timestamp_ns);
     void look_for_missed_end();
@@ -185,6 +190,7 @@ class Replica {
     OperatorMail mail_;
     Listeners listeners_;
     Sequencer sequencer_;
+    CheckpointShipping shipping_;
     std::unique_ptr<NativeBackend> native_;
 
     std::deque<Pending> pending_;  ///< decided, no room in the ring yet

@@ -4,6 +4,8 @@
 // The primary says in the start whether a checkpoint is to be taken; each replica takes its own, and the log
 // is cut behind what a majority holds. A checkpoint of files is taken while no server runs, so it costs the
 // service the time of packing them.
+#include <spdlog/spdlog.h>
+
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {
@@ -20,6 +22,33 @@ void Replica::start_from_checkpoint() {
     domain_.restore(checkpoints_.archive());
     on_batch(from.position.index, std::make_shared<const std::string>(from.start_batch));
     sequencer_.hold_checkpoint(from.position.index);
+}
+
+/// The log here, or the leader's, begins behind what this replica has: without a checkpoint of somebody's it
+/// has no server.
+void Replica::lack_checkpoint(uint64_t index) {
+    spdlog::warn("what this replica lacks is no longer in the log: a checkpoint of entry {} or later is fetched",
+                 index);
+    shipping_.want(index);
+}
+
+void Replica::on_lack(std::string_view said) {
+    uint64_t index = 0;
+    if (!read_number(said, index) || shipping_.wanted() >= index || checkpoints_.held_index() >= index) return;
+    lack_checkpoint(index);
+}
+
+/// They cannot know it: this leader's log has been cut behind their end.
+void Replica::tell_lacking() {
+    const uint64_t index = sequencer_.first_log_index() - 1;
+    const std::string message = "L" + std::string(reinterpret_cast<const char*>(&index), sizeof(index));
+    for (const paxos::PeerStatus& peer : sequencer_.peers())
+        if (peer.needs_checkpoint && peer.connected) sequencer_.send(peer.id, message);
+}
+
+void Replica::on_fetched(uint64_t index) {
+    spdlog::info("the checkpoint at log index {} has come: the server is begun from it", index);
+    events_.lost();
 }
 
 /// A start that asks for a checkpoint is decided: what the log says at this place.
@@ -49,7 +78,8 @@ DomainRunner::NextStart Replica::next_start(uint64_t generation, uint64_t timest
     point->last_end = last_end_;
     next.archive = checkpoints_.begin(point->position.index);
     next.packed = [this, state = *point](const std::string& error) {
-        checkpoints_.packed(state, error, [this](uint64_t index) { sequencer_.hold_checkpoint(index); });
+        checkpoints_.packed(state, error, shipping_.held(),
+                            [this](uint64_t index) { sequencer_.hold_checkpoint(index); });
     };
     return next;
 }

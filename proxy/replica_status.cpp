@@ -97,6 +97,7 @@ std::vector<std::string> Replica::alarms() const {
     std::vector<std::string> out;
     if (!fenced_.empty()) out.push_back("FENCED: " + fenced_);
     if (!checkpoints_.error().empty()) out.push_back(checkpoints_.error());
+    if (!shipping_.alarm().empty()) out.push_back(shipping_.alarm());
     if (disk_.low()) out.push_back(disk_.alarm(config_.state_dir));
     if (!log_.error().empty()) out.push_back(log_.error());
     if (frozen_.frozen()) out.push_back(kFrozenMessage);
@@ -225,6 +226,7 @@ nlohmann::json Replica::status() const {
         {"clock_skew", clock_json()},
         {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
         {"checkpoint", checkpoints_.json()},
+        {"checkpoint_fetch", shipping_.status()},
         {"first_log_index", sequencer_.first_log_index()},
         {"peers", peers_json()},
         {"membership", membership_json()},

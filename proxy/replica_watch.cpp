@@ -56,6 +56,7 @@ void Replica::housekeep() {
     if (sequencer_.leads()) {
         tell_the_odd();
         tell_standing();
+        tell_lacking();
     }
     const bool attached = domain_.state() == DomainState::kAttached && !native_;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,

@@ -3,6 +3,8 @@
 #include <event2/event.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 namespace crane::proxy {
 
 namespace {
@@ -71,7 +73,7 @@ Sequencer::~Sequencer() {
 
 void Sequencer::start() {
     if (node_) {
-        node_->start(delivered_.index + 1);
+        node_->start(std::max(delivered_.index + 1, first_log_index()));
         return;
     }
     events_.on_role();

@@ -68,6 +68,8 @@ class Sequencer {
     /// This replica has a durable checkpoint there: the log is cut behind it once a majority has.
     void hold_checkpoint(uint64_t index);
     uint64_t first_log_index() const;
+    /// What would be delivered next is no longer in the log: before start() says so, nothing is delivered.
+    bool lacks_checkpoint() const { return first_log_index() > delivered_.index + 1; }
 
     void transfer(uint32_t to);
     /// See paxos::Core::set_eligible(); without a node this replica is alone.

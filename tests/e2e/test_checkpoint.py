@@ -1,8 +1,10 @@
 """Replicas that begin at a checkpoint instead of at the log's first entry: the files that a server has left."""
 
-import json
+import os
+import signal
 
 from support.case import CraneTest
+from support.cluster import remove_tree
 from support.databases import MariaDb
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
@@ -117,21 +119,58 @@ class Checkpoint(CraneTest):
             self.assertEqual(get(cluster.address(2), "/10k.bin").digest, before)
             cluster.assert_identical()
 
-    def test_damaged_checkpoint_is_passed_over(self):
-        """The one before is used, as long as the log still reaches back to it."""
+    def fill(self, cluster, name):
+        with RedisClient(cluster.address(cluster.primary())) as redis:
+            for number in range(SOME):
+                redis("SET", f"{name}:{number}", number)
+
+    def check_fetched(self, cluster, replica):
+        self.await_back(cluster, replica)
+        self.assertRegex(self.log(cluster, replica), "the checkpoint at log index [0-9]+ has come")
+        with RedisClient(cluster.address(replica)) as redis:
+            self.assertEqual(redis("DBSIZE"), 2 * SOME)
+        for row in cluster.status().values():
+            self.assertEqual((row["fenced"], row["divergence"]["schedule_differences"]), ("", 0))
+        cluster.assert_identical()
+
+    def test_replica_that_lost_all_it_had_gets_a_checkpoint(self):
+        """The log that it would have needed is cut."""
         with self.crane(SavingRedis) as cluster:
-            with RedisClient(cluster.address(1)) as redis:
-                redis("SET", "k", "v")
+            self.fill(cluster, "before")
+            self.take(cluster, 2)
+            self.fill(cluster, "after")
             victim = next(n for n in (1, 2, 3) if n != cluster.primary())
-            done = cluster.crane("restart")
-            self.assertEqual(done.returncode, 0, done.stdout)
-            wait_until(lambda: cluster.status()[victim]["checkpoint"]["index"] > 0, 60, "a checkpoint")
+            remove_tree(cluster.state / f"r{victim}")
+            self.check_fetched(cluster, victim)
+            self.assertTrue(self.checkpoints(cluster, victim))
+
+    def test_replica_behind_the_cut_log_gets_a_checkpoint(self):
+        with self.crane(SavingRedis) as cluster:
+            self.fill(cluster, "before")
+            victim = next(n for n in (1, 2, 3) if n != cluster.primary())
+            others = [n for n in (1, 2, 3) if n != victim]
+            craned = cluster.craned_pid(victim)
+            os.kill(craned, signal.SIGSTOP)
+            try:
+                done = cluster.crane("restart")
+                self.assertEqual(done.returncode, 0, done.stdout)
+                wait_until(lambda: all(cluster.status()[n]["first_log_index"] > 1 for n in others), 60, "a cut log")
+                self.fill(cluster, "after")
+            finally:
+                os.kill(craned, signal.SIGCONT)
+            self.check_fetched(cluster, victim)
+
+    def test_replica_whose_checkpoint_is_damaged_gets_another(self):
+        with self.crane(SavingRedis) as cluster:
+            self.fill(cluster, "before")
+            self.take(cluster, 2)
+            self.fill(cluster, "after")
+            victim = next(n for n in (1, 2, 3) if n != cluster.primary())
             folder = cluster.state / f"r{victim}" / "checkpoints" / self.checkpoints(cluster, victim)[-1]
-            manifest = json.loads((folder / "manifest.json").read_text())
-            self.assertTrue(manifest)
             archive = folder / "files.tar.zst"
             data = bytearray(archive.read_bytes())
             data[len(data) // 2] ^= 1
             archive.write_bytes(data)
             cluster.kill_craned(victim)
             wait_until(lambda: "is of no use" in self.log(cluster, victim), 30, "the damage is said")
+            self.check_fetched(cluster, victim)
