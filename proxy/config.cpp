@@ -12,6 +12,7 @@ namespace crane::proxy {
 namespace {
 
 constexpr uint64_t kMostInputMib = timebubble::kCommonChunks * timebubble::kInputChunkBytes >> 20;
+constexpr uint64_t kMegabyte = 1'000'000;
 
 void read_schedule(ConfigTable& root, Config& config) {
     ConfigTable schedule = root.table("schedule");
@@ -90,6 +91,13 @@ void read_disk(ConfigTable& root, Config& config) {
     ConfigTable disk = root.table("disk");
     config.disk_reserve_bytes = disk.number("reserve_bytes", config.disk_reserve_bytes, 1 << 20, INT64_MAX);
     disk.refuse_the_rest();
+}
+
+void read_checkpoint(ConfigTable& root, Config& config) {
+    ConfigTable checkpoint = root.table("checkpoint");
+    config.ship_bytes_per_s =
+        checkpoint.number("ship_mb_per_s", config.ship_bytes_per_s / kMegabyte, 1, 100'000) * kMegabyte;
+    checkpoint.refuse_the_rest();
 }
 
 void read_machine(ConfigTable& root, Config& config) {
@@ -177,6 +185,7 @@ Config parse_config(std::string_view text, const std::string& path) {
     read_output_log(root, config);
     read_memory(root, config);
     read_disk(root, config);
+    read_checkpoint(root, config);
     read_machine(root, config);
     read_confinement(root, config);
     read_replicas(root, config);

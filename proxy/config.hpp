@@ -87,6 +87,8 @@ struct Config {
     uint64_t output_bytes = 512ULL << 20;  ///< not taken by clients, beyond each connection's first 64 KiB
     uint64_t disk_reserve_bytes = 64ULL << 20;  ///< input stops when less is left
 
+    uint64_t ship_bytes_per_s = 100'000'000;  ///< of checkpoints, to other replicas and from them
+
     uint32_t cpus = 2;
     uint64_t memory_bytes = 0;
     std::string hostname = "crane";
