@@ -308,9 +308,11 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
 FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
-                batcher carrier connection_table divergence domain_account domain_link ingress output_windows) \
+                batcher carrier checkpoint_choice checkpoint_fetch checkpoint_mail checkpoint_source checkpoint_words \
+                connection_table divergence domain_account domain_link ingress output_windows) \
+                checkpoint/file_sum.cpp checkpoint/manifest.cpp \
                 $(patsubst %,paxos/%.cpp,core/incarnation core/membership core/message core/types \
-                link/address_book link/certificate link/connection link/frame link/peer_address \
+                link/address_book link/certificate link/connection link/frame link/peer_address link/refusal_log \
                 store/log_scan store/page_scan store/record store/segment)
 FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
 FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all

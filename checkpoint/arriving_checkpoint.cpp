@@ -19,11 +19,11 @@ constexpr char kUnfinishedManifest[] = ".manifest.part";
 constexpr mode_t kOwnerOnly = 0700;
 
 /// The number of names is not ours: what does not look like one of ours is not touched.
-std::optional<ArrivingId> parse_name(std::string_view name) {
+std::optional<CheckpointName> parse_name(std::string_view name) {
     if (!name.starts_with(kPrefix)) return std::nullopt;
     name.remove_prefix(kPrefix.size());
     if (name.size() != kIndexDigits + 1 + kSumDigits || name[kIndexDigits] != '-') return std::nullopt;
-    ArrivingId out{index_from(name.substr(0, kIndexDigits)), std::string(name.substr(kIndexDigits + 1))};
+    CheckpointName out{index_from(name.substr(0, kIndexDigits)), std::string(name.substr(kIndexDigits + 1))};
     if (out.index == 0 || !is_sum(out.id)) return std::nullopt;
     return out;
 }
@@ -41,12 +41,12 @@ void check_room(const std::string& folder, uint64_t wanted_bytes, uint64_t reser
 
 }  // namespace
 
-std::string arriving_path(const CheckpointStore& store, const ArrivingId& which) {
+std::string arriving_path(const CheckpointStore& store, const CheckpointName& which) {
     return store.folder() + "/" + std::string(kPrefix) + index_text(which.index) + "-" + which.id;
 }
 
-std::vector<ArrivingId> list_arriving(const CheckpointStore& store) {
-    std::vector<ArrivingId> out;
+std::vector<CheckpointName> list_arriving(const CheckpointStore& store) {
+    std::vector<CheckpointName> out;
     std::error_code ignored;
     for (fs::directory_iterator entry(store.folder(), ignored), end; !ignored && entry != end;
          entry.increment(ignored))
@@ -54,8 +54,8 @@ std::vector<ArrivingId> list_arriving(const CheckpointStore& store) {
     return out;
 }
 
-void remove_arriving(const CheckpointStore& store, const ArrivingId* but) {
-    for (const ArrivingId& one : list_arriving(store)) {
+void remove_arriving(const CheckpointStore& store, const CheckpointName* but) {
+    for (const CheckpointName& one : list_arriving(store)) {
         if (but != nullptr && one == *but) continue;
         std::error_code error;
         fs::remove_all(arriving_path(store, one), error);
@@ -64,7 +64,7 @@ void remove_arriving(const CheckpointStore& store, const ArrivingId* but) {
 }
 
 std::optional<ArrivingCheckpoint> ArrivingCheckpoint::resume(const CheckpointStore& store,
-                                                             const ArrivingId& which) {
+                                                             const CheckpointName& which) {
     const std::string path = arriving_path(store, which);
     const std::string manifest_path = path + "/" + kManifestName;
     std::error_code ignored;
@@ -75,7 +75,7 @@ std::optional<ArrivingCheckpoint> ArrivingCheckpoint::resume(const CheckpointSto
     return ArrivingCheckpoint(path, std::move(decoded.manifest));
 }
 
-ArrivingCheckpoint ArrivingCheckpoint::begin(const CheckpointStore& store, const ArrivingId& which,
+ArrivingCheckpoint ArrivingCheckpoint::begin(const CheckpointStore& store, const CheckpointName& which,
                                              std::string_view manifest_text, uint64_t reserve_bytes) {
     DecodedManifest decoded = decode_manifest(manifest_text);
     if (decoded.error.empty() && (decoded.id != which.id || decoded.manifest.index != which.index))

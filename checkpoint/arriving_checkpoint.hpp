@@ -13,25 +13,20 @@
 
 namespace crane::checkpoint {
 
-struct ArrivingId {
-    uint64_t index = 0;
-    std::string id;
-    bool operator==(const ArrivingId&) const = default;
-};
-
-std::string arriving_path(const CheckpointStore& store, const ArrivingId& which);
+std::string arriving_path(const CheckpointStore& store, const CheckpointName& which);
 /// Those of which something is there.
-std::vector<ArrivingId> list_arriving(const CheckpointStore& store);
+std::vector<CheckpointName> list_arriving(const CheckpointStore& store);
 /// All but `but`; none is worth its space beside the one that is fetched.
-void remove_arriving(const CheckpointStore& store, const ArrivingId* but = nullptr);
+void remove_arriving(const CheckpointStore& store, const CheckpointName* but = nullptr);
 
 class ArrivingCheckpoint {
   public:
     /// What an earlier attempt has left; nothing when there is no usable manifest.
-    static std::optional<ArrivingCheckpoint> resume(const CheckpointStore& store, const ArrivingId& which);
+    static std::optional<ArrivingCheckpoint> resume(const CheckpointStore& store,
+                                                    const CheckpointName& which);
     /// Begins with its manifest. Throws std::runtime_error when this is not the manifest, or when the disk
     /// would have less than `reserve_bytes` left.
-    static ArrivingCheckpoint begin(const CheckpointStore& store, const ArrivingId& which,
+    static ArrivingCheckpoint begin(const CheckpointStore& store, const CheckpointName& which,
                                     std::string_view manifest_text, uint64_t reserve_bytes);
 
     const Manifest& manifest() const { return manifest_; }

@@ -267,7 +267,7 @@ void CheckpointStore::remove_unfinished() {
             if (name.starts_with(prefix) && index_from(name.substr(prefix.size())) != 0)
                 left.push_back(entry->path());
     }
-    for (const ArrivingId& one : list_arriving(*this))
+    for (const CheckpointName& one : list_arriving(*this))
         if (newest_one && one.index <= newest_one->index) left.push_back(arriving_path(*this, one));
     for (const std::string& path : left) remove_tree(path);
 }

@@ -6,6 +6,7 @@
 // replica. Manifests come from disks and from other replicas: nothing in one is believed unchecked.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,13 @@ constexpr size_t kMaxManifestBytes = 4 << 20;
 constexpr size_t kMaxCheckpointFiles = 64;
 constexpr uint64_t kMaxCheckpointBytes = 1ULL << 50;
 constexpr char kManifestName[] = "manifest.json";
+
+/// Of a checkpoint, on whatever replica: the log entry, and the id of the contents.
+struct CheckpointName {
+    uint64_t index = 0;
+    std::string id;
+    auto operator<=>(const CheckpointName&) const = default;
+};
 
 struct CheckpointFile {
     std::string name;

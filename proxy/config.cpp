@@ -12,6 +12,7 @@ namespace crane::proxy {
 namespace {
 
 constexpr uint64_t kMostInputMib = timebubble::kCommonChunks * timebubble::kInputChunkBytes >> 20;
+constexpr uint64_t kMegabyte = 1'000'000;
 
 void read_schedule(ConfigTable& root, Config& config) {
     ConfigTable schedule = root.table("schedule");
@@ -96,6 +97,8 @@ void read_checkpoint(ConfigTable& root, Config& config) {
     ConfigTable checkpoint = root.table("checkpoint");
     config.checkpoint_log_bytes = checkpoint.number("log_mib", config.checkpoint_log_bytes >> 20, 0, 1 << 20)
                                   << 20;
+    config.ship_bytes_per_s =
+        checkpoint.number("ship_mb_per_s", config.ship_bytes_per_s / kMegabyte, 1, 100'000) * kMegabyte;
     checkpoint.refuse_the_rest();
 }
 

@@ -89,6 +89,8 @@ struct Config {
     uint64_t checkpoint_log_bytes = 16ULL << 20;
     uint64_t disk_reserve_bytes = 64ULL << 20;  ///< input stops when less is left
 
+    uint64_t ship_bytes_per_s = 100'000'000;  ///< of checkpoints, to other replicas and from them
+
     uint32_t cpus = 2;
     uint64_t memory_bytes = 0;
     std::string hostname = "crane";

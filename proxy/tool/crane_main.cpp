@@ -83,6 +83,18 @@ void add_member_verbs(CLI::App& member, MemberRequest& request) {
     replace->add_option("newcomer", request.by, "the number of the learner")->required();
 }
 
+void add_checkpoint_verbs(CLI::App& checkpoint, CheckpointRequest& request) {
+    checkpoint.require_subcommand(1);
+    checkpoint.add_option("--replica", request.replica, "whose (default: all that are here)");
+    for (const auto& [name, text] :
+         {std::pair{"list", "which there are, how large and how old; what is damaged, what is arriving"},
+          {"verify", "read all, and compare with what was written"}}) {
+        CLI::App* sub = checkpoint.add_subcommand(name, text);
+        sub->fallthrough();  // for --state-dir, --replica and --json
+        sub->callback([&request, name = name] { request.what = name; });
+    }
+}
+
 int fail(const std::string& what, bool json) {
     if (json) {
         printf("%s\n", nlohmann::json{{"error", what}}.dump().c_str());
@@ -139,6 +151,8 @@ class Commands {
         add_member_verbs(
             *(member_ = verb("member", "who the replicas are: list, add, promote, remove, replace")),
             members_);
+        add_checkpoint_verbs(*(checkpoint_ = verb("checkpoint", "the replicas' checkpoints: list, verify")),
+                             checkpoints_);
         add_orders();
         ca_ = std::make_unique<CaCommands>(app_, json_);
         version_ = verb("version", "the version");
@@ -158,6 +172,7 @@ class Commands {
         if (*verify_) return tool_verify(state_dir_, log_request_.replica, json_);
         if (*log_) return tool_log(state_dir_, log_request_, json_);
         if (*member_) return tool_member(state_dir_, members_, json_);
+        if (*checkpoint_) return tool_checkpoint(state_dir_, checkpoints_, json_);
         if (*recover_) return tool_recover(state_dir_, lost_, json_);
         if (*check_) return tool_check(program_, json_);
         if (*transfer_) return tool_transfer(state_dir_, to_, json_);
@@ -220,7 +235,7 @@ class Commands {
     CLI::App app_{"crane looks after a cluster that crane-run started", "crane"};
     std::string state_dir_ = default_state_dir();
     bool json_ = false;
-    CLI::App *status_, *health_, *check_, *diff_, *log_, *verify_, *member_;
+    CLI::App *status_, *health_, *check_, *diff_, *log_, *verify_, *member_, *checkpoint_;
     CLI::App *stop_, *recover_, *transfer_, *restart_, *signal_, *version_;
     CLI::Option* wait_;
     std::unique_ptr<CaCommands> ca_;
@@ -228,6 +243,7 @@ class Commands {
     DiffRequest compared_;
     LogRequest log_request_;
     MemberRequest members_;
+    CheckpointRequest checkpoints_;
     RecoverRequest lost_;
     std::vector<std::string> program_;
     uint32_t to_ = 0;

@@ -71,6 +71,13 @@ int tool_log(const std::string& state_dir, const LogRequest& request, bool json)
 
 int tool_verify(const std::string& state_dir, uint32_t replica, bool json);
 
+struct CheckpointRequest {
+    std::string what;      ///< list, verify
+    uint32_t replica = 0;  ///< 0: all that are here
+};
+/// verify: kExitNo when one is not as its manifest says.
+int tool_checkpoint(const std::string& state_dir, const CheckpointRequest& request, bool json);
+
 struct RecoverRequest {
     uint32_t replica = 0;  ///< 0: the one whose log goes furthest
     bool force_new_cluster = false;

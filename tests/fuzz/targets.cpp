@@ -9,7 +9,7 @@ const std::vector<Target>& targets() {
         {"record", fuzz_record},   {"identity", fuzz_identity},
         {"batch", fuzz_batch},     {"admissions", fuzz_admissions},
         {"carrier", fuzz_carrier}, {"disk", fuzz_disk},
-        {"rings", fuzz_rings},
+        {"rings", fuzz_rings},     {"checkpoints", fuzz_checkpoints},
     };
     return all;
 }

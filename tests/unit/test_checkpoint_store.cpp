@@ -317,7 +317,7 @@ TEST_CASE("checkpoint store: one that arrives in pieces goes on where a crash ha
     Fixture source, target;
     const StoredCheckpoint taken = source.take(9, std::string(1000, 'f'));
     const std::string manifest = read_text(source.at(9, "manifest.json"));
-    const ArrivingId which{9, taken.id};
+    const CheckpointName which{9, taken.id};
     CHECK_FALSE(ArrivingCheckpoint::resume(target.store, which));
     CHECK_THROWS_WITH(ArrivingCheckpoint::begin(target.store, which, "not it", 0),
                       Catch::Contains("no whole manifest"));
@@ -344,7 +344,7 @@ TEST_CASE("checkpoint store: one that arrives in pieces goes on where a crash ha
 
     // What was left of another fetch goes when it is worth nothing.
     ArrivingCheckpoint::begin(target.store, {9, taken.id}, manifest, 0);
-    CHECK(list_arriving(target.store) == std::vector<ArrivingId>{{9, taken.id}});
+    CHECK(list_arriving(target.store) == std::vector<CheckpointName>{{9, taken.id}});
     target.store.remove_unfinished();
     CHECK(target.entries() == 1);
 }

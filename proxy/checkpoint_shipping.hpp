@@ -1,0 +1,57 @@
+// The checkpoints of this replica, shipped to those who lack them, and fetched when it lacks one: the
+// protocol (checkpoint_mail.hpp) with a thread for the disk and a timer that runs while there is something to
+// do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "proxy/checkpoint_mail.hpp"
+#include "proxy/worker.hpp"
+
+struct event;
+struct event_base;
+
+namespace crane::proxy {
+
+class CheckpointShipping {
+  public:
+    struct Settings {
+        std::string folder;  ///< of the store
+        uint64_t bytes_per_s = 100'000'000;
+        uint64_t reserve_bytes = 0;  ///< what a checkpoint that arrives has to leave of the disk
+    };
+    /// `fetched`: see CheckpointFetch::Events.
+    CheckpointShipping(event_base* base, const Settings& settings, const ShipSend& send,
+                       std::function<void(uint64_t index)> fetched);
+    ~CheckpointShipping();
+    CheckpointShipping(const CheckpointShipping&) = delete;
+    CheckpointShipping& operator=(const CheckpointShipping&) = delete;
+
+    void on_message(uint32_t from, std::string_view message);
+    void on_link(uint32_t peer, bool up);
+    void set_leader(uint32_t leader) { mail_.fetch().set_leader(leader); }
+    /// See CheckpointFetch::want().
+    void want(uint64_t min_index);
+    /// Entries of checkpoints that others read just now: CheckpointStore::prune() is to leave them.
+    std::set<uint64_t> held() const;
+    /// What is in the way of a checkpoint that is wanted; empty: nothing.
+    const std::string& alarm() const { return mail_.fetch().error(); }
+    /// {"wanted", "index", "bytes", "total", "source", "error"}; null when nothing is wanted.
+    nlohmann::json status() const;
+
+  private:
+    void look();
+
+    std::unique_ptr<Worker> worker_;
+    CheckpointMail mail_;
+    event* timer_;
+    bool armed_ = false;
+};
+
+}  // namespace crane::proxy
