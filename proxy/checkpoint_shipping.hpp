@@ -38,6 +38,7 @@ class CheckpointShipping {
     void set_leader(uint32_t leader) { mail_.fetch().set_leader(leader); }
     /// See CheckpointFetch::want().
     void want(uint64_t min_index);
+    uint64_t wanted() const { return mail_.fetch().wanted(); }
     /// Entries of checkpoints that others read just now: CheckpointStore::prune() is to leave them.
     std::set<uint64_t> held() const;
     /// What is in the way of a checkpoint that is wanted; empty: nothing.

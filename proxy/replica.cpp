@@ -75,7 +75,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                  }),
       shipping_(
           base,
-          {config.state_dir + "/checkpoints", config.checkpoint_ship_bytes_per_s, config.disk_reserve_bytes},
+          {config.state_dir + "/checkpoints", config.ship_bytes_per_s, config.disk_reserve_bytes},
           [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "C" + message); },
           [this](uint64_t index) { on_fetched(index); }),
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
