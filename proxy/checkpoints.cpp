@@ -27,6 +27,12 @@ Checkpoints::Checkpoints(event_base* base, const Config& config)
 /// The newest that is whole. One that is damaged is passed over, and said.
 void Checkpoints::choose() {
     if (!takes_checkpoints(config_)) return;
+    try {
+        store_->remove_unfinished();
+    } catch (const std::exception& error) {
+        error_ = error.what();
+        spdlog::error("{}", error_);
+    }
     for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
         CheckpointState state;
         std::string wrong = one.error;

@@ -18,6 +18,7 @@ constexpr timeval kHousekeeping{0, 250'000};
 constexpr timeval kFlushDelay{0, 100'000};
 /// Of the stock of output, what connections may hold that the server has closed.
 constexpr uint64_t kClosingShare = 4;
+constexpr size_t kShipBesideBytes = 512 * 1024;
 constexpr uint64_t kFrozenNs = 1'000'000'000;
 
 std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
@@ -74,9 +75,11 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                      [this](const paxos::MembershipAt& decided) { on_membership(decided); },
                  }),
       shipping_(
-          base,
-          {config.state_dir + "/checkpoints", config.ship_bytes_per_s, config.disk_reserve_bytes},
-          [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "C" + message); },
+          base, {config.state_dir + "/checkpoints", config.ship_bytes_per_s, config.disk_reserve_bytes},
+          [this](uint32_t to, const std::string& message) {
+              // What clients say waits behind it in the same queue.
+              return sequencer_.queued_bytes(to) < kShipBesideBytes && sequencer_.send(to, "C" + message);
+          },
           [this](uint64_t index) { on_fetched(index); }),
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),

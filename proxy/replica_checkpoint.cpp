@@ -27,14 +27,16 @@ void Replica::start_from_checkpoint() {
 /// The log here, or the leader's, begins behind what this replica has: without a checkpoint of somebody's it
 /// has no server.
 void Replica::lack_checkpoint(uint64_t index) {
-    spdlog::warn("what this replica lacks is no longer in the log: a checkpoint of entry {} or later is fetched",
-                 index);
+    spdlog::warn(
+        "what this replica lacks is no longer in the log: a checkpoint of entry {} or later is fetched",
+        index);
     shipping_.want(index);
 }
 
 void Replica::on_lack(std::string_view said) {
     uint64_t index = 0;
-    if (!read_number(said, index) || shipping_.wanted() >= index || checkpoints_.held_index() >= index) return;
+    if (!read_number(said, index) || shipping_.wanted() >= index || checkpoints_.held_index() >= index)
+        return;
     lack_checkpoint(index);
 }
 

@@ -1,6 +1,7 @@
 """Replicas that begin at a checkpoint instead of at the log's first entry: the files that a server has left."""
 
 import os
+import re
 import signal
 
 from support.case import CraneTest
@@ -48,7 +49,8 @@ class Checkpoint(CraneTest):
         wait_until(back, 60, f"replica {replica} is back")
 
     def log(self, cluster, replica):
-        return (cluster.state / f"r{replica}" / "craned.log").read_text()
+        path = cluster.state / f"r{replica}" / "craned.log"
+        return path.read_text() if path.exists() else ""
 
     def test_replica_begins_at_a_checkpoint(self):
         with self.crane(SavingRedis) as cluster:
@@ -119,14 +121,15 @@ class Checkpoint(CraneTest):
             self.assertEqual(get(cluster.address(2), "/10k.bin").digest, before)
             cluster.assert_identical()
 
-    def fill(self, cluster, name):
+    def fill(self, cluster, name, value="v"):
         with RedisClient(cluster.address(cluster.primary())) as redis:
             for number in range(SOME):
-                redis("SET", f"{name}:{number}", number)
+                redis("SET", f"{name}:{number}", value)
 
     def check_fetched(self, cluster, replica):
+        wait_until(lambda: re.search("the checkpoint at log index [0-9]+ has come", self.log(cluster, replica)), 60,
+                   f"replica {replica} has fetched a checkpoint")
         self.await_back(cluster, replica)
-        self.assertRegex(self.log(cluster, replica), "the checkpoint at log index [0-9]+ has come")
         with RedisClient(cluster.address(replica)) as redis:
             self.assertEqual(redis("DBSIZE"), 2 * SOME)
         for row in cluster.status().values():
@@ -146,12 +149,12 @@ class Checkpoint(CraneTest):
 
     def test_replica_behind_the_cut_log_gets_a_checkpoint(self):
         with self.crane(SavingRedis) as cluster:
-            self.fill(cluster, "before")
             victim = next(n for n in (1, 2, 3) if n != cluster.primary())
             others = [n for n in (1, 2, 3) if n != victim]
             craned = cluster.craned_pid(victim)
             os.kill(craned, signal.SIGSTOP)
             try:
+                self.fill(cluster, "before", b"v" * 200_000)  # more than may wait for it on the way
                 done = cluster.crane("restart")
                 self.assertEqual(done.returncode, 0, done.stdout)
                 wait_until(lambda: all(cluster.status()[n]["first_log_index"] > 1 for n in others), 60, "a cut log")
