@@ -76,13 +76,10 @@ void Checkpoints::failed(uint64_t index, const std::string& why) {
     spdlog::error("{}", error_);
 }
 
-std::string Checkpoints::begin(uint64_t index) {
-    try {
-        return store_->begin(index) + "/" + kFiles;
-    } catch (const std::exception& error) {
-        failed(index, error.what());
-        return "";
-    }
+std::function<void(const checkpoint::DomainHost&)> Checkpoints::packer(uint64_t index) const {
+    return [store = store_, index](const checkpoint::DomainHost& host) {
+        host.pack_files(store->begin(index) + "/" + kFiles);
+    };
 }
 
 void Checkpoints::packed(const CheckpointState& state, const std::string& error, std::set<uint64_t> in_use,
@@ -90,7 +87,14 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
     const uint64_t index = state.position.index;
     if (!error.empty()) {
         failed(index, error);
-        keeper_.post([store = store_, index] { store->abandon(index); }, nullptr);
+        const auto job = [store = store_, index] {
+            try {
+                store->abandon(index);
+            } catch (const std::exception& what) {
+                spdlog::error("{}", what.what());  // removed at the next start
+            }
+        };
+        keeper_.post(job, nullptr);
         return;
     }
     auto problem = std::make_shared<std::string>();

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint_store.hpp"
+#include "checkpoint/domain_host.hpp"
 #include "proxy/checkpoint_state.hpp"
 #include "proxy/config.hpp"
 #include "proxy/worker.hpp"
@@ -36,9 +37,9 @@ class Checkpoints {
     void decided(uint64_t generation, CheckpointState state);
     /// What was decided for that server's beginning, once; nothing is known any more of those before.
     std::optional<CheckpointState> take_point(uint64_t generation);
-    /// Where the files are to be packed to; "": nothing can be kept now.
-    std::string begin(uint64_t index);
-    /// They are, or the error says why not. `held`: it is durable.
+    /// Packs the server's files; called in a worker, and throws what is wrong.
+    std::function<void(const checkpoint::DomainHost&)> packer(uint64_t index) const;
+    /// They are packed, or the error says why not. `held`: it is durable.
     /// `in_use`: checkpoints that must not go, however old.
     void packed(const CheckpointState& state, const std::string& error, std::set<uint64_t> in_use,
                 std::function<void(uint64_t)> held);

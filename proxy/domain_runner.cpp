@@ -145,7 +145,8 @@ void DomainRunner::restore(const std::string& archive) {
 struct DomainRunner::Interval {
     bool ended = false;
     std::string error;  ///< the next server cannot begin
-    std::string pack_error;
+    bool kept = false;
+    std::string keep_error;
 
     void work(checkpoint::DomainHost& host, uint64_t files_since_ns, const NextStart& next) {
         ended = host.kill_all(checkpoint::Files::kKept);
@@ -156,11 +157,12 @@ struct DomainRunner::Interval {
             error = problem.what();
             return;
         }
-        if (next.archive.empty()) return;
+        if (!next.keep) return;
+        kept = true;
         try {
-            host.pack_files(next.archive);
+            next.keep(host);
         } catch (const std::exception& problem) {
-            pack_error = problem.what();
+            keep_error = problem.what();
         }
     }
 };
@@ -183,7 +185,7 @@ void DomainRunner::start_next(NextStart next) {
                   "uninterruptible I/O");
             return;
         }
-        if (!next.archive.empty()) next.packed(interval->pack_error);
+        if (interval->kept) next.kept(interval->keep_error);
         if (!interval->error.empty()) {
             give_up(interval->error);
             return;

@@ -41,9 +41,10 @@ class DomainRunner {
     void start();
     struct NextStart {
         uint64_t time_ns = 0;  ///< the cluster's, of the decision
-        std::string archive;   ///< where the files that the next server begins with are kept; "": nowhere
-        /// They are, or the error says why not; the server is started in either case.
-        std::function<void(const std::string& error)> packed;
+        /// Keeps the files that the next server begins with; in the worker, and may throw. Null: nobody does.
+        std::function<void(const checkpoint::DomainHost&)> keep;
+        /// They are kept, or the error says why not; the server is started in either case.
+        std::function<void(const std::string& error)> kept;
     };
     /// The server has ended (kExited), and another one goes on with its files: kStarting, with another link.
     void start_next(NextStart next);

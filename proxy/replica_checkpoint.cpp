@@ -74,12 +74,16 @@ DomainRunner::NextStart Replica::next_start(uint64_t generation, uint64_t timest
     std::optional<CheckpointState> point = checkpoints_.take_point(generation);
     // What differs from the others' must not be what anybody goes on with.
     if (!point || !fenced_.empty() || !history_.last()) return next;
+    if (disk_.low()) {
+        spdlog::warn("no checkpoint is kept at log index {}: the disk is nearly full", point->position.index);
+        return next;
+    }
     point->output = log_.position();
     point->admission = *history_.last();
     point->server_ends = server_ends_;
     point->last_end = last_end_;
-    next.archive = checkpoints_.begin(point->position.index);
-    next.packed = [this, state = *point](const std::string& error) {
+    next.keep = checkpoints_.packer(point->position.index);
+    next.kept = [this, state = *point](const std::string& error) {
         checkpoints_.packed(state, error, shipping_.held(),
                             [this](uint64_t index) { sequencer_.hold_checkpoint(index); });
     };
