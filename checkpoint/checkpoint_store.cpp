@@ -20,6 +20,7 @@ namespace {
 
 constexpr char kNew[] = ".new-";
 constexpr char kOld[] = ".old-";
+constexpr char kDamaged[] = ".damaged-";
 constexpr mode_t kOwnerOnly = 0700;
 
 void remove_tree(const std::string& path) {
@@ -247,6 +248,12 @@ void CheckpointStore::remove(uint64_t index) {
     remove_tree(gone);
 }
 
+void CheckpointStore::set_aside(uint64_t index) {
+    const std::string path = path_of(index), aside = unfinished(kDamaged, index);
+    remove_tree(aside);
+    if (rename(path.c_str(), aside.c_str()) != 0 && errno != ENOENT) throw file_error("rename", path, errno);
+}
+
 void CheckpointStore::prune(size_t keep, const std::set<uint64_t>& held) {
     size_t kept = 0;
     for (const StoredCheckpoint& one : survey()) {
@@ -255,18 +262,24 @@ void CheckpointStore::prune(size_t keep, const std::set<uint64_t>& held) {
         else if (held.count(one.index) == 0)
             remove(one.index);
     }
+    for (const std::string& path : folders_named({kDamaged})) remove_tree(path);
+}
+
+std::vector<std::string> CheckpointStore::folders_named(const std::vector<std::string>& prefixes) const {
+    std::vector<std::string> found;
+    std::error_code error;
+    for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
+        const std::string name = entry->path().filename();
+        for (const std::string& prefix : prefixes)
+            if (name.starts_with(prefix) && index_from(name.substr(prefix.size())) != 0)
+                found.push_back(entry->path());
+    }
+    return found;
 }
 
 void CheckpointStore::remove_unfinished() {
-    std::vector<std::string> left;
-    std::error_code error;
+    std::vector<std::string> left = folders_named({kNew, kOld});
     const auto newest_one = newest();
-    for (fs::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
-        const std::string name = entry->path().filename();
-        for (const std::string prefix : {kNew, kOld})
-            if (name.starts_with(prefix) && index_from(name.substr(prefix.size())) != 0)
-                left.push_back(entry->path());
-    }
     for (const CheckpointName& one : list_arriving(*this))
         if (newest_one && one.index <= newest_one->index) left.push_back(arriving_path(*this, one));
     for (const std::string& path : left) remove_tree(path);

@@ -3,6 +3,7 @@
 //   <index, 20 digits>/     manifest.json (manifest.hpp), and the files that it names
 //   .new-<index>/           being taken
 //   .old-<index>/           being removed
+//   .damaged-<index>/       of no use, for whoever wants to look at it; gone when a new one is kept
 //   .fetch-<index>-<id>/    arriving from another replica (arriving_checkpoint.hpp)
 //
 // Rules kept here:
@@ -62,6 +63,8 @@ class CheckpointStore {
 
     /// Gone in one moment, whatever happens to the machine meanwhile.
     void remove(uint64_t index);
+    /// It is of no use, and is no checkpoint any more: another of this entry may come.
+    void set_aside(uint64_t index);
     /// Leaves the newest `keep`, and those of `held`; damaged ones go when they are older than what is left.
     void prune(size_t keep, const std::set<uint64_t>& held = {});
     /// What a crash left half made or half removed. For the start, when nobody takes or fetches.
@@ -77,6 +80,7 @@ class CheckpointStore {
     std::string unfinished(const char* prefix, uint64_t index) const;
     StoredCheckpoint look(uint64_t index) const;
     std::vector<uint64_t> indexes() const;
+    std::vector<std::string> folders_named(const std::vector<std::string>& prefixes) const;
 
     std::string folder_;
 };

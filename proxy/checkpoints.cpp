@@ -51,6 +51,16 @@ void Checkpoints::choose() {
         }
         error_ = "the checkpoint at log index " + std::to_string(one.index) + " is of no use: " + wrong;
         spdlog::error("{}", error_);
+        set_aside(one.index);
+    }
+}
+
+/// Else it would be taken for the one that is wanted, should another have to be fetched.
+void Checkpoints::set_aside(uint64_t index) {
+    try {
+        store_->set_aside(index);
+    } catch (const std::exception& error) {
+        spdlog::error("{}", error.what());
     }
 }
 

@@ -51,6 +51,7 @@ class Checkpoints {
 
   private:
     void choose();
+    void set_aside(uint64_t index);
     void failed(uint64_t index, const std::string& why);
 
     const Config& config_;

@@ -154,7 +154,7 @@ class Checkpoint(CraneTest):
             craned = cluster.craned_pid(victim)
             os.kill(craned, signal.SIGSTOP)
             try:
-                self.fill(cluster, "before", b"v" * 200_000)  # more than may wait for it on the way
+                self.fill(cluster, "before", b"v" * 100_000)  # more than may wait for it on the way
                 done = cluster.crane("restart")
                 self.assertEqual(done.returncode, 0, done.stdout)
                 wait_until(lambda: all(cluster.status()[n]["first_log_index"] > 1 for n in others), 60, "a cut log")

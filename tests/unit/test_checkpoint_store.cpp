@@ -265,6 +265,23 @@ TEST_CASE("checkpoint store: pruning leaves the newest, and those that somebody 
     CHECK(at.entries() == 1);
 }
 
+TEST_CASE("checkpoint store: one that is set aside is none any more, and goes when a new one is kept") {
+    Fixture fixture;
+    fixture.take(5);
+    fixture.take(9);
+    fixture.store.set_aside(9);
+    CHECK(fixture.complete() == std::vector<uint64_t>{5});
+    CHECK(fixture.entries() == 2);  // it can still be looked at
+    fixture.store.set_aside(7);     // there is none
+    fixture.take(9, "another");
+    fixture.store.set_aside(9);
+    CHECK(fixture.entries() == 2);
+    fixture.take(12);
+    fixture.store.prune(2);
+    CHECK(fixture.complete() == std::vector<uint64_t>{12, 5});
+    CHECK(fixture.entries() == 2);
+}
+
 TEST_CASE("checkpoint manifest: whatever a file or a peer says, there is an answer and no exception") {
     Manifest manifest;
     manifest.index = 12;
