@@ -177,7 +177,7 @@ void DomainRunner::start_next(NextStart next) {
     const uint64_t since_ns =
         config_.container ? link_->status().files_since_ns.load(std::memory_order_relaxed) : 0;
     const auto job = [host = host_, interval, since_ns, next] { interval->work(*host, since_ns, next); };
-    worker_.post(job, [this, interval, next] {
+    worker_.post(job, [this, interval, next = std::move(next)] {
         if (killed_) return;
         if (!interval->ended) {
             enter(DomainState::kRefused,
