@@ -95,6 +95,7 @@ TEST_CASE("a contained server sees a namespace of its own", "[checkpoint][root]"
     CHECK(domain.output() ==
           "pid 2\ncrane\n/run/crane/libcrane.so yes /run/crane\n0\n1000000000\n0\n/run/crane\n00040000\n4\n");
     CHECK_FALSE(fs::exists("/usr/written"));
+    CHECK_FALSE(fs::exists(domain.spec.state_dir + "/container/upper/run/lxc"));  // other containers' locks
     CHECK(fs::exists(domain.spec.state_dir + "/container/upper/usr/written"));
     CHECK(host.exit_fd() == -1);
     host.start();  // again, on a fresh file system
