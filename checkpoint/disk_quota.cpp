@@ -2,16 +2,16 @@
 
 #include <fcntl.h>
 #include <linux/loop.h>
-#include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
+
+#include "checkpoint/command.hpp"
 
 namespace crane::checkpoint {
 namespace {
@@ -39,28 +39,9 @@ class Descriptor {
 
 void make_file_system(const std::string& image) {
     // No journal: nothing of it outlives the domain. The same blocks and sizes on every host.
-    const char* const words[] = {kMakeFileSystem,
-                                 "-q",
-                                 "-F",
-                                 "-m",
-                                 "0",
-                                 "-b",
-                                 "4096",
-                                 "-I",
-                                 "256",
-                                 "-O",
-                                 "^has_journal",
-                                 "-E",
-                                 "nodiscard,lazy_itable_init=1",
-                                 image.c_str(),
-                                 nullptr};
-    pid_t pid = 0;
-    int status = 0;
-    const int error =
-        ::posix_spawn(&pid, kMakeFileSystem, nullptr, nullptr, const_cast<char* const*>(words), environ);
-    if (error != 0) fail(std::string(kMakeFileSystem) + " (apt-get install e2fsprogs)", error);
-    if (::waitpid(pid, &status, 0) != pid || status != 0)
-        fail(std::string(kMakeFileSystem) + " " + image, EIO);
+    run_command({kMakeFileSystem, "-q", "-F", "-m", "0", "-b", "4096", "-I", "256", "-O", "^has_journal",
+                 "-E", "nodiscard,lazy_itable_init=1", image},
+                "the disk quota cannot be set up (apt-get install e2fsprogs)");
 }
 
 // The path of a loop device that shows the image, and frees itself when its last user goes.

@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <fts.h>
-#include <spawn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,7 +13,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "checkpoint/processes.hpp"
+#include "checkpoint/command.hpp"
 
 namespace fs = std::filesystem;
 
@@ -42,36 +40,6 @@ bool is_unsettled(const struct stat& info, uint64_t since_ns) {
     const bool has_own_times = S_ISREG(info.st_mode) || S_ISDIR(info.st_mode) || S_ISLNK(info.st_mode);
     const uint64_t changed = to_ns(info.st_ctim);
     return has_own_times && changed == to_ns(info.st_mtim) && changed >= since_ns;
-}
-
-/// What a command says on its standard error goes to `said`, a file that is gone when it is closed.
-void run(const std::vector<std::string>& words, const std::string& doing) {
-    std::vector<char*> argv;
-    argv.reserve(words.size() + 1);
-    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    const std::unique_ptr<FILE, int (*)(FILE*)> said(::tmpfile(), ::fclose);
-    if (!said) throw std::runtime_error(doing + ": no temporary file: " + std::strerror(errno));
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_adddup2(&actions, ::fileno(said.get()), 1);
-    ::posix_spawn_file_actions_adddup2(&actions, ::fileno(said.get()), 2);
-    pid_t pid = 0;
-    const int error = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
-    ::posix_spawn_file_actions_destroy(&actions);
-    if (error != 0)
-        throw std::runtime_error(doing + ": " + words[0] + ": " + std::strerror(error) +
-                                 " (apt-get install tar zstd)");
-    int status = 0;
-    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (status == 0) return;
-    std::string text(2000, '\0');
-    ::rewind(said.get());
-    text.resize(::fread(text.data(), 1, text.size(), said.get()));
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    throw std::runtime_error(doing + ": " + words[0] + " failed: " + text);
 }
 
 }  // namespace
@@ -127,11 +95,12 @@ void pack_files(const std::string& container_dir, const std::string& archive) {
                                    "./layers"};
     for (const std::string& upper : upper_layers(container_dir))
         words.push_back("." + upper.substr(container_dir.size()));
-    run(words, "packing the server's files");
+    run_command(words, "packing the server's files");
 }
 
 void unpack_files(const std::string& archive, const std::string& container_dir) {
-    run({kTar, "--extract", "--file=" + archive, "--directory=" + container_dir, "--zstd", "--numeric-owner",
+    run_command(
+        {kTar, "--extract", "--file=" + archive, "--directory=" + container_dir, "--zstd", "--numeric-owner",
          "--same-owner", "--same-permissions", "--acls", "--xattrs", "--xattrs-include=*", "--sparse"},
         "unpacking the server's files");
 }

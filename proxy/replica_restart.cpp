@@ -30,9 +30,11 @@ constexpr uint64_t kAgreementNs = 2'000'000'000;
 StartPayload started_server(timebubble::BatchDecoder decoder) {
     Call call{};
     StartPayload start{};
-    if (!decoder.next(call) || call.kind != CallKind::kStart || call.payload.size() != sizeof(start))
-        return {};
-    memcpy(&start, call.payload.data(), sizeof(start));
+    if (!decoder.next(call) || call.kind != CallKind::kStart) return {};
+    // Logs of version 0.1 have starts that ask for no checkpoint: the number alone.
+    const size_t bytes = call.payload.size();
+    if (bytes != sizeof(start) && bytes != sizeof(start.generation)) return {};
+    memcpy(&start, call.payload.data(), bytes);
     return start;
 }
 

@@ -120,6 +120,13 @@ TEST_CASE("restart: a batch that begins a server is known by its first call, and
     REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(stop.data()), stop.size()));
     CHECK(started_server(decoder).generation == 0);
     CHECK(decoder.header().timestamp_ns > 5);
+    const uint64_t number = 5;  // all that a start was, once
+    BatchEncoder old;
+    old.add(CallKind::kStart, 0, bytes_of(number));
+    const std::string of_old = old.finish(8, 1);
+    REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(of_old.data()), of_old.size()));
+    CHECK(started_server(decoder).generation == 5);
+    CHECK(started_server(decoder).checkpoint == 0);
     BatchEncoder odd;
     odd.add(CallKind::kStart, 0, "too short");
     const std::string bytes = odd.finish(9, 1);

@@ -1,0 +1,55 @@
+#include "checkpoint/command.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+
+namespace crane::checkpoint {
+namespace {
+
+constexpr size_t kQuotedBytes = 2000;
+
+std::string first_bytes(FILE* file) {
+    std::string text(kQuotedBytes, '\0');
+    ::rewind(file);
+    text.resize(::fread(text.data(), 1, text.size(), file));
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+}
+
+}  // namespace
+
+void run_command(const std::vector<std::string>& words, const std::string& doing) {
+    // One that outlived a killed craned would write where the next one works.
+    std::vector<std::string> all{"/usr/bin/setpriv", "--pdeathsig", "KILL", "--"};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> argv;
+    argv.reserve(all.size() + 1);
+    for (std::string& word : all) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const std::unique_ptr<FILE, int (*)(FILE*)> said(::tmpfile(), ::fclose);
+    if (!said) throw std::runtime_error(doing + ": no temporary file: " + std::strerror(errno));
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_adddup2(&actions, ::fileno(said.get()), 1);
+    ::posix_spawn_file_actions_adddup2(&actions, ::fileno(said.get()), 2);
+    pid_t pid = 0;
+    const int error = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) throw std::runtime_error(doing + ": " + all[0] + ": " + std::strerror(error));
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            throw std::runtime_error(doing + ": waiting for " + words[0] + ": " + std::strerror(errno));
+    if (status != 0) throw std::runtime_error(doing + ": " + words[0] + " failed: " + first_bytes(said.get()));
+}
+
+}  // namespace crane::checkpoint

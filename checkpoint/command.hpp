@@ -1,0 +1,13 @@
+// Programs of the system that do a piece of work for this one: started, waited for, and quoted when they fail.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace crane::checkpoint {
+
+/// Runs `words` (the first is a path) and waits for its end; it ends with the calling thread. Throws
+/// std::runtime_error with `doing`, and what the program said, unless it exits with status 0.
+void run_command(const std::vector<std::string>& words, const std::string& doing);
+
+}  // namespace crane::checkpoint
