@@ -11,8 +11,8 @@ OPT      ?= -O2 -g
 SAN      ?=
 VERSION  := $(shell cat VERSION)
 # spdlog and fmt as the libraries that they are linked with: their headers alone take 13 s of each file to compile.
-CPPFLAGS += -I. -DCRANE_VERSION='"$(VERSION)"' -D_GNU_SOURCE -DSPDLOG_SHARED_LIB -DSPDLOG_COMPILED_LIB \
-            -DSPDLOG_FMT_EXTERNAL -MMD -MP
+SPDLOG   := -DSPDLOG_SHARED_LIB -DSPDLOG_COMPILED_LIB -DSPDLOG_FMT_EXTERNAL
+CPPFLAGS += -I. -DCRANE_VERSION='"$(VERSION)"' -D_GNU_SOURCE $(SPDLOG) -MMD -MP
 CXXFLAGS += -std=c++20 $(OPT) $(WARN) $(SAN)
 LDFLAGS  += $(SAN)
 
@@ -286,7 +286,7 @@ $(BUILD)/load/etcdload: $(wildcard eval/etcdload/*.go) eval/etcdload/go.mod
 sanitize: asan tsan
 # vptr: its looks into memory take a pipe each, which tests that have no descriptors cannot give.
 asan-build: $(BUILD)/bin/crane-init $(BUILD)/bin/fake-domain
-	$(MAKE) BUILD=$(BUILD)/asan OPT="-O1 -g" \
+	$(MAKE) BUILD=$(BUILD)/asan OPT="-O1 -g1" \
 	    SAN="-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
 	    $(BUILD)/asan/bin/unit $(BUILD)/asan/bin/craned
 	cp $^ $(BUILD)/asan/bin/  # what runs in the domain has a preloaded library, and so no sanitizer
@@ -296,7 +296,7 @@ asan: asan-build
 TSAN_TESTS := $(patsubst %,tests/unit/%.cpp,catch_runner test_dmt_threads test_paxos_heartbeat_thread test_paxos_lookup test_paxos_name_server \
               test_proxy_rings test_timebubble_rings)
 tsan-build:
-	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g" \
+	$(MAKE) BUILD=$(BUILD)/tsan SAN="-fsanitize=thread -Wno-tsan -Wno-maybe-uninitialized" OPT="-O1 -g1" \
 	    UNIT_SRCS="$(TSAN_TESTS)" checkpoint_SRCS= interpose/core_SRCS= proxy/tool_SRCS= proxy_SRCS=proxy/domain_link.cpp \
 	    paxos_SRCS="paxos/heartbeat_thread.cpp paxos/link/lookup.cpp paxos/link/peer_address.cpp" $(BUILD)/tsan/bin/unit
 tsan: tsan-build
@@ -319,7 +319,7 @@ FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZ_RUN      = CRANE_FUZZ_TARGET=$$target $(BUILD)/fuzz/fuzz -max_len=4096 -rss_limit_mb=1024 -timeout=10 -verbosity=0
 .PHONY: fuzz fuzz-build fuzz-keep
 fuzz-build: $(BUILD)/fuzz/fuzz
-FUZZ_FLAGS   := -std=c++20 -O1 -g $(WARN) $(FUZZ_SAN) -fsanitize=fuzzer-no-link
+FUZZ_FLAGS   := -std=c++20 -O1 -g1 $(WARN) $(FUZZ_SAN) -fsanitize=fuzzer-no-link
 FUZZ_MADE_WITH := $(call made_with,fuzz,$(filter-out ccache,$(FUZZ_CXX)) $(CPPFLAGS) $(FUZZ_FLAGS) $(FUZZ_OBJS))
 $(BUILD)/fuzz/obj/%.o: %.cpp $(FUZZ_MADE_WITH)
 	@mkdir -p $(@D)
@@ -352,7 +352,7 @@ TIDY_JOBS ?= $(shell nproc)
 tidy:
 	@mkdir -p $(BUILD)
 	printf '%s\n' $(TIDY_SRCS) | xargs -P $(TIDY_JOBS) -n 1 sh -c \
-	    'clang-tidy --quiet "$$1" -- -I. -std=c++20 -D_GNU_SOURCE -DCRANE_SHIM -DCRANE_VERSION=\"tidy\" 2>&1 | \
+	    'clang-tidy --quiet "$$1" -- -I. -std=c++20 -D_GNU_SOURCE -DCRANE_SHIM -DCRANE_VERSION=\"tidy\" $(SPDLOG) 2>&1 | \
 	     grep -vE "^[0-9]+ warnings? (generated|treated)|^Suppressed|^Use -" >$(BUILD)/tidy.$$$$; \
 	     cat $(BUILD)/tidy.$$$$; ! [ -s $(BUILD)/tidy.$$$$ ] && rm $(BUILD)/tidy.$$$$' tidy
 

@@ -49,7 +49,8 @@ void run_command(const std::vector<std::string>& words, const std::string& doing
     while (::waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             throw std::runtime_error(doing + ": waiting for " + words[0] + ": " + std::strerror(errno));
-    if (status != 0) throw std::runtime_error(doing + ": " + words[0] + " failed: " + first_bytes(said.get()));
+    if (status != 0)
+        throw std::runtime_error(doing + ": " + words[0] + " failed: " + first_bytes(said.get()));
 }
 
 }  // namespace crane::checkpoint

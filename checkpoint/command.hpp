@@ -1,4 +1,5 @@
-// Programs of the system that do a piece of work for this one: started, waited for, and quoted when they fail.
+// Programs of the system that do a piece of work for this one: started, waited for, and quoted when they
+// fail.
 #pragma once
 
 #include <string>
