@@ -152,7 +152,8 @@ install: all
 	install -d $(ROOTLIB)/bin $(ROOTLIB)/crane_launch $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(addprefix $(BUILD)/bin/,craned crane crane-init) $(ROOTLIB)/bin/
 	install -m 644 $(BUILD)/lib/libcrane.so VERSION $(ROOTLIB)/
-	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh $(ROOTLIB)/
+	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh scripts/install_criu.sh $(ROOTLIB)/
+	install -D -m 644 checkpoint/criu/rlimits.patch $(ROOTLIB)/criu/rlimits.patch
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
 	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(if $(filter craned,$(c)),bin/)$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
 	install -D -m 644 docs/examples/craned.toml $(DOCS)/examples/craned.toml
