@@ -13,16 +13,14 @@ namespace fs = std::filesystem;
 namespace crane::checkpoint {
 namespace {
 
-constexpr const char* kPlaces[] = {"/opt/crane/criu/criu", "/usr/sbin/criu", "/usr/local/sbin/criu"};
+constexpr char kInstalled[] = "/opt/crane/criu/criu";
 
 }  // namespace
 
 std::string find_criu() {
     const char* named = std::getenv("CRANE_CRIU");
     if (named != nullptr && *named != '\0') return named;
-    for (const char* place : kPlaces)
-        if (::access(place, X_OK) == 0) return place;
-    return {};
+    return ::access(kInstalled, X_OK) == 0 ? kInstalled : std::string();
 }
 
 std::string find_criu_script() {

@@ -5,7 +5,7 @@
 
 namespace crane::checkpoint {
 
-/// $CRANE_CRIU, else what scripts/install_criu.sh has built, else the system's; "" where there is none.
+/// $CRANE_CRIU, else what scripts/install_criu.sh has built; "" where there is none.
 std::string find_criu();
 
 struct CriuTrial {

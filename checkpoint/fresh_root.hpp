@@ -27,6 +27,9 @@ std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std
 /// fresh.
 std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown);
 
+/// The same layers, exactly as they are: an image of the server's memory knows what it had open there.
+std::vector<Layer> imaged_layers(const std::string& container_dir, const std::string& shown);
+
 /// What was made for the root layer has the same time on every replica: call it when all is there.
 void give_fixed_times(const Layer& root);
 

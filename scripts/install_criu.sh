@@ -1,10 +1,14 @@
 #!/bin/bash
 # Brings a CRIU that works on the running kernel, for process images (checkpoints of a server's memory). Does nothing
 # when there is one. Whether one works is not told by its version: a small tree of processes is dumped and restored.
+#
+# Debian's own package is no choice: it is linked dynamically, and craned runs CRIU inside the container with the host's
+# privileges, where it would load what the server has put in the place of a library.
 set -euo pipefail
 
 prefix=${CRANE_CRIU_PREFIX:-/opt/crane/criu}
 version=4.2.1
+recipe=$version-1  # another one when what is below, or a patch, makes another program of it
 tarball_name=criu_$version.orig.tar.xz
 sha256=29ec0ee09e296479fe7048c80980e8ef1d0684d0b0204c2b101dfea19f6725b9
 patches=$(dirname "$(readlink -f "$0")")/../checkpoint/criu
@@ -13,8 +17,8 @@ patches=$(dirname "$(readlink -f "$0")")/../checkpoint/criu
 usage() {
     cat <<TEXT
 usage: install_criu.sh [--try CRIU]
-  (none)       Debian's package where it works on the running kernel, else CRIU $version built from Debian's source
-               into $prefix (another folder: CRANE_CRIU_PREFIX)
+  (none)       CRIU $version, built from Debian's source into $prefix (another folder:
+               CRANE_CRIU_PREFIX), if the one there does not work on the running kernel
   --try CRIU   says on one line whether the program CRIU works here, and exits 0 if so; installs nothing
 CRIU_TARBALL names a copy of $tarball_name for a machine that cannot fetch it.
 TEXT
@@ -36,7 +40,6 @@ criu=$1 images=$2
 cd /
 # What was opened outside cannot be dumped inside.
 for open in /proc/self/fd/*; do [ "${open##*/}" -lt 3 ] || eval "exec ${open##*/}>&-"; done
-mount -t tmpfs tmpfs /run  # what criu remembers of this kernel is not for another build
 mkdir -p "$images"
 ip link set lo up 2>/dev/null || true
 setpriv --reuid=65534 --regid=65534 --clear-groups setsid sh -c "sleep 1000 & wait" </dev/null >/dev/null 2>&1 &
@@ -96,10 +99,8 @@ if ((EUID != 0)); then
     fail "neither root nor sudo: have an administrator run $0"
 fi
 
-for criu in "$prefix/criu" /usr/sbin/criu; do
-    if [[ -x $criu ]] && try_criu "$criu" >/dev/null; then exit 0; fi
-done
-command -v apt-get >/dev/null || fail "this is not a Debian system; install CRIU $version or newer as /usr/sbin/criu"
+if [[ -x $prefix/criu && $(cat "$prefix/recipe" 2>/dev/null) == "$recipe" ]] && try_criu "$prefix/criu" >/dev/null; then exit 0; fi
+command -v apt-get >/dev/null || fail "this is not a Debian system; put a static CRIU $version at $prefix/criu"
 
 # Into a folder and not into the system: libraries and tools that only the build needs are gone after it.
 # $1: the folder; the rest: packages. Those that the system has are not fetched.
@@ -117,16 +118,6 @@ unpack_packages() {
 }
 
 library_path() { echo "$1/usr/lib/$(uname -m)-linux-gnu:$1/lib/$(uname -m)-linux-gnu"; }
-
-if [[ ! -x /usr/sbin/criu ]] && unpack_packages "$work/debian" criu; then
-    if LD_LIBRARY_PATH=$(library_path "$work/debian") try_criu "$work/debian/usr/sbin/criu" >"$work/why"; then
-        say "installing Debian's criu"
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 criu \
-            >"$work/apt.log" 2>&1 || fail "apt-get install criu: $(tail -n 1 "$work/apt.log")"
-        if try_criu /usr/sbin/criu >"$work/why"; then exit 0; fi
-    fi
-    say "Debian's criu does not work on this kernel: $(cat "$work/why")"
-fi
 
 for tool in gcc make; do
     command -v $tool >/dev/null || fail "$tool is missing, to build CRIU $version: run scripts/install_deps.sh"
@@ -179,14 +170,15 @@ cd "$work/source"
 if (((16#$(sed -n 's/^CapEff:\t//p' /proc/self/status) >> 24 & 1) == 0)); then
     patch -p1 --quiet <"$patches/rlimits.patch" || fail "rlimits.patch does not apply to CRIU $version"
 fi
-# Static: it runs inside the container, whose files need not be this host's. Without what only its optional parts need,
-# and so the same whatever this machine has installed.
+# Static: it runs inside the container, whose files are the server's. Without what only its optional parts need,
+# and so the same whatever this machine has installed. What it keeps of the kernel's features is in a folder that it is
+# given at descriptor 5 (checkpoint/crane_criu_main.cpp): in the container's /run it would be the server's to write.
 headers=/usr/include
 [[ ! -d $tools/usr/include/google ]] || headers=$tools/usr/include
 nl=/usr/include/libnl3
 [[ ! -d $tools$nl ]] || nl=$tools$nl
 CPATH=$tools/usr/include:$nl LIBRARY_PATH=$(library_path "$tools") LDFLAGS=-static \
-    make -j"$(nproc)" criu PKG_CONFIG=false NO_GNUTLS=1 FEATURE_TEST_LIBBSD_DEV='\#error' \
+    make -j"$(nproc)" criu RUNDIR=/proc/self/fd/5 PKG_CONFIG=false NO_GNUTLS=1 FEATURE_TEST_LIBBSD_DEV='\#error' \
     GOOGLE_INCLUDE="$headers/google/protobuf" >"$work/build.log" 2>&1 ||
     { tail -n 20 "$work/build.log" >&2 && fail "CRIU $version could not be built"; }
 cd /
@@ -196,4 +188,5 @@ mkdir -p "$prefix"
 install -m 644 "$work/source/COPYING" "$prefix/COPYING"
 install -m 755 "$work/source/criu/criu" "$prefix/criu.new"
 mv -f "$prefix/criu.new" "$prefix/criu"
+echo "$recipe" >"$prefix/recipe"
 say "installed $prefix/criu ($(version_of "$prefix/criu"))"
