@@ -1,8 +1,8 @@
 // crane-criu: runs CRIU inside a domain's container, for one dump or one restore.
 //
-// Usage (by craned only): crane-criu dump|restore INIT_PID CRIU NUMBER [KEY ...]
-// INIT_PID is crane-init as the host numbers it. NUMBER is, of a dump, 1 if the server runs on; of a restore,
-// the last pid that the namespace had given when the image was taken. Descriptor 3 is a socket to craned, 4
+// Usage (by craned only): crane-criu dump|restore INIT_PID CRIU LAST_PID [KEY ...]
+// INIT_PID is crane-init as the host numbers it. LAST_PID is, of a restore, the last pid that the
+// namespace had given when the image was taken. Descriptor 3 is a socket to craned, 4
 // the folder of the images, 5 one where CRIU keeps what it has found out about the kernel, and from 6 on
 // follows what a restored process gets for each KEY. "stage NAME" is said on the socket while the server is
 // frozen, and "go" awaited; then "done LAST_PID" or "error: ...".
@@ -40,7 +40,7 @@ struct Job {
     bool restore = false;
     pid_t init = 0;
     int criu_fd = -1;
-    long number = 0;
+    long last_pid = 0;  // of a restore
     std::vector<std::string> keys;
 };
 
@@ -98,7 +98,6 @@ CriuRequest request_for(const Job& job) {
     request.restore = job.restore;
     request.images_fd = kImagesFd;
     request.root_pid = kServerPid;
-    request.leave_running = job.number != 0;
     request.log_file = job.restore ? "restore.log" : "dump.log";
     int fd = kFirstReplacementFd;
     for (const std::string& key : job.keys) request.replacements.push_back({key, fd++});
@@ -133,7 +132,7 @@ void learn_kernel(const Job& job) {
 /// In the container.
 void run_criu(const Job& job, const PidCursor& cursor) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    const long last_pid = job.restore ? job.number : cursor.get();
+    const long last_pid = job.restore ? job.last_pid : cursor.get();
     if (last_pid < 0 || !cursor.set(kCriuPids)) fail(failed("/proc/sys/kernel/ns_last_pid"));
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) fail(failed("socketpair"));
@@ -157,7 +156,7 @@ int run(int argc, char** argv) {
     job.restore = std::string(argv[1]) == "restore";
     job.init = std::atoi(argv[2]);
     job.criu_fd = ::open(argv[3], O_RDONLY | O_CLOEXEC);
-    job.number = std::atol(argv[4]);
+    job.last_pid = std::atol(argv[4]);
     job.keys.assign(argv + 5, argv + argc);
     if (job.criu_fd < 0) fail(failed(argv[3]));
     learn_kernel(job);

@@ -123,8 +123,7 @@ Helper::Helper(const CriuJob& job, const std::string& criu) {
     const Descriptor known = kernel_folder();
     std::vector<int> given = {theirs.get(), folder.get(), known.get() >= 0 ? known.get() : theirs.get()};
     std::vector<std::string> words = {"crane-criu", job.restore ? "restore" : "dump",
-                                      std::to_string(job.init), criu,
-                                      std::to_string(job.restore ? job.last_pid : job.leave_running)};
+                                      std::to_string(job.init), criu, std::to_string(job.last_pid)};
     for (const CriuJob::Replacement& one : job.replacements) {
         given.push_back(one.fd);
         words.push_back(one.key);

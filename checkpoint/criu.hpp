@@ -17,8 +17,7 @@ struct CriuJob {
     pid_t init = 0;        ///< crane-init, as this process numbers it
     std::string helper;    ///< path of crane-criu
     std::string folder;    ///< of the images
-    bool leave_running = true;
-    long last_pid = 0;  ///< of a restore: as the dump's outcome had it
+    long last_pid = 0;     ///< of a restore: as the dump's outcome had it
     struct Replacement {
         std::string key;  ///< what the process had open, as CRIU calls it: see criu_key()
         int fd;           ///< this process': what the restored process has in its place

@@ -88,9 +88,9 @@ std::string encode(const CriuRequest& request) {
     std::string options;
     put(&options, 1, static_cast<uint64_t>(request.images_fd));
     if (!request.restore) put(&options, 2, static_cast<uint64_t>(request.root_pid));
-    if (!request.restore) put(&options, 3, request.leave_running ? 1 : 0);
-    put(&options, 5, 1);  // tcp_established
-    put(&options, 8, 1);  // file_locks
+    if (!request.restore) put(&options, 3, 1);  // leave_running
+    put(&options, 5, 1);                        // tcp_established
+    put(&options, 8, 1);                        // file_locks
     put(&options, 9, kErrorsAndWarnings);
     put(&options, 10, request.log_file);
     put(&options, 12, 1);  // notify_scripts

@@ -12,7 +12,6 @@ struct CriuRequest {
     bool restore = false;  ///< else a dump
     int images_fd = -1;    ///< the folder, as a descriptor of the process that asks
     int root_pid = 0;      ///< of a dump
-    bool leave_running = true;
     std::string log_file;  ///< a name in that folder
     struct Replacement {
         std::string key;  ///< how CRIU calls what the process had open: "pipe:[123]", "/memfd:name"

@@ -87,11 +87,9 @@ class DomainHost {
     /// Writes an image of the server's processes into `folder`, which is made and must be empty. The image
     /// holds memory and descriptors; the files that belong to it are the layers at the time of
     /// `while_frozen`, which is called while the server stands still. To be called while the server is at
-    /// rest: what forks while CRIU works gets other pids than it would have. Without `leave_running` the
-    /// server ends. Throws CriuError (criu.hpp); unless that says otherwise the server runs on, and nothing
-    /// is left but CRIU's log.
-    ImageReport take_image(const std::string& folder, bool leave_running = true,
-                           const std::function<void()>& while_frozen = {});
+    /// rest: what forks while CRIU works gets other pids than it would have. Throws CriuError (criu.hpp);
+    /// unless that says otherwise the server runs on, and nothing is left but CRIU's log.
+    ImageReport take_image(const std::string& folder, const std::function<void()>& while_frozen = {});
 
     /// Starts a container on the layers exactly as they are, and in it the server from an image, in the state
     /// and with the pids that it had. Pipes and memfds that it had inherited are replaced by what is handed

@@ -89,8 +89,7 @@ std::string helper_beside(const std::string& init_path) {
 
 }  // namespace
 
-ImageReport DomainHost::take_image(const std::string& folder, bool leave_running,
-                                   const std::function<void()>& while_frozen) {
+ImageReport DomainHost::take_image(const std::string& folder, const std::function<void()>& while_frozen) {
     if (spec_.isolation != Isolation::kLxc)
         throw CriuError("images are taken of containers alone: start the server without --isolation none",
                         false);
@@ -104,7 +103,6 @@ ImageReport DomainHost::take_image(const std::string& folder, bool leave_running
     job.init = init_pid();
     job.helper = helper_beside(spec_.init_path);
     job.folder = folder;
-    job.leave_running = leave_running;
     job.while_frozen = [&] {
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);

@@ -213,8 +213,7 @@ TEST_CASE("a server is restored from its image where it was, and again from an i
         uintmax_t file_size = 0;
         outsides[generation - 1].rest(true);
         const FileTimes files = files_of(counter.spec);
-        const ImageReport taken =
-            host.take_image(images, true, [&] { file_size = fs::file_size(counter.file()); });
+        const ImageReport taken = host.take_image(images, [&] { file_size = fs::file_size(counter.file()); });
         CHECK(changes(files, files_of(counter.spec)) == "");  // the server would see it
         outsides[generation - 1].rest(false);
         const uint64_t at_dump = counter.counted();
@@ -255,10 +254,41 @@ TEST_CASE("an image that is refused while the server is frozen leaves it running
     REQUIRE(eventually([&] { return counter.counted() > 40; }));
     outside.rest(true);
     const auto refuse = [] { throw std::runtime_error("the disk is full"); };
-    CHECK(error_of([&] { host.take_image(counter.images, true, refuse); }) ==
+    CHECK(error_of([&] { host.take_image(counter.images, refuse); }) ==
           "no image of the server was taken: the disk is full");
     outside.rest(false);
     check_runs_on(counter, host);
+}
+
+TEST_CASE("a restore that comes to nothing leaves nothing running, and can be tried again",
+          "[checkpoint][root]") {
+    if (!can_take_images()) return;
+    Counter counter;
+    DomainHost host(counter.spec);
+    host.start();
+    REQUIRE(eventually([&] { return counter.counted() > 40; }));
+    uintmax_t file_size = 0;
+    host.take_image(counter.images, [&] { file_size = fs::file_size(counter.file()); });
+    REQUIRE(host.kill_all(Files::kKept));
+    fs::resize_file(counter.file(), file_size - 1);  // as if of another time
+    std::string error;
+    try {
+        host.restore(counter.images);
+    } catch (const std::runtime_error& problem) {
+        error = problem.what();
+    }
+    CHECK_THAT(error, Catch::Contains("was not restored from") && Catch::Contains("bad size"));
+    CHECK(host.init_pid() == 0);
+    CHECK(find_processes([&](pid_t pid) {
+              const std::vector<std::string> words = command_line(pid);
+              return !words.empty() && words[0] == counter.spec.argv[0];
+          }).empty());
+    fs::resize_file(counter.file(), file_size);
+    std::ofstream(counter.file(), std::ios::in | std::ios::out | std::ios::ate).seekp(-1, std::ios::end)
+        << "\n";
+    const uint64_t in_image = counter.counted();
+    host.restore(counter.images);
+    CHECK(eventually([&] { return counter.counted() > in_image + 40; }));
 }
 
 TEST_CASE("a server that CRIU cannot dump runs on, and CRIU's reason is told", "[checkpoint][root]") {
