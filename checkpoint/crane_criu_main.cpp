@@ -1,11 +1,11 @@
 // crane-criu: runs CRIU inside a domain's container, for one dump or one restore.
 //
 // Usage (by craned only): crane-criu dump|restore INIT_PID CRIU LAST_PID [KEY ...]
-// INIT_PID is crane-init as the host numbers it. LAST_PID is, of a restore, the last pid that the
-// namespace had given when the image was taken. Descriptor 3 is a socket to craned, 4
-// the folder of the images, 5 one where CRIU keeps what it has found out about the kernel, and from 6 on
-// follows what a restored process gets for each KEY. "stage NAME" is said on the socket while the server is
-// frozen, and "go" awaited; then "done LAST_PID" or "error: ...".
+// INIT_PID is crane-init as the host numbers it. LAST_PID is, of a restore, the last pid that the namespace
+// had given when the image was taken. Descriptor 3 is a socket to craned, 4 the folder of the images, 5 one
+// where CRIU keeps what it has found out about the kernel, and from 6 on follows what a restored process gets
+// for each KEY. "stage NAME" is said on the socket while the server is frozen, and "go" awaited; then "done
+// LAST_PID" or "error: ...".
 //
 // CRIU enters the namespaces, so that it dumps plain processes and no container. There it has the host's
 // privileges among files that the server could write: so it is static, and is told to load no plugin, to read
