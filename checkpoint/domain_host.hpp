@@ -103,6 +103,13 @@ class DomainHost {
     /// down now, by their numbers. Throws like start(). `while_frozen` is called before the server runs.
     ImageReport restore(const std::string& folder, const std::function<void()>& while_frozen = {});
 
+    /// The same with the files that belong to it: these into the file `archive`, the image into `image`.
+    /// `files_since_ns`: as of settle_times().
+    ImageReport take_packed_image(const std::string& archive, const std::string& image,
+                                  uint64_t files_since_ns);
+    /// Of both, here or on another replica.
+    ImageReport restore_packed(const std::string& archive, const std::string& image);
+
     /// Host pid of crane-init; 0 when the domain does not run.
     pid_t init_pid() const;
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/criu.hpp"
+#include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_host.hpp"
 #include "checkpoint/domain_launch.hpp"
 #include "checkpoint/processes.hpp"
@@ -20,6 +21,7 @@ namespace crane::checkpoint {
 namespace {
 
 constexpr char kAboutFile[] = "/crane.json";
+constexpr char kSharedMemoryFile[] = "/dev-shm.tar.zst";
 constexpr size_t kMaxAbout = 64 * 1024;
 constexpr int kServerPid = 2;
 
@@ -83,6 +85,11 @@ void give_size(const std::string& path, uintmax_t bytes) {
     if (error) throw CriuError("giving " + path + " its size again: " + error.message(), false);
 }
 
+/// The container's own /dev/shm: a tmpfs, which no layer holds.
+std::string shared_memory_of(pid_t init) {
+    return "/proc/" + std::to_string(init) + "/root/dev/shm";
+}
+
 std::string helper_beside(const std::string& init_path) {
     return fs::path(init_path).replace_filename("crane-criu");
 }
@@ -106,6 +113,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
     job.while_frozen = [&] {
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);
+        pack_folder(shared_memory_of(init_pid()), folder + kSharedMemoryFile);
         if (while_frozen) while_frozen();
     };
     try {
@@ -134,13 +142,26 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
             if (had.number == now.as) job.replacements.push_back({had.key, now.fd});
     const DomainPaths paths(spec_.state_dir);
     ImageReport report;
-    launch(Files::kImaged, [&](pid_t init) {
+    bool refused = false;
+    const auto bring = [&](pid_t init) {
         give_size(paths.stdout_file, about.stdout_bytes);
         give_size(paths.stderr_file, about.stderr_bytes);
+        unpack_folder(folder + kSharedMemoryFile, shared_memory_of(init));
         job.init = init;
-        report.wall_us = run_criu(job).wall_us;
+        try {
+            report.wall_us = run_criu(job).wall_us;
+        } catch (const CriuError&) {
+            refused = true;
+            throw;
+        }
         return kServerPid;
-    });
+    };
+    try {
+        launch(Files::kImaged, bring);
+    } catch (const std::runtime_error& error) {
+        if (refused) throw CriuError(error.what(), false);
+        throw;
+    }
     return report;
 }
 

@@ -86,6 +86,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       lag_(kHousekeeping.tv_usec * 1000),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)),
       disk_(config.disk_reserve_bytes),
+      image_rounds_(config.replica_id, config.checkpoint_log_bytes),
       restarts_(config.restart) {
     carrier_.set_ingress(&ingress_);
     if (config.mode == Mode::kProxy) {
@@ -135,6 +136,8 @@ void Replica::start() {
     }
     if (lacks) {
         lack_checkpoint(sequencer_.first_log_index() - 1);
+    } else if (checkpoints_.from() && checkpoints_.from()->live) {
+        start_from_image();
     } else if (checkpoints_.from()) {
         start_from_checkpoint();
     } else {
@@ -154,6 +157,7 @@ bool Replica::turn() {
     const uint64_t began_ns = monotonic_ns();
     drain();
     feed();
+    look_for_image();
     if (server_ended_) {
         listeners_.close_all();
         ingress_.close_all();
@@ -194,6 +198,7 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     const std::string_view body = std::string_view(message).substr(1);
     // One that differs from the others has nothing that anybody should begin with.
     if (message[0] == 'C' && fenced_.empty()) shipping_.on_message(from, body);
+    if (message[0] == 'K' && from == sequencer_.leader()) want_image();
     if (message[0] == 'L' && from == sequencer_.leader()) on_lack(body);
     if (message[0] == 'R') carrier_.on_message(from, body);
     if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);

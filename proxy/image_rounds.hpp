@@ -1,0 +1,50 @@
+// When the primary has checkpoints taken of the server that runs, and by whom. Pure.
+//
+// In a round replicas take one after the other, so that two never stand still at once: the backups, and the
+// primary itself only where they are not enough. It ends when a majority holds one, or nobody is left to ask.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+namespace crane::proxy {
+
+class ImageRounds {
+  public:
+    /// `log_bytes`: so much has to be decided since the last round.
+    ImageRounds(uint32_t self, uint64_t log_bytes) : self_(self), limit_bytes_(log_bytes) {}
+
+    struct Voter {
+        uint32_t id;
+        bool able;      ///< can be asked now
+        uint64_t held;  ///< entry of its newest checkpoint
+    };
+    void logged(uint64_t bytes) { bytes_ += bytes; }
+    /// A round is wanted now, whatever was decided since.
+    void ask() { asked_ = true; }
+    /// Another one leads, or this one anew: nobody is waited for.
+    void stop() {
+        open_ = false;
+        whom_ = 0;
+    }
+    /// To be called now and then while leading. Whom to ask now; 0: nobody. `index` is that of the last
+    /// entry.
+    uint32_t next(uint64_t now_ns, uint64_t index, const std::vector<Voter>& voters);
+    bool open() const { return open_; }
+
+  private:
+    bool is_over(uint64_t now_ns, const std::vector<Voter>& voters);
+
+    uint32_t self_;
+    uint64_t limit_bytes_;
+    uint64_t bytes_ = 0;  ///< since the last round began
+    bool asked_ = false;
+    bool open_ = false;
+    uint64_t first_index_ = 0;  ///< a checkpoint of this round is there or behind
+    uint32_t whom_ = 0;         ///< is at it
+    uint64_t since_ns_ = 0;
+    std::set<uint32_t> tried_;
+};
+
+}  // namespace crane::proxy
