@@ -21,6 +21,7 @@ namespace crane::checkpoint {
 namespace {
 
 constexpr char kAboutFile[] = "/crane.json";
+constexpr char kShimFile[] = "/libcrane.so";
 constexpr char kSharedMemoryFile[] = "/dev-shm.tar.zst";
 constexpr size_t kMaxAbout = 64 * 1024;
 constexpr int kServerPid = 2;
@@ -85,6 +86,12 @@ void give_size(const std::string& path, uintmax_t bytes) {
     if (error) throw CriuError("giving " + path + " its size again: " + error.message(), false);
 }
 
+/// Under a new inode: a process that maps the old one keeps it.
+void replace_file(const std::string& from, const std::string& to) {
+    fs::remove(to);
+    fs::copy_file(from, to);
+}
+
 /// The container's own /dev/shm: a tmpfs, which no layer holds.
 std::string shared_memory_of(pid_t init) {
     return "/proc/" + std::to_string(init) + "/root/dev/shm";
@@ -114,6 +121,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);
         pack_folder(shared_memory_of(init_pid()), folder + kSharedMemoryFile);
+        if (spec_.schedule) fs::copy_file(paths.shared + kShimFile, folder + kShimFile);
         if (while_frozen) while_frozen();
     };
     try {
@@ -147,6 +155,8 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
         give_size(paths.stdout_file, about.stdout_bytes);
         give_size(paths.stderr_file, about.stderr_bytes);
         unpack_folder(folder + kSharedMemoryFile, shared_memory_of(init));
+        // Which the processes have mapped: it may be of an earlier version.
+        if (fs::exists(folder + kShimFile)) replace_file(folder + kShimFile, paths.shared + kShimFile);
         job.init = init;
         try {
             report.wall_us = run_criu(job).wall_us;

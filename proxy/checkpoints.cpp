@@ -69,6 +69,10 @@ std::string Checkpoints::usable(const checkpoint::StoredCheckpoint& one, Checkpo
     if (const std::string wrong = from_json(one.manifest.state, state); !wrong.empty()) return wrong;
     if (state.cluster != config_.cluster_id) return "it is of another cluster, " + state.cluster;
     if (state.position.index != one.index) return "it names another entry";
+    if (state.live && state.live->words.transport_version != timebubble::kTransportVersion)
+        return "its server runs under a shim of another version, which this craned does not understand; "
+               "start "
+               "the version of Crane that took it";
     return store_->verify(one.index);
 }
 

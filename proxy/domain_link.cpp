@@ -81,7 +81,8 @@ void DomainLink::prepare_restored(const DomainWords& words, uint32_t image) {
 
 DomainWords DomainLink::words() const {
     const DomainStatus& now = status();
-    return {now.server_pid, now.processes, now.admitted_index, now.grant_end, now.files_since_ns};
+    return {view_.control->version, now.server_pid, now.processes,
+            now.admitted_index,     now.grant_end,  now.files_since_ns};
 }
 
 bool DomainLink::starved() const {

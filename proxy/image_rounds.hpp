@@ -32,6 +32,8 @@ class ImageRounds {
     /// entry.
     uint32_t next(uint64_t now_ns, uint64_t index, const std::vector<Voter>& voters);
     bool open() const { return open_; }
+    /// Where a checkpoint of this round has to stand, or behind it.
+    uint64_t first_index() const { return first_index_; }
 
   private:
     bool is_over(uint64_t now_ns, const std::vector<Voter>& voters);
@@ -41,8 +43,8 @@ class ImageRounds {
     uint64_t bytes_ = 0;  ///< since the last round began
     bool asked_ = false;
     bool open_ = false;
-    uint64_t first_index_ = 0;  ///< a checkpoint of this round is there or behind
-    uint32_t whom_ = 0;         ///< is at it
+    uint64_t first_index_ = 0;
+    uint32_t whom_ = 0;  ///< is at it
     uint64_t since_ns_ = 0;
     std::set<uint32_t> tried_;
 };

@@ -129,7 +129,8 @@ class Replica {
     void note_checkpoint(uint64_t generation, const std::string& batch);
     DomainRunner::NextStart next_start(uint64_t generation, uint64_t timestamp_ns);
     void ask_for_images(uint64_t now_ns);
-    void want_image();
+    void on_turn_for_image(std::string_view said);
+    void want_image(uint64_t first_index);
     void look_for_image();
     void begin_image();
     void start_from_image();
@@ -229,6 +230,7 @@ class Replica {
     struct {
         ImagePhase phase = ImagePhase::kNone;
         uint64_t since_ns = 0;
+        uint64_t first_index = 0;  ///< it is to stand there or behind
     } image_;  ///< of the server, by this replica
     ImageRounds image_rounds_;
     bool lacking_ = false;  ///< without a checkpoint from others this replica has no server

@@ -14,7 +14,7 @@ namespace {
 
 /// A server that is never at rest for so long has no image taken.
 constexpr uint64_t kRestPatienceNs = 20'000'000'000;
-/// So many times the log between two rounds: a replica that takes none itself fetches one.
+/// So many times the log between two rounds, and a replica that takes none itself fetches one.
 constexpr uint64_t kFetchBehind = 3;
 
 }  // namespace
@@ -29,8 +29,10 @@ void Replica::ask_for_images(uint64_t now_ns) {
             voters.push_back(
                 {peer.id, peer.connected && !peer.rejoining && !peer.needs_checkpoint, peer.checkpoint});
     const uint32_t whom = image_rounds_.next(now_ns, sequencer_.decided_index(), voters);
-    if (whom == config_.replica_id) want_image();
-    if (whom != 0 && whom != config_.replica_id) sequencer_.send(whom, "K");
+    const uint64_t first = image_rounds_.first_index();
+    if (whom == config_.replica_id) want_image(first);
+    if (whom != 0 && whom != config_.replica_id)
+        sequencer_.send(whom, "K" + std::string(reinterpret_cast<const char*>(&first), sizeof(first)));
 }
 
 std::string Replica::take_checkpoint() {
@@ -44,13 +46,20 @@ std::string Replica::take_checkpoint() {
     return "";
 }
 
-void Replica::want_image() {
+void Replica::on_turn_for_image(std::string_view said) {
+    uint64_t index = 0;
+    if (read_number(said, index)) want_image(index);
+}
+
+void Replica::want_image(uint64_t first_index) {
     if (image_.phase != ImagePhase::kNone || !checkpoints_.takes_images()) return;
+    image_.first_index = first_index;
     image_.phase = ImagePhase::kWanted;
     image_.since_ns = monotonic_ns();
 }
 
-/// In each turn while one is wanted. The server is given one batch after the other until it rests behind one.
+/// In each turn while one is wanted. The server is given one batch after the other until it rests behind one
+/// that is far enough.
 void Replica::look_for_image() {
     if (image_.phase != ImagePhase::kWanted) return;
     const bool able = domain_.state() == DomainState::kAttached && !domain_.killed() && !server_ended_ &&
@@ -67,11 +76,12 @@ void Replica::look_for_image() {
     }
     const DomainLink& link = domain_.link();
     if (!pending_.empty() || link.unadmitted() != 0) return;
-    const bool known = generation_.decided == generation_.fed && history_.last() != nullptr &&
+    const bool known = sequencer_.delivered_position().index >= image_.first_index &&
+                       generation_.decided == generation_.fed && history_.last() != nullptr &&
                        sequencer_.delivered_membership() != nullptr;
     if (known && link.at_rest()) {
         begin_image();
-    } else if (link.starved()) {
+    } else if (!known || link.starved()) {
         delivery_paused_ = false;
         sequencer_.pause_delivery(false);
     }
