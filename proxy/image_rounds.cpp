@@ -11,6 +11,12 @@ constexpr uint64_t kPatienceNs = 120'000'000'000;
 
 }  // namespace
 
+bool ImageRounds::due(uint64_t now_ns) const {
+    if (asked_) return true;
+    const bool paused = began_ns_ == 0 || now_ns - began_ns_ >= settings_.pause_ns;
+    return paused && settings_.log_bytes != 0 && bytes_ >= settings_.log_bytes;
+}
+
 /// A majority holds one of this round.
 bool ImageRounds::is_over(uint64_t now_ns, const std::vector<Voter>& voters) {
     size_t holders = 0;
@@ -25,8 +31,9 @@ bool ImageRounds::is_over(uint64_t now_ns, const std::vector<Voter>& voters) {
 
 uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Voter>& voters) {
     if (!open_) {
-        if (!asked_ && bytes_ < limit_bytes_) return 0;
+        if (!due(now_ns)) return 0;
         open_ = true;
+        began_ns_ = now_ns;
         asked_ = false;
         bytes_ = 0;
         first_index_ = index;

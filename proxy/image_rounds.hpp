@@ -12,8 +12,12 @@ namespace crane::proxy {
 
 class ImageRounds {
   public:
-    /// `log_bytes`: so much has to be decided since the last round.
-    ImageRounds(uint32_t self, uint64_t log_bytes) : self_(self), limit_bytes_(log_bytes) {}
+    struct Settings {
+        uint64_t log_bytes =
+            0;                  ///< so much has to be decided since the last round; 0: it has to be asked for
+        uint64_t pause_ns = 0;  ///< from the beginning of one to that of the next
+    };
+    ImageRounds(uint32_t self, const Settings& settings) : self_(self), settings_(settings) {}
 
     struct Voter {
         uint32_t id;
@@ -36,11 +40,13 @@ class ImageRounds {
     uint64_t first_index() const { return first_index_; }
 
   private:
+    bool due(uint64_t now_ns) const;
     bool is_over(uint64_t now_ns, const std::vector<Voter>& voters);
 
     uint32_t self_;
-    uint64_t limit_bytes_;
-    uint64_t bytes_ = 0;  ///< since the last round began
+    Settings settings_;
+    uint64_t bytes_ = 0;     ///< since the last round began
+    uint64_t began_ns_ = 0;  ///< which was then; 0: there was none
     bool asked_ = false;
     bool open_ = false;
     uint64_t first_index_ = 0;

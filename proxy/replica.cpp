@@ -86,7 +86,8 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       lag_(kHousekeeping.tv_usec * 1000),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)),
       disk_(config.disk_reserve_bytes),
-      image_rounds_(config.replica_id, config.checkpoint_log_bytes),
+      image_rounds_(config.replica_id, {config.checkpoint_running ? config.checkpoint_log_bytes : 0,
+                                        config.checkpoint_pause_s * 1'000'000'000ULL}),
       restarts_(config.restart) {
     carrier_.set_ingress(&ingress_);
     if (config.mode == Mode::kProxy) {

@@ -231,7 +231,7 @@ class Replica {
         ImagePhase phase = ImagePhase::kNone;
         uint64_t since_ns = 0;
         uint64_t first_index = 0;  ///< it is to stand there or behind
-    } image_;  ///< of the server, by this replica
+    } image_;                      ///< of the server, by this replica
     ImageRounds image_rounds_;
     bool lacking_ = false;  ///< without a checkpoint from others this replica has no server
     uint64_t last_batch_index_ = 0;
