@@ -132,6 +132,7 @@ class Replica {
     void on_turn_for_image(std::string_view said);
     void want_image(uint64_t first_index);
     void look_for_image();
+    void forget_image();
     void begin_image();
     void start_from_image();
     void open_restored_ports();

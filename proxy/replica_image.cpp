@@ -58,6 +58,13 @@ void Replica::want_image(uint64_t first_index) {
     image_.since_ns = monotonic_ns();
 }
 
+/// Who leads has other things to do, if another can.
+void Replica::forget_image() {
+    if (image_.phase != ImagePhase::kWanted || alone()) return;
+    image_.phase = ImagePhase::kNone;
+    feed();
+}
+
 /// In each turn while one is wanted. The server is given one batch after the other until it rests behind one
 /// that is far enough.
 void Replica::look_for_image() {
@@ -65,7 +72,9 @@ void Replica::look_for_image() {
     const bool able = domain_.state() == DomainState::kAttached && !domain_.killed() && !server_ended_ &&
                       fenced_.empty() && !stopping_ && !disk_.low();
     if (!able || monotonic_ns() - image_.since_ns > kRestPatienceNs) {
-        if (able) checkpoints_.image_failed("the server was never at rest");
+        if (able)
+            checkpoints_.image_failed("the server did not rest within " +
+                                      std::to_string(kRestPatienceNs / 1'000'000'000) + " s");
         image_.phase = ImagePhase::kNone;
         feed();
         return;

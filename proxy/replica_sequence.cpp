@@ -123,6 +123,7 @@ void Replica::on_role() {
                  sequencer_.leader());
     generation_.proposed = 0;
     image_rounds_.stop();
+    if (leads) forget_image();
     if (!leads) stop_at_ns_ = 0;  // an order is the primary's that took it
     if (!leads && ingress_.leading()) {
         ingress_.stop();

@@ -1,5 +1,7 @@
 """Checkpoints of servers that run: images of their processes with live connections, and replicas that begin there."""
 
+import os
+
 from support.case import CraneTest
 from support.databases import MariaDb
 from support.procs import wait_until
@@ -19,6 +21,8 @@ class Images(CraneTest):
     def setUp(self):
         super().setUp()
         self.needs_replicas()
+        if not os.access(os.environ.get("CRANE_CRIU", "/opt/crane/criu/criu"), os.X_OK):
+            self.skipTest("no CRIU: make deps says why")
 
     def take(self, cluster):
         """By the two backups, who then cut their logs."""
