@@ -32,6 +32,14 @@ void say(ServerPorts& ports, OutputKind kind, const ListenRecord& record, uint16
     ports.on_output(header, bytes_of(record));
 }
 
+Call call(CallKind kind, uint64_t connection, std::string_view payload) {
+    Call one{};
+    one.kind = kind;
+    one.connection = connection;
+    one.payload = payload;
+    return one;
+}
+
 /// Three clients: one that waits, one that was served in part, one that was reset and that the server still
 /// has.
 DomainAccount some_account() {
@@ -39,7 +47,7 @@ DomainAccount some_account() {
     const auto connect = [&](uint64_t id) {
         ConnectPayload payload{};
         payload.listen_port = 80;
-        account.decided({CallKind::kConnect, 0, id, bytes_of(payload)});
+        account.decided(call(CallKind::kConnect, id, bytes_of(payload)));
     };
     ListenRecord record = listener(80, 1, 2);
     OutputHeader header{};
@@ -47,8 +55,8 @@ DomainAccount some_account() {
     account.on_output(header, bytes_of(record));
     for (const uint64_t id : {5, 6, 7}) connect(id);
     const std::string input(100'000, 'x');
-    account.decided({CallKind::kSend, 0, 6, input});
-    account.decided({CallKind::kSend, 0, 7, input});
+    account.decided(call(CallKind::kSend, 6, input));
+    account.decided(call(CallKind::kSend, 7, input));
     header.kind = OutputKind::kAccept;
     header.connection = 6;
     account.on_output(header, "");
@@ -58,7 +66,7 @@ DomainAccount some_account() {
     header.kind = OutputKind::kConsumed;
     header.connection = 6;
     account.on_output(header, bytes_of(consumed));
-    account.decided({CallKind::kReset, 0, 7, {}});
+    account.decided(call(CallKind::kReset, 7, {}));
     return account;
 }
 
@@ -101,7 +109,7 @@ TEST_CASE("live server: an account that was kept has the same room for everybody
     // The one that waits takes one of two places.
     ConnectPayload payload{};
     payload.listen_port = 80;
-    after.decided({CallKind::kConnect, 0, 9, bytes_of(payload)});
+    after.decided(call(CallKind::kConnect, 9, bytes_of(payload)));
     CHECK_FALSE(after.place_for_client(80));
     size_t open = 0;
     after.each_open([&](uint64_t) { ++open; });
