@@ -168,7 +168,8 @@ class Node {
     // Log space: a checkpoint of this replica that covers the entries up to `index` is durable. Once a
     // majority of the voting members holds one as new, those entries are deleted, a bounded number per turn.
     void hold_checkpoint(uint64_t index);
-    uint64_t common_checkpoint() const;  // a majority holds one there or behind, as far as this replica has heard
+    // A majority holds a checkpoint there or behind, as far as this replica has heard.
+    uint64_t common_checkpoint() const;
     uint64_t first_log_index() const;  // oldest entry still on disk
 
     // Clean end: hands leadership over if this replica leads (bounded by one election timeout), closes links
