@@ -49,7 +49,9 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
       account_(config.input_bytes),
       pool_(base, config.keepalive, config.output_bytes / kClosingShare),
-      clients_(config.replica_id, config.mode != Mode::kProxy, [this] { return own_domain_is_behind(); }),
+      clients_(
+          config.replica_id, config.mode != Mode::kProxy, [this] { return own_domain_is_behind(); },
+          config.input_bytes),
       carrier_(
           config.replica_id, clients_,
           [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); }),

@@ -59,6 +59,24 @@ class Images(CraneTest):
                 self.assertEqual(subscriber.reply()[-1], b"one")
             self.check_equal(cluster)
 
+    def test_log_that_grows_is_cut_on_all_replicas_without_being_asked(self):
+        """The primary, which takes none itself while there are others, has one sent."""
+        with self.crane(Redis, options=("--checkpoint-log-mib=1", "--checkpoint-every-s=1")) as cluster:
+            value = "v" * 8192
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                def cut():
+                    for number in range(50):
+                        redis("SET", f"key:{number}", value)
+                    rows = cluster.status()
+                    return len(rows) == 3 and all(row["first_log_index"] > 1 for row in rows.values())
+
+                wait_until(cut, 90, "every replica has cut its log")
+                for victim in (1, 2, 3):
+                    self.begin_there(cluster, victim)
+            with RedisClient(cluster.address(2)) as redis:
+                self.assertEqual(redis("DBSIZE"), 50)
+            self.check_equal(cluster)
+
     def test_whole_cluster_goes_on_as_it_ran(self):
         """A server that keeps all in memory."""
         with self.crane(Redis) as cluster:
