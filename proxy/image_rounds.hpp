@@ -23,15 +23,21 @@ class ImageRounds {
     void logged(uint64_t bytes) { bytes_ += bytes; }
     /// A round is wanted now, whatever was decided since.
     void ask() { asked_ = true; }
+    /// Who was asked cannot: the next one is.
+    void failed(uint32_t id) {
+        if (id == whom_) whom_ = 0;
+    }
     /// Another one leads, or this one anew: nobody is waited for.
     void stop() {
-        open_ = false;
+        open_ = asked_ = false;
         whom_ = 0;
     }
     /// To be called now and then while leading. Whom to ask now; 0: nobody. `index` is that of the last
     /// entry.
     uint32_t next(uint64_t now_ns, uint64_t index, const std::vector<Voter>& voters);
     bool open() const { return open_; }
+    /// A round is on, or about to be.
+    bool wanted() const { return asked_ || open_; }
 
   private:
     bool is_over(uint64_t now_ns, const std::vector<Voter>& voters);

@@ -131,6 +131,7 @@ class Replica {
     void ask_for_images(uint64_t now_ns);
     void want_image();
     void look_for_image();
+    void image_failed(uint32_t whose);
     void begin_image();
     void start_from_image();
     void open_restored_ports();

@@ -58,6 +58,7 @@ void Replica::look_for_image() {
     if (!able || monotonic_ns() - image_.since_ns > kRestPatienceNs) {
         if (able) checkpoints_.image_failed("the server was never at rest");
         image_.phase = ImagePhase::kNone;
+        image_failed(config_.replica_id);
         feed();
         return;
     }
@@ -74,6 +75,15 @@ void Replica::look_for_image() {
     } else if (link.starved()) {
         delivery_paused_ = false;
         sequencer_.pause_delivery(false);
+    }
+}
+
+/// The primary need not wait for this one.
+void Replica::image_failed(uint32_t whose) {
+    if (sequencer_.leads()) {
+        image_rounds_.failed(whose);
+    } else if (whose == config_.replica_id && sequencer_.leader() != 0) {
+        sequencer_.send(sequencer_.leader(), "k");
     }
 }
 
@@ -95,6 +105,7 @@ void Replica::begin_image() {
     const uint64_t index = state.position.index;
     domain_.take_image(checkpoints_.image_place(index), [this, state](const std::string& error) {
         image_.phase = ImagePhase::kNone;
+        if (!error.empty()) image_failed(config_.replica_id);
         checkpoints_.packed(state, error, shipping_.held(),
                             [this](uint64_t held) { sequencer_.hold_checkpoint(held); });
         feed();
