@@ -71,9 +71,9 @@ void join_cgroups_of(pid_t init) {
 
 pid_t fork_into_container(pid_t init, std::string* error) {
     const int pidfd = open_pidfd(init);
-    constexpr int kAll =
-        CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
-    const bool entered = pidfd >= 0 && ::setns(pidfd, kAll) == 0;
+    // Not that of System V IPC: CRIU saves what is in one only where it is not its own.
+    constexpr int kEntered = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWCGROUP;
+    const bool entered = pidfd >= 0 && ::setns(pidfd, kEntered) == 0;
     if (!entered) *error = std::string("entering the container: ") + std::strerror(errno);
     if (pidfd >= 0) ::close(pidfd);
     if (!entered) return -1;

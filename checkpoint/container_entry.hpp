@@ -12,8 +12,9 @@ namespace crane::checkpoint {
 /// what it starts there is bounded as the server is. `init` is pid 1 of the container as the host numbers it.
 void join_cgroups_of(pid_t init);
 
-/// Makes this process enter the namespaces of `init`, and forks into them. Returns in the child 0 and in the
-/// parent the child's pid; -1 with what went wrong. The child's own pid is high.
+/// Makes this process enter the namespaces of `init`, but for that of System V IPC, and forks into them.
+/// Returns in the child 0 and in the parent the child's pid; -1 with what went wrong. The child's own pid is
+/// high.
 pid_t fork_into_container(pid_t init, std::string* error);
 
 /// The number after which the pid namespace looks for the next free pid. To be opened on the host, where

@@ -42,14 +42,14 @@ bool is_unsettled(const struct stat& info, uint64_t since_ns) {
     return has_own_times && changed == to_ns(info.st_mtim) && changed >= since_ns;
 }
 
-/// Calls visit(path) for each file below the upper layers that is_unsettled(), folders after what is in them.
+/// Calls visit(path) for each file below the folders that is_unsettled(), folders after what is in them.
 template <typename Visit>
-void each_unsettled(const std::string& container_dir, uint64_t since_ns, Visit visit) {
-    for (const std::string& upper : upper_layers(container_dir)) {
-        char* const roots[] = {const_cast<char*>(upper.c_str()), nullptr};
+void each_unsettled(const std::vector<std::string>& folders, uint64_t since_ns, Visit visit) {
+    for (const std::string& folder : folders) {
+        char* const roots[] = {const_cast<char*>(folder.c_str()), nullptr};
         const std::unique_ptr<FTS, int (*)(FTS*)> walk(
             ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, nullptr), ::fts_close);
-        if (!walk) throw std::runtime_error("reading " + upper + ": " + std::strerror(errno));
+        if (!walk) throw std::runtime_error("reading " + folder + ": " + std::strerror(errno));
         while (const FTSENT* entry = ::fts_read(walk.get())) {
             if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
                 throw std::runtime_error(std::string("reading ") + entry->fts_path + ": " +
@@ -73,7 +73,7 @@ uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint6
         {0, UTIME_OMIT},
         {static_cast<time_t>(time_ns / kNsPerSecond), static_cast<long>(time_ns % kNsPerSecond)}};
     uint64_t settled = 0;
-    each_unsettled(container_dir, since_ns, [&](const char* path) {
+    each_unsettled(upper_layers(container_dir), since_ns, [&](const char* path) {
         if (::utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) != 0)
             throw std::runtime_error(std::string("setting the time of ") + path + ": " +
                                      std::strerror(errno));
@@ -82,13 +82,26 @@ uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint6
     return settled;
 }
 
-std::string unsettled_files(const std::string& container_dir, uint64_t since_ns) {
+namespace {
+
+std::string unsettled_below(const std::vector<std::string>& folders, const std::string& base,
+                            uint64_t since_ns) {
     std::string files;
-    each_unsettled(container_dir, since_ns, [&](const char* path) {
-        files.append(path + container_dir.size());
+    each_unsettled(folders, since_ns, [&](const char* path) {
+        files.append(path + base.size());
         files.push_back('\0');
     });
     return files;
+}
+
+}  // namespace
+
+std::string unsettled_files(const std::string& container_dir, uint64_t since_ns) {
+    return unsettled_below(upper_layers(container_dir), container_dir, since_ns);
+}
+
+std::string unsettled_in_folder(const std::string& folder) {
+    return unsettled_below({folder}, folder, 0);
 }
 
 void unsettle(const std::string& container_dir, const std::string& files) {

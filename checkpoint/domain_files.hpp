@@ -30,6 +30,8 @@ void unpack_files(const std::string& archive, const std::string& container_dir);
 /// Of a server that goes on, the files that settle_times() would settle: an archive does not keep what is to
 /// be seen by. NUL-terminated paths in `container_dir`.
 std::string unsettled_files(const std::string& container_dir, uint64_t since_ns);
+/// The same of one folder in which all is the server's.
+std::string unsettled_in_folder(const std::string& folder);
 /// They are as just changed again. Those that are not there are passed over.
 void unsettle(const std::string& container_dir, const std::string& files);
 

@@ -23,7 +23,9 @@ namespace {
 constexpr char kAboutFile[] = "/crane.json";
 constexpr char kShimFile[] = "/libcrane.so";
 constexpr char kSharedMemoryFile[] = "/dev-shm.tar.zst";
+constexpr char kSharedMemoryUnsettledFile[] = "/dev-shm.unsettled";
 constexpr size_t kMaxAbout = 64 * 1024;
+constexpr size_t kMaxNames = 16 * 1024 * 1024;
 constexpr int kServerPid = 2;
 
 /// Beside CRIU's files: what a restore must know before it.
@@ -97,6 +99,19 @@ std::string shared_memory_of(pid_t init) {
     return "/proc/" + std::to_string(init) + "/root/dev/shm";
 }
 
+void keep_shared_memory(pid_t init, const std::string& folder) {
+    std::ofstream names(folder + kSharedMemoryUnsettledFile, std::ios::trunc | std::ios::binary);
+    names << unsettled_in_folder(shared_memory_of(init));
+    names.close();
+    if (!names) throw std::runtime_error("writing below " + folder + " failed: is the disk full?");
+    pack_folder(shared_memory_of(init), folder + kSharedMemoryFile);
+}
+
+void bring_shared_memory(const std::string& folder, pid_t init) {
+    unpack_folder(folder + kSharedMemoryFile, shared_memory_of(init));
+    unsettle(shared_memory_of(init), read_text_file(folder + kSharedMemoryUnsettledFile, kMaxNames));
+}
+
 std::string helper_beside(const std::string& init_path) {
     return fs::path(init_path).replace_filename("crane-criu");
 }
@@ -120,7 +135,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
     job.while_frozen = [&] {
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);
-        pack_folder(shared_memory_of(init_pid()), folder + kSharedMemoryFile);
+        keep_shared_memory(init_pid(), folder);
         if (spec_.schedule) fs::copy_file(paths.shared + kShimFile, folder + kShimFile);
         if (while_frozen) while_frozen();
     };
@@ -154,7 +169,7 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
     const auto bring = [&](pid_t init) {
         give_size(paths.stdout_file, about.stdout_bytes);
         give_size(paths.stderr_file, about.stderr_bytes);
-        unpack_folder(folder + kSharedMemoryFile, shared_memory_of(init));
+        bring_shared_memory(folder, init);
         // Which the processes have mapped: it may be of an earlier version.
         if (fs::exists(folder + kShimFile)) replace_file(folder + kShimFile, paths.shared + kShimFile);
         job.init = init;

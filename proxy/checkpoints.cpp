@@ -188,12 +188,9 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
     });
 }
 
-nlohmann::json Checkpoints::json(uint64_t majority_index) const {
-    return {{"index", held_index_},
-            {"majority_index", majority_index},
-            {"images", takes_images_},
-            {"log_bytes_since", log_bytes_},
-            {"error", error_}};
+nlohmann::json Checkpoints::json(uint64_t majority_index, bool being_taken) const {
+    return {{"index", held_index_},       {"majority_index", majority_index}, {"images", takes_images_},
+            {"being_taken", being_taken}, {"log_bytes_since", log_bytes_},    {"error", error_}};
 }
 
 }  // namespace crane::proxy

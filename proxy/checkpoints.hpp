@@ -62,8 +62,9 @@ class Checkpoints {
     uint64_t held_index() const { return held_index_; }
     /// Why the last one could not be kept or used; empty when it could.
     const std::string& error() const { return error_; }
-    /// `majority_index`: a majority holds one there or behind.
-    nlohmann::json json(uint64_t majority_index) const;
+    /// `majority_index`: a majority holds one there or behind. `being_taken`: as the primary, by some
+    /// replica.
+    nlohmann::json json(uint64_t majority_index, bool being_taken) const;
 
   private:
     void choose();

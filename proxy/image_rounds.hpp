@@ -27,9 +27,13 @@ class ImageRounds {
     void logged(uint64_t bytes) { bytes_ += bytes; }
     /// A round is wanted now, whatever was decided since.
     void ask() { asked_ = true; }
+    /// Who was asked cannot: the next one is.
+    void failed(uint32_t id) {
+        if (id == whom_) whom_ = 0;
+    }
     /// Another one leads, or this one anew: nobody is waited for.
     void stop() {
-        open_ = false;
+        open_ = asked_ = false;
         whom_ = 0;
     }
     /// To be called now and then while leading. Whom to ask now; 0: nobody. `index` is that of the last
@@ -38,6 +42,8 @@ class ImageRounds {
     bool open() const { return open_; }
     /// Where a checkpoint of this round has to stand, or behind it.
     uint64_t first_index() const { return first_index_; }
+    /// A round is on, or about to be.
+    bool wanted() const { return asked_ || open_; }
 
   private:
     bool due(uint64_t now_ns) const;

@@ -133,6 +133,7 @@ class Replica {
     void want_image(uint64_t first_index);
     void look_for_image();
     void forget_image();
+    void image_failed(uint32_t whose);
     void begin_image();
     void start_from_image();
     void open_restored_ports();

@@ -52,7 +52,11 @@ void Replica::on_turn_for_image(std::string_view said) {
 }
 
 void Replica::want_image(uint64_t first_index) {
-    if (image_.phase != ImagePhase::kNone || !checkpoints_.takes_images()) return;
+    if (image_.phase != ImagePhase::kNone) return;
+    if (!checkpoints_.takes_images()) {
+        image_failed(config_.replica_id);
+        return;
+    }
     image_.first_index = first_index;
     image_.phase = ImagePhase::kWanted;
     image_.since_ns = monotonic_ns();
@@ -76,6 +80,7 @@ void Replica::look_for_image() {
             checkpoints_.image_failed("the server did not rest within " +
                                       std::to_string(kRestPatienceNs / 1'000'000'000) + " s");
         image_.phase = ImagePhase::kNone;
+        image_failed(config_.replica_id);
         feed();
         return;
     }
@@ -93,6 +98,15 @@ void Replica::look_for_image() {
     } else if (!known || link.starved()) {
         delivery_paused_ = false;
         sequencer_.pause_delivery(false);
+    }
+}
+
+/// The primary need not wait for this one.
+void Replica::image_failed(uint32_t whose) {
+    if (sequencer_.leads()) {
+        image_rounds_.failed(whose);
+    } else if (whose == config_.replica_id && sequencer_.leader() != 0) {
+        sequencer_.send(sequencer_.leader(), "k");
     }
 }
 
@@ -114,6 +128,7 @@ void Replica::begin_image() {
     const uint64_t index = state.position.index;
     domain_.take_image(checkpoints_.image_place(index), [this, state](const std::string& error) {
         image_.phase = ImagePhase::kNone;
+        if (!error.empty()) image_failed(config_.replica_id);
         checkpoints_.packed(state, error, shipping_.held(),
                             [this](uint64_t held) { sequencer_.hold_checkpoint(held); });
         feed();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "interpose/core/deaths.hpp"
+#include "interpose/core/file_identity.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
@@ -115,14 +116,17 @@ void ask() {
 }
 
 /// An image is taken while every thread sleeps in here, and does not hold what the kernel was told of the
-/// time stamp counter: a thread that wakes says it again. The files, too, are as if changed since then at
-/// most.
+/// time stamp counter: a thread that wakes says it again. The first of all also says that the files are
+/// others, and as if changed since then at most.
 void look_for_restore() {
     const uint32_t image = runtime.view.control->image;
     if (image == self.image) return;
     self.image = image;
-    domain().real_start_ns = runtime.view.control->settings.files_since_ns;
     install_tsc_trap();
+    const uint64_t files_since_ns = runtime.view.control->settings.files_since_ns;
+    if (domain().real_start_ns == files_since_ns) return;  // another thread was here
+    domain().real_start_ns = files_since_ns;
+    forget_files();
 }
 
 void wait_for_batch(bool quiescent) {

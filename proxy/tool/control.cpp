@@ -198,11 +198,15 @@ int take_checkpoint(const std::string& state_dir, bool as_json) {
     const uint64_t decided = before ? before->status.value("decided", uint64_t{0}) : 0;
     const int asked = order(state_dir, {{"cmd", "checkpoint"}}, as_json);
     if (asked != kExitOk) return asked;
-    const bool done = wait_until(
+    bool done = false;
+    wait_until(
         [&] {
             const std::optional<Contact> now = find_contact(state_dir);
             if (!now || !now->status.contains("checkpoint")) return false;
-            return now->status["checkpoint"].value("majority_index", uint64_t{0}) >= decided;
+            const json& checkpoint = now->status["checkpoint"];
+            done = checkpoint.value("majority_index", uint64_t{0}) >= decided;
+            const bool tried = now->status["role"] == "primary" && !checkpoint.value("being_taken", false);
+            return done || tried;
         },
         kCheckpointLimitMs);
     if (!as_json)
