@@ -107,6 +107,10 @@ $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 $(BUILD)/bin/crane-init: LINKLIBS := $(BUILD)/lib/libcheckpoint.a
 $(BUILD)/bin/crane-init: SYSLIBS  := -lseccomp
 $(BUILD)/bin/crane-init: LDFLAGS  += $(if $(SAN),,-static)
+# Started for one dump, while a server waits: nothing to load.
+$(BUILD)/bin/crane-criu: LINKLIBS := $(BUILD)/lib/libcheckpoint.a
+$(BUILD)/bin/crane-criu: SYSLIBS  :=
+$(BUILD)/bin/crane-criu: LDFLAGS  += $(if $(SAN),,-static)
 
 $(BUILD)/bin/unit: $(UNIT_OBJS) $(LIBS) $(UNIT_LIBS) $(LINKED_WITH) $(call made_with,unit,$(UNIT_OBJS))
 	@mkdir -p $(@D)
@@ -127,7 +131,7 @@ sim-canaries: $(BUILD)/bin/sim
 	$(BUILD)/bin/sim --canaries
 
 unit: $(BUILD)/bin/unit $(if $(wildcard checkpoint/crane_init_main.cpp),$(BUILD)/bin/crane-init) \
-      $(BUILD)/bin/craned $(BUILD)/bin/fake-domain
+      $(BUILD)/bin/crane-criu $(BUILD)/bin/craned $(BUILD)/bin/fake-domain
 	$(BUILD)/bin/unit
 
 unit-py:
@@ -150,9 +154,10 @@ DOCS      = $(DESTDIR)$(PREFIX)/share/doc/crane
 
 install: all
 	install -d $(ROOTLIB)/bin $(ROOTLIB)/crane_launch $(DESTDIR)$(PREFIX)/bin
-	install -m 755 $(addprefix $(BUILD)/bin/,craned crane crane-init) $(ROOTLIB)/bin/
+	install -m 755 $(addprefix $(BUILD)/bin/,craned crane crane-init crane-criu) $(ROOTLIB)/bin/
 	install -m 644 $(BUILD)/lib/libcrane.so VERSION $(ROOTLIB)/
-	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh $(ROOTLIB)/
+	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh scripts/install_criu.sh $(ROOTLIB)/
+	install -D -m 644 checkpoint/criu/rlimits.patch $(ROOTLIB)/criu/rlimits.patch
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
 	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(if $(filter craned,$(c)),bin/)$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
 	install -D -m 644 docs/examples/craned.toml $(DOCS)/examples/craned.toml
@@ -285,7 +290,7 @@ $(BUILD)/load/etcdload: $(wildcard eval/etcdload/*.go) eval/etcdload/go.mod
 .PHONY: sanitize asan tsan asan-build tsan-build tidy
 sanitize: asan tsan
 # vptr: its looks into memory take a pipe each, which tests that have no descriptors cannot give.
-asan-build: $(BUILD)/bin/crane-init $(BUILD)/bin/fake-domain
+asan-build: $(BUILD)/bin/crane-init $(BUILD)/bin/crane-criu $(BUILD)/bin/fake-domain
 	$(MAKE) BUILD=$(BUILD)/asan OPT="-O1 -g1" \
 	    SAN="-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
 	    $(BUILD)/asan/bin/unit $(BUILD)/asan/bin/craned

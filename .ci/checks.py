@@ -21,6 +21,7 @@ RUN = ["python3", "-B", "tests/e2e/run.py"]
 # As make builds it, but for the places of variables, which only a debugger asks for and a fifth of the time goes into.
 BUILDS = ["OPT=-O2 -g1", "all", "build/bin/sim", "programs", "asan-build", "tsan-build", "fuzz-build"]
 TIDY_PARTS = 4
+UNIT, END_TO_END = "unit tests under ASan", "end-to-end tests"
 LINES_OF_A_FAILURE = 400
 # How the test runner, Catch2 (place and condition), clang-tidy and the compilers name what failed.
 FAILURES = re.compile(r"^(failed: .*|\S+:\d+: FAILED:\n.*|\S+:\d+:\d+: (?:fatal )?(?:error|warning): .*)$", re.MULTILINE)
@@ -53,7 +54,7 @@ def checks():
 class Totals:
     def __init__(self):
         self.counts = [0, 0, 0]  # passed, failed, skipped
-        self.failed = []  # what tells of it: the steps, and the tests that they name
+        self.failed = {}  # what tells of it: the steps, and the tests that they name
         self.took = []
         self.lock = threading.Lock()
 
@@ -62,12 +63,21 @@ class Totals:
         with self.lock:
             self._add(name, status, text, seconds)
 
+    def lines_of_failures(self, order):
+        """In this order; a step of it that never came to its end has failed."""
+        came = {name for _, name in self.took}
+        for name in order:
+            if name not in came:
+                yield f"{name}: was not run"
+            elif name in self.failed:
+                yield from [name, *self.failed[name]]
+
     def _add(self, name, status, text, seconds):
         counted = [[int(number) for number in found] for found in COUNTS.findall(text)]
         if counted:
             self.counts = [sum(pair) for pair in zip(self.counts, counted[-1])]
         if status != 0:
-            self.failed += [name, *(f"  {found}" for found in FAILURES.findall(text))]
+            self.failed[name] = [f"  {found}" for found in FAILURES.findall(text)]
         self.took.append((seconds, name))
         if status != 0:
             print("\n".join(text.splitlines()[-LINES_OF_A_FAILURE:]))
@@ -125,14 +135,16 @@ def main():
     if totals.failed:
         print("0 passed, 1 failed, 0 skipped")
         return 1
-    waiting = queue.SimpleQueue()
+    waiting, order = queue.SimpleQueue(), [UNIT]
     for check in checks():
         waiting.put(check)
+        order.append(check[0])
+    order.append(END_TO_END)
     beside = threading.Thread(target=work_off, args=(waiting, totals, True))
     beside.start()
     # One after the other: some are about what other processes do meanwhile.
-    totals.add("unit tests under ASan", *run([*RUN, "--unit", "build/asan/bin/unit", "--no-e2e"], 1500))
-    totals.add("end-to-end tests", *run_aloud(RUN, 3000))
+    totals.add(UNIT, *run([*RUN, "--unit", "build/asan/bin/unit", "--no-e2e"], 1500))
+    totals.add(END_TO_END, *run_aloud(RUN, 3000))
     rest = [threading.Thread(target=work_off, args=(waiting, totals, False)) for _ in range(CORES - 1)]
     for worker in rest:
         worker.start()
@@ -144,9 +156,10 @@ def main():
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"  {used.ru_utime + used.ru_stime:6.0f} s  of processor time in all")
     # Again and last, since whoever reads the end of a long log should not have to look for it.
-    print("\n".join(["", "failed:", *totals.failed] if totals.failed else []))
+    failed = list(totals.lines_of_failures(order))
+    print("\n".join(["", "failed:", *failed] if failed else []))
     print("{} passed, {} failed, {} skipped".format(*totals.counts))
-    return 1 if totals.failed or totals.counts[1] or not totals.counts[0] else 0
+    return 1 if failed or totals.counts[1] or not totals.counts[0] else 0
 
 
 if __name__ == "__main__":

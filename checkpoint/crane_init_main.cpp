@@ -4,8 +4,10 @@
 // It prepares itself (see init_sandbox.hpp), starts the server as pid 2, reaps until no process is left, and
 // leaves how the server ended in the exit-status file. What the server inherits follows NOTIFY_FD in the
 // order of the domain file. NOTIFY_FD is a socket to craned: "started" or "error: ..." go out on it, and its
-// closing means that craned is dead, so that the domain must end too. Statically linked: it must run whatever
-// the container's file system holds.
+// closing means that craned is dead, so that the domain must end too. Where the server comes out of images,
+// "waiting" goes out instead; CRIU, which enters from outside, leaves the server to this process when it
+// ends, and craned then says "restored PID". Statically linked: it must run whatever the container's file
+// system holds.
 #include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -273,6 +275,21 @@ void forward(const DomainFile& domain, int signal_number, pid_t server, bool ser
         signal_descendants(signal_number);
 }
 
+// The server that CRIU has made a child of this process.
+pid_t adopt_server(const DomainFile& domain) {
+    if (domain.contained) ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    notify("waiting");
+    char text[64];
+    const ssize_t got = ::recv(kNotifyFd, text, sizeof text - 1, 0);
+    text[got > 0 ? got : 0] = '\0';
+    constexpr char kRestored[] = "restored ";
+    if (std::strncmp(text, kRestored, sizeof kRestored - 1) != 0) end_domain(domain);
+    const pid_t server = std::atoi(text + sizeof kRestored - 1);
+    if (parent_of(server) != ::getpid())
+        fail("process " + std::to_string(server) + " is not there after the restore");
+    return server;
+}
+
 int serve(const DomainFile& domain, pid_t server, int signal_fd) {
     Ending ending;
     while (reap(server, &ending)) {
@@ -318,7 +335,7 @@ int run(int argc, char** argv) {
     if (signal_fd < 0) fail("signalfd: " + std::string(std::strerror(errno)));
     open_exit_status(*domain);
     confine(*domain);
-    const pid_t server = start_server(*domain);
+    const pid_t server = domain->restored ? adopt_server(*domain) : start_server(*domain);
     notify("started " + std::to_string(server));
     return serve(*domain, server, signal_fd);
 }

@@ -58,6 +58,7 @@ std::string encode(const DomainFile& domain) {
     put(&text, "stderr", domain.stderr_path);
     put(&text, "exit_status", domain.exit_status_path);
     for (const int number : domain.inherited) put(&text, "inherited", std::to_string(number));
+    put(&text, "restored", domain.restored ? "1" : "0");
     put(&text, "contained", domain.contained ? "1" : "0");
     put(&text, "loopback_up", domain.loopback_up ? "1" : "0");
     if (domain.cpu) put(&text, "cpu", std::to_string(*domain.cpu));
@@ -90,6 +91,8 @@ std::optional<DomainFile> decode_domain_file(const std::string& text) {
             domain.exit_status_path = value;
         else if (name == "inherited")
             domain.inherited.push_back(static_cast<int>(std::strtol(value.c_str(), nullptr, 10)));
+        else if (name == "restored")
+            domain.restored = value == "1";
         else if (name == "contained")
             domain.contained = value == "1";
         else if (name == "loopback_up")

@@ -17,8 +17,9 @@ struct DomainFile {
     std::string cwd;
     std::string stdout_path, stderr_path, exit_status_path;  ///< as the domain sees them
     std::vector<int> inherited;                              ///< numbers in the server, in the order given
-    bool contained = false;                                  ///< crane-init is pid 1 of a container
-    bool loopback_up = false;                                ///< the network is the domain's own
+    bool restored = false;     ///< the server comes out of images: CRIU starts it, not crane-init
+    bool contained = false;    ///< crane-init is pid 1 of a container
+    bool loopback_up = false;  ///< the network is the domain's own
     std::optional<unsigned> cpu;
     std::optional<Identity> identity;  ///< none: as crane-init
     Confinement confinement;           ///< of a container's server

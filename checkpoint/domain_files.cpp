@@ -42,6 +42,24 @@ bool is_unsettled(const struct stat& info, uint64_t since_ns) {
     return has_own_times && changed == to_ns(info.st_mtim) && changed >= since_ns;
 }
 
+/// Calls visit(path) for each file below the folders that is_unsettled(), folders after what is in them.
+template <typename Visit>
+void each_unsettled(const std::vector<std::string>& folders, uint64_t since_ns, Visit visit) {
+    for (const std::string& folder : folders) {
+        char* const roots[] = {const_cast<char*>(folder.c_str()), nullptr};
+        const std::unique_ptr<FTS, int (*)(FTS*)> walk(
+            ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, nullptr), ::fts_close);
+        if (!walk) throw std::runtime_error("reading " + folder + ": " + std::strerror(errno));
+        while (const FTSENT* entry = ::fts_read(walk.get())) {
+            if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
+                throw std::runtime_error(std::string("reading ") + entry->fts_path + ": " +
+                                         std::strerror(entry->fts_errno));
+            // Folders once, when all below them is done.
+            if (entry->fts_info != FTS_D && is_unsettled(*entry->fts_statp, since_ns)) visit(entry->fts_path);
+        }
+    }
+}
+
 }  // namespace
 
 uint64_t file_clock_ns() {
@@ -55,27 +73,50 @@ uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint6
         {0, UTIME_OMIT},
         {static_cast<time_t>(time_ns / kNsPerSecond), static_cast<long>(time_ns % kNsPerSecond)}};
     uint64_t settled = 0;
-    for (const std::string& upper : upper_layers(container_dir)) {
-        char* const roots[] = {const_cast<char*>(upper.c_str()), nullptr};
-        const std::unique_ptr<FTS, int (*)(FTS*)> walk(
-            ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, nullptr), ::fts_close);
-        if (!walk) throw std::runtime_error("reading " + upper + ": " + std::strerror(errno));
-        while (const FTSENT* entry = ::fts_read(walk.get())) {
-            if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
-                throw std::runtime_error(std::string("reading ") + entry->fts_path + ": " +
-                                         std::strerror(entry->fts_errno));
-            // Folders once, when all below them is done.
-            if (entry->fts_info == FTS_D || !is_unsettled(*entry->fts_statp, since_ns)) continue;
-            if (::utimensat(AT_FDCWD, entry->fts_path, times, AT_SYMLINK_NOFOLLOW) != 0)
-                throw std::runtime_error(std::string("setting the time of ") + entry->fts_path + ": " +
-                                         std::strerror(errno));
-            ++settled;
-        }
-    }
+    each_unsettled(upper_layers(container_dir), since_ns, [&](const char* path) {
+        if (::utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) != 0)
+            throw std::runtime_error(std::string("setting the time of ") + path + ": " +
+                                     std::strerror(errno));
+        ++settled;
+    });
     return settled;
 }
 
-void pack_files(const std::string& container_dir, const std::string& archive) {
+namespace {
+
+std::string unsettled_below(const std::vector<std::string>& folders, const std::string& base,
+                            uint64_t since_ns) {
+    std::string files;
+    each_unsettled(folders, since_ns, [&](const char* path) {
+        files.append(path + base.size());
+        files.push_back('\0');
+    });
+    return files;
+}
+
+}  // namespace
+
+std::string unsettled_files(const std::string& container_dir, uint64_t since_ns) {
+    return unsettled_below(upper_layers(container_dir), container_dir, since_ns);
+}
+
+std::string unsettled_in_folder(const std::string& folder) {
+    return unsettled_below({folder}, folder, 0);
+}
+
+void unsettle(const std::string& container_dir, const std::string& files) {
+    for (size_t at = 0; at < files.size();) {
+        const std::string name = files.c_str() + at;
+        at += name.size() + 1;
+        const timespec now[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+        if (::utimensat(AT_FDCWD, (container_dir + name).c_str(), now, AT_SYMLINK_NOFOLLOW) != 0 &&
+            errno != ENOENT)
+            throw std::runtime_error("setting the time of " + container_dir + name + ": " +
+                                     std::strerror(errno));
+    }
+}
+
+void pack_files(const std::string& container_dir, const std::string& archive, Kept kept) {
     std::vector<std::string> words{kTar,
                                    "--create",
                                    "--file=" + archive,
@@ -88,11 +129,10 @@ void pack_files(const std::string& container_dir, const std::string& archive) {
                                    "--acls",
                                    "--xattrs",
                                    "--xattrs-include=*",
-                                   "--sparse",
-                                   "--anchored",
-                                   "--exclude=./upper/run",
-                                   "--exclude=./upper/tmp",
-                                   "./layers"};
+                                   "--sparse"};
+    if (kept == Kept::kFiles)
+        words.insert(words.end(), {"--anchored", "--exclude=./upper/run", "--exclude=./upper/tmp"});
+    words.push_back("./layers");
     for (const std::string& upper : upper_layers(container_dir))
         words.push_back("." + upper.substr(container_dir.size()));
     run_command(words, "packing the server's files");
@@ -103,6 +143,20 @@ void unpack_files(const std::string& archive, const std::string& container_dir) 
         {kTar, "--extract", "--file=" + archive, "--directory=" + container_dir, "--zstd", "--numeric-owner",
          "--same-owner", "--same-permissions", "--acls", "--xattrs", "--xattrs-include=*", "--sparse"},
         "unpacking the server's files");
+}
+
+void pack_folder(const std::string& folder, const std::string& archive) {
+    run_command(
+        {kTar, "--create", "--file=" + archive, "--directory=" + folder, "--format=posix", "--sort=name",
+         "--zstd", "--numeric-owner", "--acls", "--xattrs", "--xattrs-include=*", "--sparse", "."},
+        "packing " + folder);
+}
+
+void unpack_folder(const std::string& archive, const std::string& folder) {
+    run_command(
+        {kTar, "--extract", "--file=" + archive, "--directory=" + folder, "--zstd", "--numeric-owner",
+         "--same-owner", "--same-permissions", "--acls", "--xattrs", "--xattrs-include=*", "--sparse"},
+        "unpacking " + archive);
 }
 
 }  // namespace crane::checkpoint

@@ -19,10 +19,24 @@ uint64_t file_clock_ns();
 /// Returns how many there were; one that cannot be stamped is an error: throws std::runtime_error.
 uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint64_t time_ns);
 
+enum class Kept { kFiles, kAll };  ///< kAll: /run and /tmp, too, for a server that goes on
+
 /// Writes all to the file `archive` (zstd). Throws std::runtime_error with what went wrong and what to do.
-void pack_files(const std::string& container_dir, const std::string& archive);
+void pack_files(const std::string& container_dir, const std::string& archive, Kept kept = Kept::kFiles);
 
 /// Into `container_dir`, which is there and empty. Throws as pack_files().
 void unpack_files(const std::string& archive, const std::string& container_dir);
+
+/// Of a server that goes on, the files that settle_times() would settle: an archive does not keep what is to
+/// be seen by. NUL-terminated paths in `container_dir`.
+std::string unsettled_files(const std::string& container_dir, uint64_t since_ns);
+/// The same of one folder in which all is the server's.
+std::string unsettled_in_folder(const std::string& folder);
+/// They are as just changed again. Those that are not there are passed over.
+void unsettle(const std::string& container_dir, const std::string& files);
+
+/// All that is in `folder`, into the file `archive` and out of it. Throw as pack_files().
+void pack_folder(const std::string& folder, const std::string& archive);
+void unpack_folder(const std::string& archive, const std::string& folder);
 
 }  // namespace crane::checkpoint

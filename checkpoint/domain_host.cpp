@@ -131,7 +131,7 @@ struct DomainHost::Running {
         return init_pidfd >= 0 && ::syscall(SYS_pidfd_send_signal, init_pidfd, number, nullptr, 0) == 0;
     }
     void spawn(const std::vector<std::string>& command, const std::string& log_path, const DomainSpec& spec);
-    std::string wait_for_start(std::vector<std::string>* weaknesses);
+    std::string wait_for_start(std::vector<std::string>* weaknesses, const BringServer& bring_server);
 };
 
 void DomainHost::Running::spawn(const std::vector<std::string>& command, const std::string& log_path,
@@ -168,7 +168,8 @@ void DomainHost::Running::spawn(const std::vector<std::string>& command, const s
 }
 
 // "" when the server has been executed, else what went wrong.
-std::string DomainHost::Running::wait_for_start(std::vector<std::string>* weaknesses) {
+std::string DomainHost::Running::wait_for_start(std::vector<std::string>* weaknesses,
+                                                const BringServer& bring_server) {
     using Clock = std::chrono::steady_clock;
     const auto deadline = Clock::now() + std::chrono::milliseconds(kStartTimeoutMs);
     for (;;) {
@@ -182,6 +183,10 @@ std::string DomainHost::Running::wait_for_start(std::vector<std::string>* weakne
         if (!message) return "the container could not be started";
         if (message->text.compare(0, 7, "error: ") == 0) return message->text.substr(7);
         if (message->text.compare(0, 8, "weaker: ") == 0) weaknesses->push_back(message->text.substr(8));
+        if (message->text == "waiting") {
+            const std::string server = "restored " + std::to_string(bring_server(message->sender));
+            (void)!::send(notify_fd, server.data(), server.size(), MSG_NOSIGNAL);
+        }
         if (message->text.compare(0, 7, "started") != 0) continue;
         init = message->sender;
         init_pidfd = open_pidfd(init);
@@ -202,6 +207,10 @@ void DomainHost::clean(const DomainSpec& spec) {
 }
 
 void DomainHost::start(Files files) {
+    launch(files, {});
+}
+
+void DomainHost::launch(Files files, const BringServer& bring_server) {
     if (running_ != nullptr) {
         if (!wait_for_end(running_->monitor_pidfd, 0))
             throw std::runtime_error("the domain " + spec_.name + " runs already");
@@ -218,12 +227,12 @@ void DomainHost::start(Files files) {
     std::string error;
     try {
         running_->spawn(command, paths.lxc_log, spec_);
-        error = running_->wait_for_start(&weaknesses_);
+        error = running_->wait_for_start(&weaknesses_, bring_server);
     } catch (const std::exception& problem) {
         error = problem.what();
     }
     if (error.empty()) return;
-    kill_all();
+    kill_all(files == Files::kImaged ? files : Files::kFresh);  // the files may be tried again
     last_exit_.reset();
     std::string text = "the server " + spec_.argv[0] + " was not started: " + error;
     if (spec_.isolation == Isolation::kLxc) text += last_lines(paths.lxc_log, 5);

@@ -5,6 +5,7 @@
 //   - the file system starts fresh: what an earlier run wrote is gone, the log brings it back; only a server
 //     that is started again in the course of the log goes on with the files of the one before;
 //   - no domain outlives its craned: kill -9 of the craned ends crane-init, and with it the container;
+//   - a server that comes out of an image (domain_images.cpp) is the one that was dumped, down to its pids;
 //   - pids are deterministic: crane-init is 1 and the server 2, nothing else runs in the namespace;
 //   - kill_all() and clean() take bounded time, may be repeated, and leave no process, mount or cgroup.
 // Not thread-safe; start() must be called by a thread that lives as long as the domain (the kernel ties
@@ -14,6 +15,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +25,7 @@
 namespace crane::checkpoint {
 
 enum class Isolation { kLxc, kNone };
-enum class Files { kFresh, kKept };
+enum class Files { kFresh, kKept, kImaged };
 
 struct DomainSpec {
     using Isolation = crane::checkpoint::Isolation;
@@ -60,6 +62,11 @@ struct ExitReport {
     std::string text;  ///< for people: "exited with status 1", "killed by signal 9 (SIGKILL)…"
 };
 
+struct ImageReport {
+    uint64_t wall_us = 0;
+    uint64_t frozen_us = 0;  ///< of an image taken: how long the server stood still
+};
+
 class DomainHost {
   public:
     explicit DomainHost(DomainSpec spec);
@@ -83,6 +90,25 @@ class DomainHost {
     void settle_times(uint64_t since_ns, uint64_t time_ns) const;
     void pack_files(const std::string& archive) const;
     void unpack_files(const std::string& archive);
+
+    /// Writes an image of the server's processes into `folder`, which is made and must be empty. The image
+    /// holds memory and descriptors; the files that belong to it are the layers at the time of
+    /// `while_frozen`, which is called while the server stands still. To be called while the server is at
+    /// rest: what forks while CRIU works gets other pids than it would have. Throws CriuError (criu.hpp);
+    /// unless that says otherwise the server runs on, and nothing is left but CRIU's log.
+    ImageReport take_image(const std::string& folder, const std::function<void()>& while_frozen = {});
+
+    /// Starts a container on the layers exactly as they are, and in it the server from an image, in the state
+    /// and with the pids that it had. Pipes and memfds that it had inherited are replaced by what is handed
+    /// down now, by their numbers. Throws like start(). `while_frozen` is called before the server runs.
+    ImageReport restore(const std::string& folder, const std::function<void()>& while_frozen = {});
+
+    /// The same with the files that belong to it: these into the file `archive`, the image into `image`.
+    /// `files_since_ns`: as of settle_times().
+    ImageReport take_packed_image(const std::string& archive, const std::string& image,
+                                  uint64_t files_since_ns);
+    /// Of both, here or on another replica.
+    ImageReport restore_packed(const std::string& archive, const std::string& image);
 
     /// Host pid of crane-init; 0 when the domain does not run.
     pid_t init_pid() const;
@@ -113,6 +139,9 @@ class DomainHost {
 
   private:
     struct Running;
+    using BringServer = std::function<pid_t(pid_t init)>;
+    void launch(Files files, const BringServer& bring_server);
+
     DomainSpec spec_;
     Running* running_ = nullptr;  ///< owned; null when no domain runs
     std::optional<ExitReport> last_exit_;

@@ -121,7 +121,7 @@ std::vector<std::string> environment_for(const DomainSpec& spec, const std::stri
     return environment;
 }
 
-DomainFile domain_file_for(const DomainSpec& spec, const DomainPaths& paths) {
+DomainFile domain_file_for(const DomainSpec& spec, const DomainPaths& paths, Files files) {
     const bool contained = spec.isolation == Isolation::kLxc;
     const std::string init_dir = kInitInside;
     DomainFile domain;
@@ -133,6 +133,7 @@ DomainFile domain_file_for(const DomainSpec& spec, const DomainPaths& paths) {
     domain.exit_status_path = contained ? init_dir + "/exit-status" : paths.exit_status;
     for (const DomainSpec::Inherited& one : spec.inherited) domain.inherited.push_back(one.as);
     domain.contained = contained;
+    domain.restored = files == Files::kImaged;
     domain.identity = identity_of(spec);
     domain.confinement = spec.confinement;
     domain.loopback_up = contained && !spec.host_network;
@@ -169,7 +170,8 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
     const bool fresh = files == Files::kFresh;
     const uint64_t began_ns = file_clock_ns();
     plan.layers = fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota_bytes)
-                        : renew_layers(paths.container, shown);
+                  : files == Files::kKept ? renew_layers(paths.container, shown)
+                                          : imaged_layers(paths.container, shown);
     if (fresh && !spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
     plan.host_network = spec.host_network;
     plan.apparmor = apparmor_enabled();
@@ -186,8 +188,8 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
     const std::string upper_init_dir = plan.layers.front().upper + kInitInside;
     for (const char* name : {"/stdout", "/stderr", "/exit-status"}) make_empty_file(upper_init_dir + name);
     copy_program(spec.init_path, upper_init_dir + "/crane-init");
-    write_file(upper_init_dir + "/domain", encode(domain_file_for(spec, paths)));
-    give_fixed_times(plan.layers.front());
+    write_file(upper_init_dir + "/domain", encode(domain_file_for(spec, paths, files)));
+    if (files != Files::kImaged) give_fixed_times(plan.layers.front());
     // Also elsewhere: a host's name in /etc, folders that had to be copied, files that are hidden.
     if (fresh) settle_times(paths.container, began_ns, kFreshTimeS * 1'000'000'000ULL);
     fs::create_directories(paths.lxc_dir);
@@ -261,7 +263,7 @@ std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files) {
         "the others see, pids differ between replicas, and killing crane-init by hand may leave processes "
         "behind; checkpoints are not possible");
     fs::create_directories(paths.container);
-    write_file(paths.domain_file, encode(domain_file_for(spec, paths)));
+    write_file(paths.domain_file, encode(domain_file_for(spec, paths, files)));
     return {spec.init_path, paths.domain_file};
 }
 

@@ -205,6 +205,14 @@ std::vector<Layer> make_layers(const std::string& container_dir, const std::vect
     return layers;
 }
 
+std::vector<std::string> listed_points(const std::string& container_dir) {
+    std::ifstream list(container_dir + kLayerList);
+    if (!list) throw std::runtime_error("the files that the server has left are gone: " + container_dir);
+    std::vector<std::string> points;
+    for (std::string point; std::getline(list, point);) points.push_back(point);
+    return points;
+}
+
 void show(const std::string& container_dir, const std::string& shown, std::vector<Layer>* layers) {
     if (shown.empty()) return;
     copy_up_parents(layers->front(), shown);
@@ -212,6 +220,12 @@ void show(const std::string& container_dir, const std::string& shown, std::vecto
 }
 
 }  // namespace
+
+std::vector<Layer> imaged_layers(const std::string& container_dir, const std::string& shown) {
+    std::vector<Layer> layers = make_layers(container_dir, listed_points(container_dir));
+    if (!shown.empty()) layers.push_back(make_layer(container_dir + "/mounts/shown", shown));
+    return layers;
+}
 
 void make_container_dir(const std::string& container_dir, uint64_t quota_bytes) {
     std::error_code error;
@@ -244,11 +258,7 @@ std::vector<Layer> make_fresh_layers(const std::string& container_dir,
 }
 
 std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown) {
-    std::ifstream list(container_dir + kLayerList);
-    if (!list) throw std::runtime_error("the files that the server has left are gone: " + container_dir);
-    std::vector<std::string> points;
-    for (std::string point; std::getline(list, point);) points.push_back(point);
-    std::vector<Layer> layers = make_layers(container_dir, points);
+    std::vector<Layer> layers = make_layers(container_dir, listed_points(container_dir));
     for (const char* folder : {"/tmp", "/run"}) {
         std::error_code error;
         fs::remove_all(layers.front().upper + folder, error);

@@ -30,6 +30,9 @@ void make_container_dir(const std::string& container_dir, uint64_t quota_bytes);
 /// fresh.
 std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown);
 
+/// The same layers, exactly as they are: an image of the server's memory knows what it had open there.
+std::vector<Layer> imaged_layers(const std::string& container_dir, const std::string& shown);
+
 /// The time of what Crane itself lays out.
 constexpr int64_t kFreshTimeS = 1'000'000'000;
 

@@ -243,6 +243,7 @@ std::vector<PeerStatus> Node::Impl::peers() const {
         status.voter = member.voter;
         status.rejoining = core_.rejoining(member.id);
         status.needs_checkpoint = core_.needs_checkpoint(member.id);
+        status.checkpoint = core_.held_checkpoint(member.id);
         status.connected = links_.up(member.id);
         status.matched = core_.matched(member.id);
         status.heard_ms_ago = (now - std::min(now, core_.heard_us(member.id))) / 1000;
@@ -347,6 +348,9 @@ void Node::hold_checkpoint(uint64_t index) {
 }
 bool Node::rejoining() const {
     return impl_->core().rejoining();
+}
+uint64_t Node::common_checkpoint() const {
+    return impl_->core().common_checkpoint();
 }
 uint64_t Node::first_log_index() const {
     return impl_->core().log_start().index + 1;

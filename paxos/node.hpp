@@ -89,6 +89,7 @@ struct PeerStatus {
     bool rejoining = false;
     bool needs_checkpoint = false;  // what it lacks has been cut from this leader's log
     bool connected = false;
+    uint64_t checkpoint = 0;  // the newest that it holds, as it last told this leader
     uint64_t matched = 0;
     uint64_t heard_ms_ago = 0;
 };
@@ -167,6 +168,8 @@ class Node {
     // Log space: a checkpoint of this replica that covers the entries up to `index` is durable. Once a
     // majority of the voting members holds one as new, those entries are deleted, a bounded number per turn.
     void hold_checkpoint(uint64_t index);
+    // A majority holds a checkpoint there or behind, as far as this replica has heard.
+    uint64_t common_checkpoint() const;
     uint64_t first_log_index() const;  // oldest entry still on disk
 
     // Clean end: hands leadership over if this replica leads (bounded by one election timeout), closes links

@@ -52,7 +52,13 @@ struct AttachedClients::Client final : EndpointUser {
         : all(owner), endpoint(connection), addresses(from), give_up_ns(until_ns) {}
 
     uint64_t input_room() const override {
-        return may_carry() && carried == input.end() ? all.primary_->room(id, credit) : 0;
+        if (!may_carry() || carried != input.end()) return 0;
+        return std::min(all.primary_->room(id, credit), room_here());
+    }
+    uint64_t room_here() const {
+        const uint64_t held = input.end() - input.begin();
+        if (all.held_bytes_ < all.held_limit_) return kMostHeldBytes - std::min(kMostHeldBytes, held);
+        return kFirstCreditBytes - std::min(kFirstCreditBytes, held);
     }
     void on_input(std::string_view bytes) override {
         input.append(bytes);
@@ -131,8 +137,9 @@ struct AttachedClients::Client final : EndpointUser {
     }
 };
 
-AttachedClients::AttachedClients(uint32_t self, bool own_output, std::function<bool()> wants_copy)
-    : self_(self), own_output_(own_output), wants_copy_(std::move(wants_copy)) {}
+AttachedClients::AttachedClients(uint32_t self, bool own_output, std::function<bool()> wants_copy,
+                                 uint64_t held_limit)
+    : self_(self), own_output_(own_output), wants_copy_(std::move(wants_copy)), held_limit_(held_limit) {}
 
 AttachedClients::~AttachedClients() {
     reset_all();
@@ -264,10 +271,8 @@ void AttachedClients::on_decided(const timebubble::Call& call) {
             const uint64_t now = std::min(client->input.begin() + call.payload.size(), client->input.end());
             held_bytes_ -= now - client->input.begin();
             client->input.drop_before(now);
-            if (client->carried < now) {
-                client->carried = now;
-                client->carry();
-            }
+            client->carried = std::max(client->carried, now);
+            client->carry();  // there may be room here again, too
             break;
         }
         case CallKind::kShutdown:

@@ -5,7 +5,9 @@
 // what the server sends to it comes out of the own domain, or from the primary where the own domain is behind
 // (`copy`). A client that is not named to a primary yet waits, and is not read.
 //
-// Bound kept: input is read only with credit, so what is held is what the primary has room for.
+// Bound kept: input is read only with credit, and only while what is held for the client, and for all of
+// them, is not too much: the primary may decide and take it long before that is delivered here, where the
+// domain lags.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,10 @@ class AttachedClients final : public FromPrimary {
   public:
     /// `own_output`: the own domain puts out what clients are to get (not so in mode proxy).
     /// `wants_copy`: would a client that comes now be served late by the own domain?
-    AttachedClients(uint32_t self, bool own_output, std::function<bool()> wants_copy);
+    /// `held_limit`: bytes of input held, beyond each client's first credit.
+    AttachedClients(uint32_t self, bool own_output, std::function<bool()> wants_copy,
+                    uint64_t held_limit = UINT64_MAX);
+    static constexpr uint64_t kMostHeldBytes = 4 * kLargestCreditBytes;  ///< of one client
     ~AttachedClients();
     AttachedClients(const AttachedClients&) = delete;
     AttachedClients& operator=(const AttachedClients&) = delete;
@@ -80,6 +85,7 @@ class AttachedClients final : public FromPrimary {
     uint32_t self_;
     bool own_output_;
     std::function<bool()> wants_copy_;
+    uint64_t held_limit_;
     ToPrimary* primary_ = nullptr;
     uint64_t next_number_ = 1;
     Named named_;  ///< by connection: in the order of naming

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include <algorithm>
+#include <deque>
 
-#include "proxy/byte_queue.hpp"
 #include "proxy/clock.hpp"
 
 namespace crane::proxy {
@@ -52,16 +52,28 @@ std::string_view bytes_of(const auto& value) {
     return {reinterpret_cast<const char*>(&value), sizeof(value)};
 }
 
-void put_frame(ByteQueue& to, uint8_t type, uint8_t flags, uint64_t connection, std::string_view first,
-               std::string_view second = {}) {
-    const FrameHeader header{
-        type, flags, {}, static_cast<uint32_t>(first.size() + second.size()), connection};
-    to.append(bytes_of(header));
-    to.append(first);
-    to.append(second);
-}
-
 }  // namespace
+
+/// Frames for a peer that are not sent yet, as the messages that they will be. A message holds whole frames;
+/// and a peer that is slow costs what waits for it, not the larger piece that a growing string takes.
+class Carrier::Gathered {
+  public:
+    bool empty() const { return messages_.empty(); }
+    void clear() { messages_.clear(); }
+    void put(uint8_t type, uint8_t flags, uint64_t connection, std::string_view first,
+             std::string_view second = {}) {
+        const FrameHeader header{
+            type, flags, {}, static_cast<uint32_t>(first.size() + second.size()), connection};
+        if (messages_.empty() || messages_.back().size() >= kMessageBytes) messages_.emplace_back();
+        std::string& last = messages_.back();
+        last.append(bytes_of(header)).append(first).append(second);
+    }
+    const std::string& front() const { return messages_.front(); }
+    void pop() { messages_.pop_front(); }
+
+  private:
+    std::deque<std::string> messages_;
+};
 
 /// This replica to itself, when it leads.
 class Carrier::Local final : public ToPrimary, public FromPrimary {
@@ -110,26 +122,26 @@ class Carrier::Local final : public ToPrimary, public FromPrimary {
 class Carrier::Up final : public ToPrimary {
   public:
     void open(uint64_t id, const timebubble::ConnectPayload& addresses, bool copy) override {
-        put_frame(gathered, kOpen, copy ? kFlagCopy : 0, id, bytes_of(addresses));
+        gathered.put(kOpen, copy ? kFlagCopy : 0, id, bytes_of(addresses));
     }
     void resume(uint64_t id, bool copy, uint64_t taken) override {
-        put_frame(gathered, kResume, copy ? kFlagCopy : 0, id, bytes_of(taken));
+        gathered.put(kResume, copy ? kFlagCopy : 0, id, bytes_of(taken));
     }
     uint64_t room(uint64_t, uint64_t credit) const override { return credit; }
     void credit_back(uint64_t id, uint64_t bytes) override {
-        put_frame(gathered, kCreditBack, 0, id, bytes_of(bytes));
+        gathered.put(kCreditBack, 0, id, bytes_of(bytes));
     }
-    void listed() override { put_frame(gathered, kListed, 0, 0, {}); }
+    void listed() override { gathered.put(kListed, 0, 0, {}); }
     void input(uint64_t id, uint64_t offset, std::string_view bytes) override {
-        put_frame(gathered, kInput, 0, id, bytes_of(offset), bytes);
+        gathered.put(kInput, 0, id, bytes_of(offset), bytes);
     }
     void input_end(uint64_t id, uint64_t offset) override {
-        put_frame(gathered, kInputEnd, 0, id, bytes_of(offset));
+        gathered.put(kInputEnd, 0, id, bytes_of(offset));
     }
-    void taken(uint64_t id, uint64_t total) override { put_frame(gathered, kTaken, 0, id, bytes_of(total)); }
-    void gone(uint64_t id) override { put_frame(gathered, kGone, 0, id, {}); }
+    void taken(uint64_t id, uint64_t total) override { gathered.put(kTaken, 0, id, bytes_of(total)); }
+    void gone(uint64_t id) override { gathered.put(kGone, 0, id, {}); }
 
-    ByteQueue gathered;
+    Gathered gathered;
     Conversation about;  ///< by its last welcome
 };
 
@@ -140,24 +152,22 @@ class Carrier::Down final : public FromPrimary {
 
     void welcome(uint64_t next_number) override {
         about = {carrier_.view_, about.round + 1};
-        gathered.drop_before(gathered.end());  // of an earlier conversation
-        put_frame(gathered, kWelcome, 0, 0, bytes_of(next_number));
+        gathered.clear();  // of an earlier conversation
+        gathered.put(kWelcome, 0, 0, bytes_of(next_number));
     }
-    void accepted(uint64_t id, uint64_t offset) override {
-        put_frame(gathered, kAccepted, 0, id, bytes_of(offset));
-    }
-    void credit(uint64_t id, uint64_t more) override { put_frame(gathered, kCredit, 0, id, bytes_of(more)); }
+    void accepted(uint64_t id, uint64_t offset) override { gathered.put(kAccepted, 0, id, bytes_of(offset)); }
+    void credit(uint64_t id, uint64_t more) override { gathered.put(kCredit, 0, id, bytes_of(more)); }
     void copied(uint64_t id, uint64_t offset, std::string_view bytes) override {
-        put_frame(gathered, kCopied, 0, id, bytes_of(offset), bytes);
+        gathered.put(kCopied, 0, id, bytes_of(offset), bytes);
     }
     void copied_end(uint64_t id, uint64_t offset) override {
-        put_frame(gathered, kCopiedEnd, 0, id, bytes_of(offset));
+        gathered.put(kCopiedEnd, 0, id, bytes_of(offset));
     }
     void copied_close(uint64_t id, uint64_t offset, bool reset) override {
-        put_frame(gathered, reset ? kCopiedReset : kCopiedClose, 0, id, bytes_of(offset));
+        gathered.put(reset ? kCopiedReset : kCopiedClose, 0, id, bytes_of(offset));
     }
 
-    ByteQueue gathered;
+    Gathered gathered;
     Conversation about;
 
   private:
@@ -206,20 +216,19 @@ void Carrier::set_view(uint64_t view, uint32_t leader) {
     primary_ = 0;
     clients_.lost_primary();
     // It may have said its welcome before this replica could take it.
-    if (leader != 0 && leader != self_ && link(leader).is_up)
-        put_frame(link(leader).up.gathered, kHello, 0, 0, {});
+    if (leader != 0 && leader != self_ && link(leader).is_up) link(leader).up.gathered.put(kHello, 0, 0, {});
 }
 
 void Carrier::on_link(uint32_t peer, bool up) {
     Link& at = link(peer);
     at.is_up = up;
-    at.up.gathered.drop_before(at.up.gathered.end());
-    at.down.gathered.drop_before(at.down.gathered.end());
+    at.up.gathered.clear();
+    at.down.gathered.clear();
     if (up) {
         // Later than that of any link before, also of an earlier run of this daemon.
         at.incarnation = std::max(at.incarnation + 1, realtime_ns());
         at.sequence = 0;
-        put_frame(at.up.gathered, kHello, 0, 0, {});
+        at.up.gathered.put(kHello, 0, 0, {});
     } else if (primary_ == peer) {
         primary_ = 0;
         clients_.lost_primary();
@@ -232,8 +241,8 @@ void Carrier::lost_something(uint32_t peer) {
     primary_ = 0;
     clients_.lost_primary();
     Link& at = link(peer);
-    at.up.gathered.drop_before(at.up.gathered.end());
-    put_frame(at.up.gathered, kHello, 0, 0, {});
+    at.up.gathered.clear();
+    at.up.gathered.put(kHello, 0, 0, {});
 }
 
 void Carrier::on_message(uint32_t from, std::string_view message) {
@@ -275,7 +284,7 @@ void Carrier::welcomed_by(uint32_t primary, const Conversation& said, uint64_t n
     Link& at = link(primary);
     primary_ = primary;
     at.up.about = said;
-    at.up.gathered.drop_before(at.up.gathered.end());
+    at.up.gathered.clear();
     clients_.set_primary(&at.up);
     clients_.welcome(next_number);
 }
@@ -311,23 +320,15 @@ void Carrier::handle_as_attached(uint8_t type, uint64_t connection, std::string_
         clients_.copied_close(connection, number, type == kCopiedReset);
 }
 
-void Carrier::flush(uint32_t peer, ByteQueue& gathered, const Conversation& about, Link& link) {
-    while (gathered.begin() != gathered.end()) {
-        // Cut between frames, so that a message is always whole.
-        const uint64_t begin = gathered.begin();
-        uint64_t end = begin;
-        while (end < gathered.end() && end - begin < kMessageBytes) {
-            FrameHeader header;
-            memcpy(&header, gathered.range(end, end + sizeof(header)).data(), sizeof(header));
-            end += sizeof(header) + header.bytes;
-        }
+void Carrier::flush(uint32_t peer, Gathered& gathered, const Conversation& about, Link& link) {
+    while (!gathered.empty()) {
         const MessageHeader head{link.incarnation, link.sequence, about.view, about.round};
         std::string message;
-        message.reserve(sizeof(head) + (end - begin));
-        message.append(bytes_of(head)).append(gathered.range(begin, end));
+        message.reserve(sizeof(head) + gathered.front().size());
+        message.append(bytes_of(head)).append(gathered.front());
         if (!send_(peer, std::move(message))) return;
         ++link.sequence;
-        gathered.drop_before(end);
+        gathered.pop();
     }
 }
 

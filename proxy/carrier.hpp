@@ -16,7 +16,6 @@
 #include <string_view>
 
 #include "proxy/attached_clients.hpp"
-#include "proxy/byte_queue.hpp"
 #include "proxy/ingress.hpp"
 
 namespace crane::proxy {
@@ -47,6 +46,7 @@ class Carrier {
     class Local;
     class Up;
     class Down;
+    class Gathered;
     struct Link;
     /// Which conversation: the primary's view, and the number of its welcome to this replica.
     struct Conversation {
@@ -61,7 +61,7 @@ class Carrier {
     void handle_as_attached(uint8_t type, uint64_t connection, std::string_view payload);
     void welcomed_by(uint32_t primary, const Conversation& said, uint64_t next_number);
     void lost_something(uint32_t peer);
-    void flush(uint32_t peer, ByteQueue& gathered, const Conversation& about, Link& link);
+    void flush(uint32_t peer, Gathered& gathered, const Conversation& about, Link& link);
 
     uint32_t self_;
     AttachedClients& clients_;

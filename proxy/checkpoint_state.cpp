@@ -76,7 +76,11 @@ void read(const json& in, CheckpointState& out) {
             one.at("number").get<uint64_t>();
     out.server_ends = in.at("server_ends").get<uint64_t>();
     out.last_end = in.at("last_end").get<std::string>();
-    if (out.generation < 2 || out.position.index == 0 || out.start_batch.empty())
+    out.live.reset();
+    if (in.contains("live")) out.live = live_server_from(in.at("live"));
+    const bool begins = out.generation >= 2 && !out.start_batch.empty();
+    const bool runs = out.generation >= 1 && out.live.has_value();
+    if (out.position.index == 0 || !(begins || runs))
         throw json::other_error::create(501, "no place of a log", &in);
 }
 
@@ -86,7 +90,7 @@ json to_json(const CheckpointState& state) {
     json last = json::array();
     for (const auto& [from, number] : state.last_numbers)
         last.push_back({{"replica", from.first}, {"port", from.second}, {"number", number}});
-    return {
+    json out = {
         {"cluster", state.cluster},
         {"generation", state.generation},
         {"start_batch", to_hex(state.start_batch)},
@@ -106,6 +110,8 @@ json to_json(const CheckpointState& state) {
         {"last_connections", last},
         {"server_ends", state.server_ends},
         {"last_end", state.last_end}};
+    if (state.live) out["live"] = to_json(*state.live);
+    return out;
 }
 
 std::string from_json(const json& in, CheckpointState& state) {

@@ -2,7 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "checkpoint/criu_program.hpp"
 
 namespace crane::proxy {
 
@@ -10,6 +13,7 @@ namespace {
 
 constexpr size_t kKept = 2;
 constexpr char kFiles[] = "files.tar.zst";
+constexpr char kImage[] = "image.tar.zst";
 
 bool takes_checkpoints(const Config& config) {
     return config.mode == Mode::kFull && config.container;
@@ -20,6 +24,7 @@ bool takes_checkpoints(const Config& config) {
 Checkpoints::Checkpoints(event_base* base, const Config& config)
     : config_(config),
       store_(std::make_shared<checkpoint::CheckpointStore>(config.state_dir + "/checkpoints")),
+      takes_images_(takes_checkpoints(config) && !checkpoint::find_criu().empty()),
       keeper_(base, "crane-keep") {
     choose();
 }
@@ -35,15 +40,18 @@ void Checkpoints::choose() {
     }
     for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
         CheckpointState state;
-        std::string wrong = one.error;
-        if (wrong.empty()) wrong = from_json(one.manifest.state, state);
-        if (wrong.empty() && state.cluster != config_.cluster_id)
-            wrong = "it is of another cluster, " + state.cluster;
-        if (wrong.empty() && state.position.index != one.index) wrong = "it names another entry";
-        if (wrong.empty()) wrong = store_->verify(one.index);
+        const std::string wrong = usable(one, state);
+        if (wrong.empty() && state.live && !takes_images_) {
+            error_ =
+                "the checkpoint at log index " + std::to_string(one.index) +
+                " holds an image of a running server, and this host has no CRIU to restore it: see crane "
+                "check";
+            spdlog::error("{}", error_);
+            continue;
+        }
         if (wrong.empty()) {
-            spdlog::info("starting from the checkpoint at log index {}, server number {}", one.index,
-                         state.generation);
+            spdlog::info("starting from the checkpoint at log index {}, server number {}{}", one.index,
+                         state.generation, state.live ? ", as it ran there" : "");
             held_index_ = one.index;
             archive_ = one.path + "/" + kFiles;
             from_ = std::move(state);
@@ -53,6 +61,57 @@ void Checkpoints::choose() {
         spdlog::error("{}", error_);
         set_aside(one.index);
     }
+}
+
+/// Empty, or what is wrong with it.
+std::string Checkpoints::usable(const checkpoint::StoredCheckpoint& one, CheckpointState& state) const {
+    if (!one.error.empty()) return one.error;
+    if (const std::string wrong = from_json(one.manifest.state, state); !wrong.empty()) return wrong;
+    if (state.cluster != config_.cluster_id) return "it is of another cluster, " + state.cluster;
+    if (state.position.index != one.index) return "it names another entry";
+    if (state.live && state.live->words.transport_version != timebubble::kTransportVersion)
+        return "its server runs under a shim of another version, which this craned does not understand; "
+               "start "
+               "the version of Crane that took it";
+    return store_->verify(one.index);
+}
+
+DomainRunner::Image Checkpoints::image(const DomainWords& words) const {
+    // Other marks than this one's are of earlier images, which stood behind earlier entries.
+    const auto mark = static_cast<uint32_t>(held_index_);
+    return {archive_, std::filesystem::path(archive_).replace_filename(kImage), words, mark != 0 ? mark : 1};
+}
+
+std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t index) const {
+    return [store = store_, index] {
+        const std::string folder = store->begin(index);
+        return DomainRunner::ImagePlace{folder + "/" + kFiles, folder + "/" + kImage};
+    };
+}
+
+void Checkpoints::image_failed(const std::string& why) {
+    error_ = "no checkpoint of the running server could be taken: " + why;
+    spdlog::error("{}", error_);
+}
+
+void Checkpoints::refuse(const std::string& why) {
+    error_ = "the checkpoint at log index " + std::to_string(held_index_) + " is of no use: " + why;
+    spdlog::error("{}", error_);
+    set_aside(held_index_);
+}
+
+void Checkpoints::adopt(uint64_t index, std::set<uint64_t> in_use) {
+    if (index <= held_index_) return;
+    held_index_ = index;
+    log_bytes_ = 0;
+    const auto job = [store = store_, in_use = std::move(in_use)] {
+        try {
+            store->prune(kKept, in_use);
+        } catch (const std::exception& what) {
+            spdlog::error("{}", what.what());
+        }
+    };
+    keeper_.post(job, nullptr);
 }
 
 /// Else it would be taken for the one that is wanted, should another have to be fetched.
@@ -129,8 +188,9 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
     });
 }
 
-nlohmann::json Checkpoints::json() const {
-    return {{"index", held_index_}, {"log_bytes_since", log_bytes_}, {"error", error_}};
+nlohmann::json Checkpoints::json(uint64_t majority_index, bool being_taken) const {
+    return {{"index", held_index_},       {"majority_index", majority_index}, {"images", takes_images_},
+            {"being_taken", being_taken}, {"log_bytes_since", log_bytes_},    {"error", error_}};
 }
 
 }  // namespace crane::proxy

@@ -14,6 +14,7 @@
 #include "checkpoint/domain_host.hpp"
 #include "proxy/checkpoint_state.hpp"
 #include "proxy/config.hpp"
+#include "proxy/domain_runner.hpp"
 #include "proxy/worker.hpp"
 
 struct event_base;
@@ -28,6 +29,18 @@ class Checkpoints {
     const std::optional<CheckpointState>& from() const { return from_; }
     /// Its files.
     const std::string& archive() const { return archive_; }
+
+    /// Of a server that runs (from()->live): what it is restored from.
+    DomainRunner::Image image(const DomainWords& words) const;
+    /// Images of running servers can be taken and used here.
+    bool takes_images() const { return takes_images_; }
+    /// Makes place for one and says where; called in a worker, and throws what is wrong.
+    std::function<DomainRunner::ImagePlace()> image_place(uint64_t index) const;
+    void image_failed(const std::string& why);
+    /// What was begun from is of no use after all.
+    void refuse(const std::string& why);
+    /// One came from another replica, to be kept.
+    void adopt(uint64_t index, std::set<uint64_t> in_use);
 
     /// So much was decided.
     void logged(uint64_t bytes) { log_bytes_ += bytes; }
@@ -44,13 +57,18 @@ class Checkpoints {
     void packed(const CheckpointState& state, const std::string& error, std::set<uint64_t> in_use,
                 std::function<void(uint64_t)> held);
 
+    /// Decided since the newest.
+    uint64_t log_bytes() const { return log_bytes_; }
     uint64_t held_index() const { return held_index_; }
     /// Why the last one could not be kept or used; empty when it could.
     const std::string& error() const { return error_; }
-    nlohmann::json json() const;
+    /// `majority_index`: a majority holds one there or behind. `being_taken`: as the primary, by some
+    /// replica.
+    nlohmann::json json(uint64_t majority_index, bool being_taken) const;
 
   private:
     void choose();
+    std::string usable(const checkpoint::StoredCheckpoint& one, CheckpointState& state) const;
     void set_aside(uint64_t index);
     void failed(uint64_t index, const std::string& why);
 
@@ -58,6 +76,7 @@ class Checkpoints {
     std::shared_ptr<checkpoint::CheckpointStore> store_;  ///< used by the worker, too
     std::optional<CheckpointState> from_;
     std::string archive_;
+    bool takes_images_;
     std::map<uint64_t, CheckpointState> points_;  ///< by generation: of starts that are still to come here
     uint64_t held_index_ = 0;
     uint64_t log_bytes_ = 0;

@@ -95,6 +95,9 @@ void read_disk(ConfigTable& root, Config& config) {
 
 void read_checkpoint(ConfigTable& root, Config& config) {
     ConfigTable checkpoint = root.table("checkpoint");
+    config.checkpoint_running = checkpoint.boolean("running", config.checkpoint_running);
+    config.checkpoint_pause_s =
+        static_cast<uint32_t>(checkpoint.number("every_s", config.checkpoint_pause_s, 1, 1'000'000));
     config.checkpoint_log_bytes = checkpoint.number("log_mib", config.checkpoint_log_bytes >> 20, 0, 1 << 20)
                                   << 20;
     config.ship_bytes_per_s =

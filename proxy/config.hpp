@@ -85,8 +85,11 @@ struct Config {
     uint64_t disk_quota_bytes = 0;         ///< 0: none
     uint64_t input_bytes = 128ULL << 20;   ///< unread by the server, beyond each connection's own 8 KiB
     uint64_t output_bytes = 512ULL << 20;  ///< not taken by clients, beyond each connection's first 64 KiB
-    /// A start that is decided anyway keeps a checkpoint when the log has grown by so much since the last.
+    /// A checkpoint is taken when the log has grown by so much since the last: by a start that is decided
+    /// anyway, or of the server that runs.
     uint64_t checkpoint_log_bytes = 16ULL << 20;
+    bool checkpoint_running = true;             ///< of the server that runs, without being asked
+    uint32_t checkpoint_pause_s = 60;           ///< at least, between two such
     uint64_t disk_reserve_bytes = 64ULL << 20;  ///< input stops when less is left
 
     uint64_t ship_bytes_per_s = 100'000'000;  ///< of checkpoints, to other replicas and from them

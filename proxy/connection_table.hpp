@@ -37,7 +37,10 @@ class ConnectionTable {
     /// Another server begins, who knows none of them.
     void forget_open() { open_.clear(); }
     /// From a checkpoint: what was decided before it.
-    void restore(LastNumbers last) { last_numbers_ = std::move(last); }
+    void restore(LastNumbers last, Map open = {}) {
+        last_numbers_ = std::move(last);
+        open_ = std::move(open);
+    }
 
     const Map& open() const { return open_; }
     const LastNumbers& last_numbers() const { return last_numbers_; }

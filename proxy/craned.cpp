@@ -199,6 +199,8 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
         error = change_membership(request);
     } else if (command == "restart") {
         error = replica_->restart_server();
+    } else if (command == "checkpoint") {
+        error = replica_->take_checkpoint();
     } else {
         const bool transfer = command == "transfer";
         const char* key = transfer ? "to" : "signal";
@@ -246,7 +248,8 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
     if (command == "status") return status();
     if (command == "answer") return answer(request);
     if (command == "log-level") return set_level(request);
-    if (command == "transfer" || command == "signal" || command == "restart" || command == "member")
+    if (command == "transfer" || command == "signal" || command == "restart" || command == "checkpoint" ||
+        command == "member")
         return replica_->leads() ? order(request) : hand_on(request);
     if (command == "stop") {
         // A moment later, so that the answer still leaves.
@@ -258,9 +261,9 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
             this, &kStopDelay);
         return {{"ok", true}};
     }
-    return {
-        {"error", "no command \"" + command +
-                      "\"; there are status, stop, transfer, member, signal, restart, answer and log-level"}};
+    return {{"error", "no command \"" + command +
+                          "\"; there are status, stop, transfer, member, signal, restart, checkpoint, answer "
+                          "and log-level"}};
 }
 
 }  // namespace crane::proxy

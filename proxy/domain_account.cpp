@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include <algorithm>
-#include <vector>
 
 namespace crane::proxy {
 
@@ -144,6 +143,34 @@ void DomainAccount::forget_connections() {
 
 void DomainAccount::forget_listeners() {
     for (auto& [port, one] : ports_) one.places = 0;
+}
+
+DomainAccount::Kept DomainAccount::kept() const {
+    Kept out;
+    for (const auto& [id, one] : all_) {
+        if (one.is_decided)
+            out.connections.push_back(
+                {id, one.port, one.accepted, one.reset_decided, one.received, one.consumed});
+    }
+    std::sort(out.connections.begin(), out.connections.end(),
+              [](const KeptConnection& a, const KeptConnection& b) { return a.id < b.id; });
+    for (const auto& [port, one] : ports_) out.places[port] = one.places;
+    return out;
+}
+
+void DomainAccount::restore(const Kept& kept) {
+    for (const auto& [port, places] : kept.places) ports_[port].places = places;
+    for (const KeptConnection& one : kept.connections) {
+        add(one.id, one.port);
+        if (one.accepted) --ports_[one.port].waiting;
+        change(one.id, [&](Connection& connection) {
+            connection.is_decided = true;
+            connection.accepted = one.accepted;
+            connection.reset_decided = one.reset;
+            connection.received = one.received;
+            connection.consumed = std::min(one.consumed, one.received);
+        });
+    }
 }
 
 bool DomainAccount::place_for_client(uint16_t port) const {

@@ -14,6 +14,7 @@
 #include <map>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "timebubble/batch.hpp"
 #include "timebubble/limits.hpp"
@@ -45,6 +46,21 @@ class DomainAccount {
     void forget_connections();
     /// And has no listeners: once the domain itself has come so far.
     void forget_listeners();
+
+    // --- for a checkpoint, between two batches: what is decided is admitted, and nothing else is known
+    struct KeptConnection {
+        uint64_t id;
+        uint16_t port;
+        bool accepted;
+        bool reset;
+        uint64_t received, consumed;
+    };
+    struct Kept {
+        std::vector<KeptConnection> connections;  ///< by their ids
+        std::map<uint16_t, uint32_t> places;      ///< by port
+    };
+    Kept kept() const;
+    void restore(const Kept& kept);
 
     // --- what there is room for
     bool place_for_client(uint16_t port) const;

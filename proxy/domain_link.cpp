@@ -67,6 +67,28 @@ void DomainLink::prepare(const DomainSettings& settings) {
     control.magic = kTransportMagic;
 }
 
+void DomainLink::prepare_restored(const DomainWords& words, uint32_t image) {
+    Control& control = *view_.control;
+    DomainStatus& status = control.status;
+    status.server_pid = words.server_pid;
+    status.processes = words.processes;
+    status.admitted_index = words.admitted_index;
+    status.grant_end = words.grant_end;
+    status.files_since_ns = words.files_since_ns;
+    status.attachment = static_cast<uint32_t>(Attachment::kAttached);
+    control.image = image;
+}
+
+DomainWords DomainLink::words() const {
+    const DomainStatus& now = status();
+    return {view_.control->version, now.server_pid, now.processes,
+            now.admitted_index,     now.grant_end,  now.files_since_ns};
+}
+
+bool DomainLink::starved() const {
+    return unadmitted_.empty() && view_.control->input.waiting.load(std::memory_order_seq_cst) != 0;
+}
+
 bool DomainLink::feed(uint64_t index, std::string_view batch) {
     Ring& ring = view_.control->input;
     const uint64_t unread = input_head_ - ring.tail.load(std::memory_order_acquire);

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "proxy/domain_words.hpp"
 #include "timebubble/transport.hpp"
 
 namespace crane::proxy {
@@ -27,6 +28,12 @@ class DomainLink {
 
     /// Writes the control block of a zeroed segment; before the domain starts.
     void prepare(const timebubble::DomainSettings& settings);
+    /// After that, for processes that come out of an image and were attached before: `image`, not 0, is
+    /// another than any that they have come out of.
+    void prepare_restored(const DomainWords& words, uint32_t image);
+    DomainWords words() const;
+    /// The domain can go on only with another batch, whatever it still wants to do.
+    bool starved() const;
 
     /// Publishes a batch. False: no room now, nothing happened. Throws as drain() does.
     bool feed(uint64_t index, std::string_view batch);

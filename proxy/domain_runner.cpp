@@ -11,6 +11,8 @@
 
 #include <utility>
 
+#include "checkpoint/criu.hpp"
+#include "checkpoint/domain_files.hpp"
 #include "proxy/clock.hpp"
 #include "timebubble/inherited.hpp"
 
@@ -120,11 +122,52 @@ struct DomainRunner::Started {
     std::string error;  ///< empty: it runs
     pid_t init_pid = 0;
     int exit_fd = -1;
+    bool refused = false;  ///< the image is of no use
     std::vector<std::string> weaknesses;
 };
 
 void DomainRunner::start() {
-    launch(checkpoint::Files::kFresh);
+    launch([](checkpoint::DomainHost& host) { host.start(checkpoint::Files::kFresh); }, false);
+}
+
+void DomainRunner::restore_image(const Image& image) {
+    // What the server has changed and nobody has looked at is as changed from now on.
+    timebubble::DomainSettings settings = domain_settings(config_, checkpoint::file_clock_ns());
+    DomainWords words = image.words;
+    words.files_since_ns = settings.files_since_ns;
+    link_->prepare(settings);
+    link_->prepare_restored(words, image.mark);
+    launch([image](checkpoint::DomainHost& host) { host.restore_packed(image.archive, image.image); }, true);
+}
+
+void DomainRunner::take_image(std::function<ImagePlace()> place,
+                              std::function<void(const std::string& error)> done) {
+    struct Outcome {
+        std::string error;
+        bool lost = false;
+        checkpoint::ImageReport report;
+    };
+    auto outcome = std::make_shared<Outcome>();
+    const uint64_t since_ns = link_->status().files_since_ns;
+    const auto job = [host = host_, place = std::move(place), since_ns, outcome] {
+        try {
+            const ImagePlace files = place();
+            outcome->report = host->take_packed_image(files.archive, files.image, since_ns);
+        } catch (const checkpoint::CriuError& problem) {
+            outcome->error = problem.what();
+            outcome->lost = problem.server_lost;
+        } catch (const std::exception& problem) {
+            outcome->error = problem.what();
+        }
+    };
+    worker_.post(job, [this, outcome, launch = launches_, done = std::move(done)] {
+        if (outcome->error.empty())
+            spdlog::info("an image of the server was taken; it stood still for {} ms",
+                         outcome->report.frozen_us / 1000);
+        done(outcome->error);
+        if (outcome->lost && launch == launches_ && !killed_)
+            give_up("an image of the server was not finished, and it stands still: " + outcome->error);
+    });
 }
 
 void DomainRunner::restore(const std::string& archive) {
@@ -196,34 +239,43 @@ void DomainRunner::start_next(NextStart next) {
             give_up(error.what());  // and from the log, when there is room
             return;
         }
-        launch(checkpoint::Files::kKept);
+        launch([](checkpoint::DomainHost& host) { host.start(checkpoint::Files::kKept); }, false);
     });
 }
 
-void DomainRunner::launch(checkpoint::Files files) {
+/// `attached`: what is brought needs no handshake.
+void DomainRunner::launch(const Bring& bring, bool attached) {
     auto result = std::make_shared<Started>();
     const std::vector<checkpoint::DomainSpec::Inherited> inherited = {
         {segment_.inherited_transport(), timebubble::kTransportFd},
         {segment_.inherited_doorbell(), timebubble::kDoorbellFd}};
-    const auto job = [host = host_, result, inherited, files] {
+    const auto job = [host = host_, result, inherited, bring] {
         try {
             host->hand_down(inherited);
-            host->start(files);
+            bring(*host);
             result->init_pid = host->init_pid();
             result->weaknesses = host->weaknesses();
             result->exit_fd = fcntl(host->exit_fd(), F_DUPFD_CLOEXEC, 0);
             if (result->exit_fd < 0)
                 result->error = std::string("its end could not be watched: ") + strerror(errno);
+        } catch (const checkpoint::CriuError& error) {
+            result->error = error.what();
+            result->refused = true;
         } catch (const std::exception& error) {
             result->error = error.what();
         }
     };
-    worker_.post(job, [this, result] { started(*result); });
+    worker_.post(job, [this, result, attached] { started(*result, attached); });
 }
 
-void DomainRunner::started(const Started& result) {
+void DomainRunner::started(const Started& result, bool attached) {
     exit_fd_ = result.exit_fd;
     if (killed_) return;  // meanwhile; the worker is at it
+    if (!result.error.empty() && attached) {
+        image_refused_ = result.refused;
+        give_up("the server could not be restored: " + result.error);
+        return;
+    }
     if (!result.error.empty()) {
         gone_ = true;
         enter(DomainState::kRefused, result.error);
@@ -237,7 +289,11 @@ void DomainRunner::started(const Started& result) {
     for (const std::string& one : weaknesses_) spdlog::warn("confinement: {}", one);
     exit_event_ = event_new(base_, exit_fd_, EV_READ, &DomainRunner::on_exit, this);
     event_add(exit_event_, nullptr);
-    event_add(poll_event_, &kPoll);
+    if (attached) {
+        enter(DomainState::kAttached, "");
+    } else {
+        event_add(poll_event_, &kPoll);
+    }
 }
 
 void DomainRunner::forget_exit_fd() {

@@ -17,6 +17,7 @@
 #include "checkpoint/domain_host.hpp"
 #include "proxy/config.hpp"
 #include "proxy/domain_link.hpp"
+#include "proxy/domain_words.hpp"
 #include "proxy/segment.hpp"
 #include "proxy/worker.hpp"
 
@@ -50,6 +51,24 @@ class DomainRunner {
     void start_next(NextStart next);
     /// Instead of start(): no server has been started here, and one has ended on the files in `archive`.
     void restore(const std::string& archive);
+    /// The server goes on in the state of an image; what comes of it is told like of start(). `archive`: its
+    /// files, `image`: the packed image, `mark`: see DomainLink::prepare_restored().
+    struct Image {
+        std::string archive;
+        std::string image;
+        DomainWords words;
+        uint32_t mark = 0;
+    };
+    void restore_image(const Image& image);
+    /// The image that was to be used is of no use; said once, in kLost.
+    bool image_refused() const { return image_refused_; }
+    struct ImagePlace {
+        std::string archive;  ///< the file for the server's files
+        std::string image;    ///< and that for the image
+    };
+    /// Takes an image of the server, which stands still meanwhile. `place` is called in the worker, and may
+    /// throw. `done`: with why it could not be taken, or nothing. Not to be called again before.
+    void take_image(std::function<ImagePlace()> place, std::function<void(const std::string& error)> done);
     /// Has the domain ended. The log holds all that matters, so what it still says is not listened to.
     void kill();
     /// It cannot be trusted any more: kill(), and another one is wanted.
@@ -85,8 +104,9 @@ class DomainRunner {
     struct Interval;
     void make_link(uint64_t files_since_ns);
     void replace_link();
-    void launch(checkpoint::Files files);
-    void started(const Started& result);
+    using Bring = std::function<void(checkpoint::DomainHost&)>;
+    void launch(const Bring& bring, bool attached);
+    void started(const Started& result, bool attached);
     void poll_attachment();
     bool ended_by_its_own_deed(const checkpoint::ExitReport& report) const;
     void domain_gone(const std::optional<checkpoint::ExitReport>& report);
@@ -109,6 +129,7 @@ class DomainRunner {
     pid_t init_pid_ = 0;
     bool gone_ = false;  ///< the processes, or what would start them
     bool killed_ = false;
+    bool image_refused_ = false;
     std::vector<std::string> weaknesses_;
     int exit_fd_ = -1;  ///< of our own
     event* doorbell_event_ = nullptr;

@@ -49,7 +49,9 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
       account_(config.input_bytes),
       pool_(base, config.keepalive, config.output_bytes / kClosingShare),
-      clients_(config.replica_id, config.mode != Mode::kProxy, [this] { return own_domain_is_behind(); }),
+      clients_(
+          config.replica_id, config.mode != Mode::kProxy, [this] { return own_domain_is_behind(); },
+          config.input_bytes),
       carrier_(
           config.replica_id, clients_,
           [this](uint32_t to, const std::string& message) { return sequencer_.send(to, "R" + message); }),
@@ -86,6 +88,8 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       lag_(kHousekeeping.tv_usec * 1000),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)),
       disk_(config.disk_reserve_bytes),
+      image_rounds_(config.replica_id, {config.checkpoint_running ? config.checkpoint_log_bytes : 0,
+                                        config.checkpoint_pause_s * 1'000'000'000ULL}),
       restarts_(config.restart) {
     carrier_.set_ingress(&ingress_);
     if (config.mode == Mode::kProxy) {
@@ -135,6 +139,8 @@ void Replica::start() {
     }
     if (lacks) {
         lack_checkpoint(sequencer_.first_log_index() - 1);
+    } else if (checkpoints_.from() && checkpoints_.from()->live) {
+        start_from_image();
     } else if (checkpoints_.from()) {
         start_from_checkpoint();
     } else {
@@ -154,6 +160,7 @@ bool Replica::turn() {
     const uint64_t began_ns = monotonic_ns();
     drain();
     feed();
+    look_for_image();
     if (server_ended_) {
         listeners_.close_all();
         ingress_.close_all();
@@ -194,6 +201,8 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     const std::string_view body = std::string_view(message).substr(1);
     // One that differs from the others has nothing that anybody should begin with.
     if (message[0] == 'C' && fenced_.empty()) shipping_.on_message(from, body);
+    if (message[0] == 'K' && from == sequencer_.leader()) on_turn_for_image(body);
+    if (message[0] == 'k') image_failed(from);
     if (message[0] == 'L' && from == sequencer_.leader()) on_lack(body);
     if (message[0] == 'R') carrier_.on_message(from, body);
     if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);

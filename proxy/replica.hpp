@@ -10,8 +10,8 @@
 //
 // Files: replica.cpp (start, turn, end, what others say), replica_sequence.cpp (decided batches, roles),
 // replica_proposals.cpp, replica_output.cpp (of the domain), replica_watch.cpp (what is looked at regularly),
-// replica_checkpoint.cpp, replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp,
-// replica_status.cpp.
+// replica_checkpoint.cpp, replica_image.cpp, replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp,
+// replica_operator.cpp, replica_status.cpp.
 #pragma once
 
 #include <deque>
@@ -38,6 +38,7 @@
 #include "proxy/domain_account.hpp"
 #include "proxy/domain_runner.hpp"
 #include "proxy/frozen_detector.hpp"
+#include "proxy/image_rounds.hpp"
 #include "proxy/ingress.hpp"
 #include "proxy/listeners.hpp"
 #include "proxy/loop_lag.hpp"
@@ -93,6 +94,8 @@ class Replica {
     std::string signal_server(uint32_t signal);
     /// The server is ended and another one begun on its files, by decision.
     std::string restart_server();
+    /// A checkpoint of the server that runs.
+    std::string take_checkpoint();
     std::string change_membership(const paxos::MembershipChange& change);
     uint32_t leader() const { return sequencer_.leader(); }
     OperatorMail& mail() { return mail_; }
@@ -125,6 +128,16 @@ class Replica {
     void on_fetched(uint64_t index);
     void note_checkpoint(uint64_t generation, const std::string& batch);
     DomainRunner::NextStart next_start(uint64_t generation, uint64_t timestamp_ns);
+    void ask_for_images(uint64_t now_ns);
+    void on_turn_for_image(std::string_view said);
+    void want_image(uint64_t first_index);
+    void look_for_image();
+    void forget_image();
+    void image_failed(uint32_t whose);
+    void begin_image();
+    void start_from_image();
+    void open_restored_ports();
+    void fetch_to_keep();
     void look_for_missed_end();
     void on_server_ended(int32_t status);
     bool ended_alone() const;
@@ -184,6 +197,7 @@ class Replica {
     DomainAccount account_;
     ClientPool pool_;
     ConnectionTable connections_;
+    ServerPorts ports_;
     AttachedClients clients_;
     Carrier carrier_;
     Ingress ingress_;
@@ -214,6 +228,14 @@ class Replica {
     event* flush_timer_ = nullptr;
     bool flush_armed_ = false;
     bool more_output_ = false;
+    enum class ImagePhase { kNone, kWanted, kTaking };
+    struct {
+        ImagePhase phase = ImagePhase::kNone;
+        uint64_t since_ns = 0;
+        uint64_t first_index = 0;  ///< it is to stand there or behind
+    } image_;                      ///< of the server, by this replica
+    ImageRounds image_rounds_;
+    bool lacking_ = false;  ///< without a checkpoint from others this replica has no server
     uint64_t last_batch_index_ = 0;
     uint64_t lead_index_ = 0;     ///< the last entry decided before this replica led
     uint64_t lead_since_ns_ = 0;  ///< and since when

@@ -30,6 +30,7 @@ void Replica::lack_checkpoint(uint64_t index) {
     spdlog::warn(
         "what this replica lacks is no longer in the log: a checkpoint of entry {} or later is fetched",
         index);
+    lacking_ = true;
     shipping_.want(index);
 }
 
@@ -49,6 +50,11 @@ void Replica::tell_lacking() {
 }
 
 void Replica::on_fetched(uint64_t index) {
+    if (!lacking_) {
+        checkpoints_.adopt(index, shipping_.held());
+        sequencer_.hold_checkpoint(index);
+        return;
+    }
     spdlog::info("the checkpoint at log index {} has come: the server is begun from it", index);
     events_.lost();
 }

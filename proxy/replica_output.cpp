@@ -40,6 +40,7 @@ void Replica::drain() {
 void Replica::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
     log_.append(header, payload);
     account_.on_output(header, payload);
+    ports_.on_output(header, payload);
     connections_.output(header, payload);
     clients_.on_output(header, payload);
     switch (header.kind) {
@@ -95,6 +96,7 @@ void Replica::on_domain_changed() {
     switch (domain_.state()) {
         case DomainState::kAttached:
             spdlog::info("the server is under the shim");
+            open_restored_ports();
             feed();
             break;
         case DomainState::kRefused:
@@ -109,6 +111,7 @@ void Replica::on_domain_changed() {
         case DomainState::kLost:
             if (stopping_) return;
             spdlog::error("{}", domain_.message());
+            if (domain_.image_refused()) checkpoints_.refuse(domain_.message());
             events_.lost();
             break;
         case DomainState::kStarting:

@@ -60,6 +60,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     generation_.starting = generation;
     // Where the others were sooner, this may come at once after the end.
     listeners_.close_all();
+    ports_.clear();
     clients_.close_clients_before(generation);
     account_.forget_listeners();
     domain_.start_next(next_start(generation, timestamp_ns));

@@ -17,6 +17,7 @@ constexpr uint64_t kSettlePatienceNs = 1'000'000'000;
 void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch) {
     track_connections(*batch);
     checkpoints_.logged(batch->size());
+    image_rounds_.logged(batch->size());
     last_batch_index_ = index;
     pending_.push_back({index, batch});
     feed();
@@ -47,7 +48,7 @@ void Replica::track_connections(const std::string& batch) {
 
 void Replica::feed() {
     const bool takes = domain_.state() == DomainState::kAttached || server_ended_;
-    if (!takes || domain_.killed()) return;
+    if (!takes || domain_.killed() || image_.phase == ImagePhase::kTaking) return;
     while (!pending_.empty()) {
         const Pending& next = pending_.front();
         timebubble::BatchDecoder decoder;
@@ -66,7 +67,7 @@ void Replica::feed() {
         }
         pending_.pop_front();
     }
-    if (delivery_paused_) {
+    if (delivery_paused_ && image_.phase == ImagePhase::kNone) {
         delivery_paused_ = false;
         sequencer_.pause_delivery(false);
     }
@@ -121,6 +122,8 @@ void Replica::on_role() {
     spdlog::info("role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
                  sequencer_.leader());
     generation_.proposed = 0;
+    image_rounds_.stop();
+    if (leads) forget_image();
     if (!leads) stop_at_ns_ = 0;  // an order is the primary's that took it
     if (!leads && ingress_.leading()) {
         ingress_.stop();

@@ -225,7 +225,7 @@ nlohmann::json Replica::status() const {
         {"confinement_lost", domain_.weaknesses()},
         {"clock_skew", clock_json()},
         {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
-        {"checkpoint", checkpoints_.json()},
+        {"checkpoint", checkpoints_.json(sequencer_.common_checkpoint(), image_rounds_.wanted())},
         {"checkpoint_fetch", shipping_.status()},
         {"first_log_index", sequencer_.first_log_index()},
         {"peers", peers_json()},

@@ -57,8 +57,11 @@ void Replica::housekeep() {
         tell_the_odd();
         tell_standing();
         tell_lacking();
+        ask_for_images(now);
     }
-    const bool attached = domain_.state() == DomainState::kAttached && !native_;
+    fetch_to_keep();
+    const bool attached =
+        domain_.state() == DomainState::kAttached && !native_ && image_.phase != ImagePhase::kTaking;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
     if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();

@@ -156,6 +156,9 @@ paxos::Incarnations Sequencer::starts() const {
 void Sequencer::hold_checkpoint(uint64_t index) {
     if (node_) node_->hold_checkpoint(index);
 }
+uint64_t Sequencer::common_checkpoint() const {
+    return node_ ? node_->common_checkpoint() : 0;
+}
 uint64_t Sequencer::first_log_index() const {
     return node_ ? node_->first_log_index() : 1;
 }

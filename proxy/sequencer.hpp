@@ -68,6 +68,8 @@ class Sequencer {
     /// This replica has a durable checkpoint there: the log is cut behind it once a majority has.
     void hold_checkpoint(uint64_t index);
     uint64_t first_log_index() const;
+    /// A majority holds a checkpoint there, or behind it, as far as this replica has heard.
+    uint64_t common_checkpoint() const;
     /// What would be delivered next is no longer in the log: before start() says so, nothing is delivered.
     bool lacks_checkpoint() const { return first_log_index() > delivered_.index + 1; }
 

@@ -11,6 +11,8 @@ usage: install_deps.sh [--demo | --test | --bench] [--check]
   --test    besides: every server and client of the tests and the evaluation
   --bench   besides: what consensus is measured against (etcd)
   --check   install nothing; list what is missing and exit 1 if anything is
+Without an option and with --test also CRIU, for process images (scripts/install_criu.sh); where it cannot be had that is
+said, and the rest goes on.
 TEXT
 }
 
@@ -25,11 +27,12 @@ bench=(etcd-server golang-go)
 
 wanted=("${build[@]}")
 check_only=false
+criu=true
 for option in "$@"; do
     case "$option" in
-        --demo) wanted+=("${demo[@]}") ;;
+        --demo) wanted+=("${demo[@]}") criu=false ;;
         --test) wanted+=("${demo[@]}" "${test[@]}") ;;
-        --bench) wanted+=("${bench[@]}") ;;
+        --bench) wanted+=("${bench[@]}") criu=false ;;
         --check) check_only=true ;;
         -h | --help) usage && exit 0 ;;
         *) usage >&2 && exit 2 ;;
@@ -37,6 +40,13 @@ for option in "$@"; do
 done
 
 say() { echo "install_deps: $*"; }
+
+# Last, and its failure is none of the set-up: everything but process images works without.
+bring_criu() {
+    if $criu && ! "$(dirname "$(readlink -f "$0")")/install_criu.sh"; then
+        say "warning: no working CRIU, and so no process images" >&2
+    fi
+}
 
 missing_packages() {
     local installed package
@@ -54,6 +64,7 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
 fi
 mapfile -t missing < <(missing_packages)
 if ((${#missing[@]} == 0)); then
+    $check_only || bring_criu
     exit 0
 fi
 if $check_only; then
@@ -120,4 +131,5 @@ if ((${#still[@]} > 0)); then
     say "still missing after apt-get install: ${still[*]}" >&2
     exit 1
 fi
+bring_criu
 say "done"

@@ -93,7 +93,7 @@ struct DomainStatus {
 struct Control {
     uint64_t magic;
     uint32_t version;
-    uint32_t reserved;
+    uint32_t image;  ///< the processes come out of it; 0: out of none
     DomainSettings settings;
     DomainStatus status;
     Ring input;   ///< craned to domain: InputHeader records

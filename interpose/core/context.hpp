@@ -16,6 +16,7 @@ struct Self {
     dmt::SlotId slot;
     uint32_t generation;
     uint32_t handler_depth;
+    uint32_t image;  ///< that this thread knows to have come out of (timebubble::Control::image)
 };
 extern thread_local Self self __attribute__((tls_model("initial-exec")));
 

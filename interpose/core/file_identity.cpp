@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "interpose/core/fds.hpp"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -63,6 +65,13 @@ bool path_of(const struct statx& info, int fd, const char* path, int at_flags, c
     return found;
 }
 
+/// By what the descriptor stands for: a pipe's ends have one number.
+uint64_t number_of_nameless(int fd) {
+    const FdEntry* entry = fd_entry(fd);
+    const uint32_t parts[2] = {entry ? static_cast<uint32_t>(entry->kind) : 0, entry ? entry->object : 0};
+    return as_number(XXH3_64bits(parts, sizeof(parts)));
+}
+
 }  // namespace
 
 bool path_of_descriptor(int fd, char* place, size_t room) {
@@ -93,21 +102,26 @@ uint64_t inode_for_path(const char* directory, const char* name) {
     return as_number(XXH3_64bits_digest(&state));
 }
 
+/// Those looked at again get the number of their path again.
+void forget_files() {
+    DomainState& d = domain();
+    std::memset(d.files, 0, sizeof(d.files));
+    std::memset(d.file_numbers, 0, sizeof(d.file_numbers));
+    d.files_known = 0;
+}
+
 uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at_flags) {
     DomainState& d = domain();
     const uint64_t key = key_of(info);
     FileIdentity* file = &place_of(key);
     if (file->key == key) return file->number;
     if (d.files_known > kMaxFiles / 4 * 3) {
-        // Forgets all; those looked at again get the number of their path again.
-        std::memset(d.files, 0, sizeof(d.files));
-        std::memset(d.file_numbers, 0, sizeof(d.file_numbers));
-        d.files_known = 0;
+        forget_files();
         file = &place_of(key);
     }
     char name[PATH_MAX];
     uint64_t number = path_of(info, fd, path, at_flags, name, sizeof(name)) ? inode_for_path(name, nullptr)
-                                                                            : as_number(d.files_known);
+                                                                            : number_of_nameless(fd);
     while (!claim_number(number)) number = as_number(XXH3_64bits(&number, sizeof(number)));
     ++d.files_known;
     *file = {key, number};
@@ -119,7 +133,12 @@ uint64_t stable_device(const struct statx& info, int fd, const char* path, int a
         uint64_t real, shown;
     };
     static Known known[16];
-    static uint32_t count = 0;
+    static uint32_t count = 0, image = 0;
+    // In another container the same file systems have other numbers.
+    if (image != runtime.view.control->image) {
+        image = runtime.view.control->image;
+        count = 0;
+    }
     const uint64_t real_device = makedev(info.stx_dev_major, info.stx_dev_minor);
     for (uint32_t i = 0; i < count; ++i) {
         if (known[i].real == real_device) return known[i].shown;

@@ -2,7 +2,8 @@
 //
 // A file's number is made of the path under which the domain met it first, and is then kept for that file,
 // through renames and hard links, in the domain's table. The same name given to another file gets another
-// number. A domain restored elsewhere makes the same numbers again, but for files renamed since.
+// number. A domain restored elsewhere makes the same numbers again, but for files that were renamed, replaced
+// or unlinked since they were met.
 #pragma once
 
 #include <sys/stat.h>
@@ -15,6 +16,9 @@ namespace crane::interpose {
 uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at_flags);
 /// The device to show, in makedev's encoding.
 uint64_t stable_device(const struct statx& info, int fd, const char* path, int at_flags);
+
+/// The real files have become others: the domain was restored elsewhere.
+void forget_files();
 
 /// The absolute path of an open descriptor; false if it has none. `room` bytes, ended by 0.
 bool path_of_descriptor(int fd, char* place, size_t room);

@@ -5,8 +5,10 @@
 #include <cstring>
 
 #include "interpose/core/deaths.hpp"
+#include "interpose/core/file_identity.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/tsc.hpp"
 #include "timebubble/batch.hpp"
 
 namespace crane::interpose {
@@ -113,6 +115,20 @@ void ask() {
     timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
 }
 
+/// An image is taken while every thread sleeps in here, and does not hold what the kernel was told of the
+/// time stamp counter: a thread that wakes says it again. The first of all also says that the files are
+/// others, and as if changed since then at most.
+void look_for_restore() {
+    const uint32_t image = runtime.view.control->image;
+    if (image == self.image) return;
+    self.image = image;
+    install_tsc_trap();
+    const uint64_t files_since_ns = runtime.view.control->settings.files_since_ns;
+    if (domain().real_start_ns == files_since_ns) return;  // another thread was here
+    domain().real_start_ns = files_since_ns;
+    forget_files();
+}
+
 void wait_for_batch(bool quiescent) {
     timebubble::DomainStatus& status = runtime.view.control->status;
     publish_status();
@@ -129,6 +145,7 @@ void wait_for_batch(bool quiescent) {
         ask();
     }
     timebubble::InputRing(runtime.view).sleep_until_rung();
+    look_for_restore();
     if (quiescent) status.quiescent.store(0, std::memory_order_relaxed);
 }
 
@@ -180,6 +197,7 @@ void park(void*, dmt::Slot& slot) {
             continue;
         }
         raw(SYS_futex, &slot.wake, FUTEX_WAIT, dmt::kAsleep, 0, 0, 0);
+        look_for_restore();
     }
 }
 

@@ -278,6 +278,11 @@ bool Core::needs_checkpoint(ReplicaId id) const {
     return role_ == Role::Leader && peer != nullptr && peer->must_restore;
 }
 
+uint64_t Core::held_checkpoint(ReplicaId id) const {
+    const Peer* peer = find_peer(id);
+    return role_ == Role::Leader && peer != nullptr ? peer->checkpoint : 0;
+}
+
 uint64_t Core::heard_us(ReplicaId id) const {
     const Peer* peer = find_peer(id);
     return peer != nullptr ? peer->heard_us : 0;

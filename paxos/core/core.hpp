@@ -182,6 +182,7 @@ class Core {
     uint64_t heard_us(ReplicaId peer) const;  // when the peer last answered
     bool decides_alone() const { return alone(); }
     bool needs_checkpoint(ReplicaId peer) const;
+    uint64_t held_checkpoint(ReplicaId peer) const;  // as it last told this leader
     bool rejoining() const { return rejoining_; }
     // What is known of starts; goes with a checkpoint, whose log may have been cut.
     const Incarnations& starts() const { return starts_.table; }

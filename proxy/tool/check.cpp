@@ -20,6 +20,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/criu_program.hpp"
 #include "checkpoint/domain_launch.hpp"
 #include "checkpoint/program_check.hpp"
 #include "proxy/client_limit.hpp"
@@ -136,6 +137,21 @@ Finding check_seccomp() {
             std::string(strerror(failed)) + ": a kernel with CONFIG_SECCOMP_FILTER"};
 }
 
+/// What cannot be had costs images of a server's processes, and nothing else.
+Finding check_criu() {
+    const char* const what = "process images";
+    const std::string script = checkpoint::find_criu_script();
+    const std::string criu = checkpoint::find_criu();
+    const std::string advice =
+        (script.empty() ? std::string("reinstall Crane") : "run " + script) + "; all else works without";
+    if (criu.empty()) return {what, Result::kWarning, "CRIU is not installed: " + advice};
+    if (geteuid() != 0) return {what, Result::kWarning, criu + ": only root can try and use it"};
+    if (script.empty()) return {what, Result::kWarning, criu + " was not tried: " + advice};
+    const checkpoint::CriuTrial trial = checkpoint::try_criu(criu, script);
+    if (trial.works) return {what, Result::kOk, "CRIU " + trial.text + ", " + criu};
+    return {what, Result::kWarning, criu + " does not work here: " + trial.text + ": " + advice};
+}
+
 Finding check_root() {
     if (geteuid() != 0) {
         return {"root", Result::kWarning, "not root: containers are not possible, only --isolation none"};
@@ -208,10 +224,11 @@ Finding check_shim(const std::string& program) {
 }  // namespace
 
 int tool_check(const std::vector<std::string>& program, bool as_json) {
-    std::vector<Finding> all = {
-        check_root(),    check_namespaces(),  check_overlay(),
-        check_lxc(),     check_shm(),         check_descriptors(),
-        check_seccomp(), check_confinement(), check_shim(program.empty() ? "true" : program[0])};
+    std::vector<Finding> all = {check_root(),    check_namespaces(),
+                                check_overlay(), check_lxc(),
+                                check_shm(),     check_descriptors(),
+                                check_seccomp(), check_confinement(),
+                                check_criu(),    check_shim(program.empty() ? "true" : program[0])};
     bool missing = false;
     json rows = json::array();
     for (const Finding& one : all) {

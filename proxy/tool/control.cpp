@@ -24,6 +24,7 @@ namespace {
 
 constexpr int kAnswerLimitMs = 5000;
 constexpr int kRestartLimitMs = 60'000;
+constexpr int kCheckpointLimitMs = 120'000;
 
 template <typename Condition>
 bool wait_until(Condition condition, int limit_ms) {
@@ -188,6 +189,29 @@ int tool_restart(const std::string& state_dir, bool as_json) {
         kRestartLimitMs);
     if (!as_json)
         std::cout << (done ? "another server serves" : "no other server serves yet: see crane status")
+                  << "\n";
+    return done ? kExitOk : kExitNo;
+}
+
+int take_checkpoint(const std::string& state_dir, bool as_json) {
+    const std::optional<Contact> before = find_contact(state_dir);
+    const uint64_t decided = before ? before->status.value("decided", uint64_t{0}) : 0;
+    const int asked = order(state_dir, {{"cmd", "checkpoint"}}, as_json);
+    if (asked != kExitOk) return asked;
+    bool done = false;
+    wait_until(
+        [&] {
+            const std::optional<Contact> now = find_contact(state_dir);
+            if (!now || !now->status.contains("checkpoint")) return false;
+            const json& checkpoint = now->status["checkpoint"];
+            done = checkpoint.value("majority_index", uint64_t{0}) >= decided;
+            const bool tried = now->status["role"] == "primary" && !checkpoint.value("being_taken", false);
+            return done || tried;
+        },
+        kCheckpointLimitMs);
+    if (!as_json)
+        std::cout << (done ? "a majority holds a checkpoint of the server as it runs"
+                           : "no majority holds one yet: see crane status")
                   << "\n";
     return done ? kExitOk : kExitNo;
 }

@@ -88,7 +88,8 @@ void add_checkpoint_verbs(CLI::App& checkpoint, CheckpointRequest& request) {
     checkpoint.add_option("--replica", request.replica, "whose (default: all that are here)");
     for (const auto& [name, text] :
          {std::pair{"list", "which there are, how large and how old; what is damaged, what is arriving"},
-          {"verify", "read all, and compare with what was written"}}) {
+          {"verify", "read all, and compare with what was written"},
+          {"take", "of the server as it runs, by a majority of the replicas"}}) {
         CLI::App* sub = checkpoint.add_subcommand(name, text);
         sub->fallthrough();  // for --state-dir, --replica and --json
         sub->callback([&request, name = name] { request.what = name; });
@@ -151,8 +152,9 @@ class Commands {
         add_member_verbs(
             *(member_ = verb("member", "who the replicas are: list, add, promote, remove, replace")),
             members_);
-        add_checkpoint_verbs(*(checkpoint_ = verb("checkpoint", "the replicas' checkpoints: list, verify")),
-                             checkpoints_);
+        add_checkpoint_verbs(
+            *(checkpoint_ = verb("checkpoint", "the replicas' checkpoints: list, verify, take")),
+            checkpoints_);
         add_orders();
         ca_ = std::make_unique<CaCommands>(app_, json_);
         version_ = verb("version", "the version");

@@ -72,9 +72,11 @@ int tool_log(const std::string& state_dir, const LogRequest& request, bool json)
 int tool_verify(const std::string& state_dir, uint32_t replica, bool json);
 
 struct CheckpointRequest {
-    std::string what;      ///< list, verify
+    std::string what;      ///< list, verify, take
     uint32_t replica = 0;  ///< 0: all that are here
 };
+/// Has a checkpoint of the running server taken, and waits until a majority holds one; kExitNo: not in time.
+int take_checkpoint(const std::string& state_dir, bool json);
 /// verify: kExitNo when one is not as its manifest says.
 int tool_checkpoint(const std::string& state_dir, const CheckpointRequest& request, bool json);
 

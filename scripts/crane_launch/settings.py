@@ -43,7 +43,8 @@ DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
             "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "user": "", "group": "", "capability": [],
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0,
-            "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64}
+            "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64,
+            "checkpoint-log-mib": 16, "checkpoint-every-s": 60}
 # Changing one of these in the middle of a log would make the replay differ from the first run.
 FIXED_BY_LOG = ("command", "cwd", "replicas", "mode", "schedule", "quantum", "isolation", "cpus", "memory-bytes",
                 "hostname", "user", "group", "capability", "system-call", "device", "new-privileges", "hide", "show")
@@ -98,6 +99,9 @@ def build_parser():
                      help="memory for what the server has sent and clients have not taken (default 512)")
     how.add_argument("--disk-reserve-mib", type=int, metavar="N",
                      help="input stops when less is free where the log is (default 64)")
+    how.add_argument("--checkpoint-log-mib", type=int, metavar="N",
+                     help="checkpoints of the running server when the log has grown by so much (default 16; 0: when asked)")
+    how.add_argument("--checkpoint-every-s", type=int, metavar="N", help="and so long after the last (default 60)")
     how.add_argument("--output-log", choices=CHOICES["output-log"], help="keep what is sent, or its hash only")
     running = parser.add_argument_group("running")
     running.add_argument("--config", metavar="FILE.toml", help="settings from a file; flags win over it")
@@ -188,7 +192,8 @@ def check(settings):
     for name, low, high in (("quantum", 1, 10**9), ("heartbeat-ms", 1, 60_000), ("election-timeout-ms", 3, 600_000),
                             ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62),
                             ("disk-quota-bytes", 0, 2**62), ("watchdog-s", 0, 86_400), ("input-mib", 1, 128),
-                            ("output-mib", 1, 2**20), ("disk-reserve-mib", 1, 2**30)):
+                            ("output-mib", 1, 2**20), ("disk-reserve-mib", 1, 2**30),
+                            ("checkpoint-log-mib", 0, 2**20), ("checkpoint-every-s", 1, 1_000_000)):
         number(settings, name, low, high)
     if settings["election-timeout-ms"] < 3 * settings["heartbeat-ms"]:
         raise LaunchError("--election-timeout-ms must be at least three times --heartbeat-ms")

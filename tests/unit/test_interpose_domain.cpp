@@ -67,7 +67,7 @@ PlainDomain::~PlainDomain() {
 
 void PlainDomain::become(dmt::SlotId slot) {
     const dmt::Slot& s = state_.scheduler.slots[slot];
-    self = {true, slot, s.generation, 0};
+    self = {true, slot, s.generation, 0, 0};
     act_as(s.process);
 }
 

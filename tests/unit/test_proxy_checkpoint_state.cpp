@@ -57,6 +57,22 @@ TEST_CASE("checkpoint state: all of it comes back", "[checkpoint]") {
     CHECK(back.last_end == state.last_end);
 }
 
+TEST_CASE("checkpoint state: the first server may run there, and begins nowhere", "[checkpoint]") {
+    CheckpointState state = example();
+    state.generation = 1;
+    state.start_batch.clear();
+    CheckpointState back;
+    CHECK(from_json(to_json(state), back) != "");
+    state.live.emplace();
+    state.live->timestamp_ns = 9;
+    REQUIRE(from_json(to_json(state), back) == "");
+    REQUIRE(back.live);
+    CHECK(back.live->timestamp_ns == 9);
+    nlohmann::json odd = to_json(state);
+    odd["live"] = "odd";
+    CHECK(from_json(odd, back) != "");
+}
+
 TEST_CASE("checkpoint state: what is missing or of another kind is said, and nothing is taken",
           "[checkpoint]") {
     const nlohmann::json good = to_json(example());

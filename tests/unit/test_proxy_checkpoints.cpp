@@ -255,7 +255,7 @@ TEST_CASE("checkpoints: a replica that lacks one fetches it, from a backup rathe
 
 TEST_CASE("checkpoints: whatever is lost, cut, killed or damaged, the same bytes arrive", "[proxy]") {
     uint64_t restarts = 0, resumed = 0;
-    const uint64_t seeds = getenv("CRANE_SOAK") ? 1500 : 120;
+    const uint64_t seeds = getenv("CRANE_SOAK") ? 1500 : 60;
     for (uint64_t seed = 1; seed <= seeds; ++seed) {
         CAPTURE(seed);
         World world(seed);

@@ -3,6 +3,8 @@
 // answer once.
 #include <catch2/catch.hpp>
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -359,4 +361,26 @@ TEST_CASE("handover: clients of replicas that survive are never reset, and no by
         finished += world.finished();
     }
     CHECK(finished > 1000);
+}
+
+TEST_CASE("handover: what waits for a slow replica takes the memory that it is, and no more", "[memory]") {
+    Replica primary(1, [](uint32_t, const std::string&) { return false; });
+    primary.carrier.on_link(2, true);
+    primary.carrier.set_view(1, 1);
+    const auto used = [] {
+        const struct mallinfo2 now = mallinfo2();  // nothing under a sanitizer, whose heap is another
+        return now.uordblks + now.hblkhd;
+    };
+    const std::string piece(16 * 1024, 'x');
+    constexpr size_t kPieces = 4200;  // somewhat more than a power of two in all
+    const size_t before = used();
+    for (size_t i = 0; i < kPieces; ++i) {
+        primary.carrier.reply_to(2)->copied(7, i * piece.size(), piece);
+        primary.carrier.end_turn();
+    }
+    const size_t taken = used() - before;
+    CHECK(taken <= kPieces * piece.size() * 11 / 10);
+    primary.carrier.on_link(2, false);
+    primary.carrier.on_link(2, true);
+    CHECK(used() - before <= kPieces * piece.size() / 10);
 }

@@ -21,10 +21,10 @@ class ChecksTest(unittest.TestCase):
         out = io.StringIO()
         original = ci_checks.run
 
-        def run(command, limit_s):
+        def run(command, limit_s, in_the_background=False):
             shell = instead["build"] if command[0] == "make" else instead["unit tests under ASan"] \
                 if "--unit" in command else command[-1]
-            return original(["sh", "-c", shell], limit_s)
+            return original(["sh", "-c", shell], limit_s, in_the_background)
 
         with mock.patch.object(ci_checks, "checks", lambda: [("a check", 10, ["sh", "-c", check])]), \
                 mock.patch.object(ci_checks, "run", run), \
@@ -56,6 +56,12 @@ class ChecksTest(unittest.TestCase):
     def test_a_check_that_counts_nothing_can_still_fail(self):
         status, lines = self.result(check="exit 2", e2e="echo 2 passed, 0 failed, 0 skipped")
         self.assertEqual((status, lines[-1]), (1, "2 passed, 0 failed, 0 skipped"))
+
+    def test_a_check_that_was_never_run_fails_it_all(self):
+        with mock.patch.object(ci_checks, "work_off", lambda *_: None):
+            status, lines = self.result("echo 1 passed, 0 failed, 0 skipped", "echo 2 passed, 0 failed, 0 skipped")
+        self.assertEqual((status, lines[-1]), (1, "3 passed, 0 failed, 0 skipped"))
+        self.assertIn("a check: was not run", lines)
 
     def test_end_to_end_tests_that_crash_fail_it(self):
         self.assertEqual(self.result("echo 1 passed, 0 failed, 0 skipped", "exit 1")[0], 1)

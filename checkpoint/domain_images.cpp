@@ -1,0 +1,193 @@
+// Images of a domain's server: what CRIU does not know of a container of ours, around what it does
+// (criu.hpp).
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/criu.hpp"
+#include "checkpoint/domain_files.hpp"
+#include "checkpoint/domain_host.hpp"
+#include "checkpoint/domain_launch.hpp"
+#include "checkpoint/processes.hpp"
+
+namespace fs = std::filesystem;
+
+namespace crane::checkpoint {
+namespace {
+
+constexpr char kAboutFile[] = "/crane.json";
+constexpr char kShimFile[] = "/libcrane.so";
+constexpr char kSharedMemoryFile[] = "/dev-shm.tar.zst";
+constexpr char kSharedMemoryUnsettledFile[] = "/dev-shm.unsettled";
+constexpr size_t kMaxAbout = 64 * 1024;
+constexpr size_t kMaxNames = 16 * 1024 * 1024;
+constexpr int kServerPid = 2;
+
+/// Beside CRIU's files: what a restore must know before it.
+struct About {
+    long last_pid = 0;
+    uintmax_t stdout_bytes = 0, stderr_bytes = 0;  ///< open files must have their size again
+    struct Inherited {
+        int number;  ///< in the server
+        std::string key;
+    };
+    std::vector<Inherited> inherited;
+};
+
+void write_about(const std::string& folder, const About& about) {
+    nlohmann::json inherited = nlohmann::json::array();
+    for (const About::Inherited& one : about.inherited)
+        inherited.push_back({{"number", one.number}, {"key", one.key}});
+    std::ofstream file(folder + kAboutFile, std::ios::trunc);
+    file << nlohmann::json{{"last_pid", about.last_pid},
+                           {"stdout_bytes", about.stdout_bytes},
+                           {"stderr_bytes", about.stderr_bytes},
+                           {"inherited", inherited}};
+    file.close();
+    if (!file) throw CriuError("writing " + folder + kAboutFile + ": " + std::strerror(errno), false);
+}
+
+About read_about(const std::string& folder) {
+    About about;
+    try {
+        const auto json = nlohmann::json::parse(read_text_file(folder + kAboutFile, kMaxAbout));
+        about.last_pid = json.at("last_pid");
+        about.stdout_bytes = json.at("stdout_bytes");
+        about.stderr_bytes = json.at("stderr_bytes");
+        for (const auto& one : json.at("inherited"))
+            about.inherited.push_back({one.at("number"), one.at("key")});
+    } catch (const nlohmann::json::exception&) {
+        throw CriuError(folder + " holds no image of a server: it is incomplete or something else", false);
+    }
+    return about;
+}
+
+/// All but the logs, which say what went wrong.
+void discard_image(const std::string& folder) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder, ignored))
+        if (entry.path().extension() != ".log") fs::remove_all(entry.path(), ignored);
+}
+
+void make_folder(const std::string& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (!error) fs::permissions(folder, fs::perms::owner_all, error);  // it holds the server's memory
+    if (error) throw CriuError("making " + folder + ": " + error.message(), false);
+    if (!fs::is_empty(folder)) throw CriuError(folder + " is not empty: give another folder", false);
+}
+
+void give_size(const std::string& path, uintmax_t bytes) {
+    std::error_code error;
+    fs::resize_file(path, bytes, error);
+    if (error) throw CriuError("giving " + path + " its size again: " + error.message(), false);
+}
+
+/// Under a new inode: a process that maps the old one keeps it.
+void replace_file(const std::string& from, const std::string& to) {
+    fs::remove(to);
+    fs::copy_file(from, to);
+}
+
+/// The container's own /dev/shm: a tmpfs, which no layer holds.
+std::string shared_memory_of(pid_t init) {
+    return "/proc/" + std::to_string(init) + "/root/dev/shm";
+}
+
+void keep_shared_memory(pid_t init, const std::string& folder) {
+    std::ofstream names(folder + kSharedMemoryUnsettledFile, std::ios::trunc | std::ios::binary);
+    names << unsettled_in_folder(shared_memory_of(init));
+    names.close();
+    if (!names) throw std::runtime_error("writing below " + folder + " failed: is the disk full?");
+    pack_folder(shared_memory_of(init), folder + kSharedMemoryFile);
+}
+
+void bring_shared_memory(const std::string& folder, pid_t init) {
+    unpack_folder(folder + kSharedMemoryFile, shared_memory_of(init));
+    unsettle(shared_memory_of(init), read_text_file(folder + kSharedMemoryUnsettledFile, kMaxNames));
+}
+
+std::string helper_beside(const std::string& init_path) {
+    return fs::path(init_path).replace_filename("crane-criu");
+}
+
+}  // namespace
+
+ImageReport DomainHost::take_image(const std::string& folder, const std::function<void()>& while_frozen) {
+    if (spec_.isolation != Isolation::kLxc)
+        throw CriuError("images are taken of containers alone: start the server without --isolation none",
+                        false);
+    if (init_pid() == 0) throw CriuError("no image can be taken: the server does not run", false);
+    make_folder(folder);
+    const DomainPaths paths(spec_.state_dir);
+    About about;
+    for (const DomainSpec::Inherited& one : spec_.inherited)
+        if (const std::string key = criu_key(one.fd); !key.empty()) about.inherited.push_back({one.as, key});
+    CriuJob job;
+    job.init = init_pid();
+    job.helper = helper_beside(spec_.init_path);
+    job.folder = folder;
+    job.while_frozen = [&] {
+        about.stdout_bytes = fs::file_size(paths.stdout_file);
+        about.stderr_bytes = fs::file_size(paths.stderr_file);
+        keep_shared_memory(init_pid(), folder);
+        if (spec_.schedule) fs::copy_file(paths.shared + kShimFile, folder + kShimFile);
+        if (while_frozen) while_frozen();
+    };
+    try {
+        const CriuOutcome outcome = run_criu(job);
+        about.last_pid = outcome.last_pid;
+        write_about(folder, about);
+        return {outcome.wall_us, outcome.frozen_us};
+    } catch (const CriuError&) {
+        discard_image(folder);
+        throw;
+    }
+}
+
+ImageReport DomainHost::restore(const std::string& folder, const std::function<void()>& while_frozen) {
+    if (spec_.isolation != Isolation::kLxc)
+        throw CriuError("a server is restored in a container alone, not with --isolation none", false);
+    const About about = read_about(folder);
+    CriuJob job;
+    job.restore = true;
+    job.helper = helper_beside(spec_.init_path);
+    job.folder = folder;
+    job.last_pid = about.last_pid;
+    job.while_frozen = while_frozen;
+    for (const About::Inherited& had : about.inherited)
+        for (const DomainSpec::Inherited& now : spec_.inherited)
+            if (had.number == now.as) job.replacements.push_back({had.key, now.fd});
+    const DomainPaths paths(spec_.state_dir);
+    ImageReport report;
+    bool refused = false;
+    const auto bring = [&](pid_t init) {
+        give_size(paths.stdout_file, about.stdout_bytes);
+        give_size(paths.stderr_file, about.stderr_bytes);
+        bring_shared_memory(folder, init);
+        // Which the processes have mapped: it may be of an earlier version.
+        if (fs::exists(folder + kShimFile)) replace_file(folder + kShimFile, paths.shared + kShimFile);
+        job.init = init;
+        try {
+            report.wall_us = run_criu(job).wall_us;
+        } catch (const CriuError&) {
+            refused = true;
+            throw;
+        }
+        return kServerPid;
+    };
+    try {
+        launch(Files::kImaged, bring);
+    } catch (const std::runtime_error& error) {
+        if (refused) throw CriuError(error.what(), false);
+        throw;
+    }
+    return report;
+}
+
+}  // namespace crane::checkpoint

@@ -1,0 +1,77 @@
+// Images of a domain's server with the files that belong to them, as files that can be kept and shipped.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "checkpoint/criu.hpp"
+#include "checkpoint/domain_files.hpp"
+#include "checkpoint/domain_host.hpp"
+#include "checkpoint/domain_launch.hpp"
+
+namespace fs = std::filesystem;
+
+namespace crane::checkpoint {
+namespace {
+
+constexpr char kUnsettledFile[] = "/unsettled";
+
+/// Where an image lies while CRIU has to do with it; it goes with this object.
+class ImageFolder {
+  public:
+    explicit ImageFolder(const std::string& state_dir) : path_(state_dir + "/image") {
+        fs::remove_all(path_);
+    }
+    ~ImageFolder() {
+        std::error_code ignored;
+        fs::remove_all(path_, ignored);
+    }
+    ImageFolder(const ImageFolder&) = delete;
+    ImageFolder& operator=(const ImageFolder&) = delete;
+    void make() const {
+        fs::create_directories(path_);
+        fs::permissions(path_, fs::perms::owner_all);  // it holds the server's memory
+    }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+void write_bytes(const std::string& path, const std::string& bytes) {
+    std::ofstream file(path, std::ios::trunc | std::ios::binary);
+    file << bytes;
+    file.close();
+    if (!file) throw std::runtime_error("writing " + path + " failed: is the disk full?");
+}
+
+std::string read_bytes(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    if (!file.is_open() || file.bad()) throw std::runtime_error("reading " + path + " failed");
+    return bytes;
+}
+
+}  // namespace
+
+ImageReport DomainHost::take_packed_image(const std::string& archive, const std::string& image,
+                                          uint64_t files_since_ns) {
+    const std::string container = DomainPaths(spec_.state_dir).container;
+    const ImageFolder folder(spec_.state_dir);
+    const ImageReport report = take_image(folder.path(), [&] {
+        write_bytes(folder.path() + kUnsettledFile, unsettled_files(container, files_since_ns));
+        checkpoint::pack_files(container, archive, Kept::kAll);
+    });
+    pack_folder(folder.path(), image);
+    return report;
+}
+
+ImageReport DomainHost::restore_packed(const std::string& archive, const std::string& image) {
+    const ImageFolder folder(spec_.state_dir);
+    folder.make();
+    unpack_folder(image, folder.path());
+    unpack_files(archive);
+    unsettle(DomainPaths(spec_.state_dir).container, read_bytes(folder.path() + kUnsettledFile));
+    return restore(folder.path());
+}
+
+}  // namespace crane::checkpoint

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+namespace crane::proxy {
+
+/// Of the shim's status block: what it does not write again by itself.
+struct DomainWords {
+    uint32_t transport_version = 0;  ///< that the shim speaks
+    uint32_t server_pid = 0;
+    uint32_t processes = 0;
+    uint64_t admitted_index = 0;
+    uint64_t grant_end = 0;
+    uint64_t files_since_ns = 0;
+};
+
+}  // namespace crane::proxy

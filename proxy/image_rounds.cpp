@@ -1,0 +1,66 @@
+#include "proxy/image_rounds.hpp"
+
+#include <algorithm>
+
+namespace crane::proxy {
+
+namespace {
+
+/// A large server's files take long to be packed.
+constexpr uint64_t kPatienceNs = 120'000'000'000;
+
+}  // namespace
+
+bool ImageRounds::due(uint64_t now_ns) const {
+    if (asked_) return true;
+    const bool paused = began_ns_ == 0 || now_ns - began_ns_ >= settings_.pause_ns;
+    return paused && settings_.log_bytes != 0 && bytes_ >= settings_.log_bytes;
+}
+
+/// A majority holds one of this round.
+bool ImageRounds::is_over(uint64_t now_ns, const std::vector<Voter>& voters) {
+    size_t holders = 0;
+    for (const Voter& one : voters) {
+        const bool holds = one.held >= first_index_;
+        holders += holds;
+        if (one.id == whom_ && (holds || !one.able)) whom_ = 0;
+    }
+    if (now_ns - since_ns_ > kPatienceNs) whom_ = 0;
+    return holders > voters.size() / 2;
+}
+
+uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Voter>& voters) {
+    if (!open_) {
+        if (!due(now_ns)) return 0;
+        open_ = true;
+        began_ns_ = now_ns;
+        asked_ = false;
+        bytes_ = 0;
+        first_index_ = index;
+        whom_ = 0;
+        tried_.clear();
+    }
+    if (is_over(now_ns, voters)) {
+        stop();
+        return 0;
+    }
+    if (whom_ != 0) return 0;
+    const auto choose = [&](bool self) {
+        const auto found = std::find_if(voters.begin(), voters.end(), [&](const Voter& one) {
+            return (one.id == self_) == self && one.able && one.held < first_index_ &&
+                   tried_.count(one.id) == 0;
+        });
+        return found != voters.end() ? found->id : 0;
+    };
+    whom_ = choose(false);
+    if (whom_ == 0) whom_ = choose(true);
+    if (whom_ == 0) {
+        stop();
+        return 0;
+    }
+    since_ns_ = now_ns;
+    tried_.insert(whom_);
+    return whom_;
+}
+
+}  // namespace crane::proxy

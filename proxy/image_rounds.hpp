@@ -1,0 +1,64 @@
+// When the primary has checkpoints taken of the server that runs, and by whom. Pure.
+//
+// In a round replicas take one after the other, so that two never stand still at once: the backups, and the
+// primary itself only where they are not enough. It ends when a majority holds one, or nobody is left to ask.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+namespace crane::proxy {
+
+class ImageRounds {
+  public:
+    struct Settings {
+        uint64_t log_bytes =
+            0;                  ///< so much has to be decided since the last round; 0: it has to be asked for
+        uint64_t pause_ns = 0;  ///< from the beginning of one to that of the next
+    };
+    ImageRounds(uint32_t self, const Settings& settings) : self_(self), settings_(settings) {}
+
+    struct Voter {
+        uint32_t id;
+        bool able;      ///< can be asked now
+        uint64_t held;  ///< entry of its newest checkpoint
+    };
+    void logged(uint64_t bytes) { bytes_ += bytes; }
+    /// A round is wanted now, whatever was decided since.
+    void ask() { asked_ = true; }
+    /// Who was asked cannot: the next one is.
+    void failed(uint32_t id) {
+        if (id == whom_) whom_ = 0;
+    }
+    /// Another one leads, or this one anew: nobody is waited for.
+    void stop() {
+        open_ = asked_ = false;
+        whom_ = 0;
+    }
+    /// To be called now and then while leading. Whom to ask now; 0: nobody. `index` is that of the last
+    /// entry.
+    uint32_t next(uint64_t now_ns, uint64_t index, const std::vector<Voter>& voters);
+    bool open() const { return open_; }
+    /// Where a checkpoint of this round has to stand, or behind it.
+    uint64_t first_index() const { return first_index_; }
+    /// A round is on, or about to be.
+    bool wanted() const { return asked_ || open_; }
+
+  private:
+    bool due(uint64_t now_ns) const;
+    bool is_over(uint64_t now_ns, const std::vector<Voter>& voters);
+
+    uint32_t self_;
+    Settings settings_;
+    uint64_t bytes_ = 0;     ///< since the last round began
+    uint64_t began_ns_ = 0;  ///< which was then; 0: there was none
+    bool asked_ = false;
+    bool open_ = false;
+    uint64_t first_index_ = 0;
+    uint32_t whom_ = 0;  ///< is at it
+    uint64_t since_ns_ = 0;
+    std::set<uint32_t> tried_;
+};
+
+}  // namespace crane::proxy

@@ -1,0 +1,173 @@
+// Checkpoints of a server that runs: an image of its processes with its files, taken where it rests behind
+// all that it was given, and the beginning from one.
+//
+// Where that is, is this replica's own affair: an image stands behind whatever entry its server rests at, and
+// leaves no trace in the log. The primary only says whose turn it is (image_rounds.hpp).
+#include <spdlog/spdlog.h>
+
+#include "proxy/clock.hpp"
+#include "proxy/replica.hpp"
+
+namespace crane::proxy {
+
+namespace {
+
+/// A server that is never at rest for so long has no image taken.
+constexpr uint64_t kRestPatienceNs = 20'000'000'000;
+/// So many times the log between two rounds, and a replica that takes none itself fetches one.
+constexpr uint64_t kFetchBehind = 3;
+
+}  // namespace
+
+/// On the primary: who is to take one now.
+void Replica::ask_for_images(uint64_t now_ns) {
+    if (!checkpoints_.takes_images() || native_) return;
+    std::vector<ImageRounds::Voter> voters{
+        {config_.replica_id, fenced_.empty() && !server_ended_, checkpoints_.held_index()}};
+    for (const paxos::PeerStatus& peer : sequencer_.peers())
+        if (peer.voter)
+            voters.push_back(
+                {peer.id, peer.connected && !peer.rejoining && !peer.needs_checkpoint, peer.checkpoint});
+    const uint32_t whom = image_rounds_.next(now_ns, sequencer_.decided_index(), voters);
+    const uint64_t first = image_rounds_.first_index();
+    if (whom == config_.replica_id) want_image(first);
+    if (whom != 0 && whom != config_.replica_id)
+        sequencer_.send(whom, "K" + std::string(reinterpret_cast<const char*>(&first), sizeof(first)));
+}
+
+std::string Replica::take_checkpoint() {
+    if (!sequencer_.leads())
+        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
+    if (!checkpoints_.takes_images())
+        return "no image of a running server can be taken here (see crane check); `crane restart` keeps its "
+               "files";
+    if (server_ended_) return "there is no server now: " + domain_.message();
+    image_rounds_.ask();
+    return "";
+}
+
+void Replica::on_turn_for_image(std::string_view said) {
+    uint64_t index = 0;
+    if (read_number(said, index)) want_image(index);
+}
+
+void Replica::want_image(uint64_t first_index) {
+    if (image_.phase != ImagePhase::kNone) return;
+    if (!checkpoints_.takes_images()) {
+        image_failed(config_.replica_id);
+        return;
+    }
+    image_.first_index = first_index;
+    image_.phase = ImagePhase::kWanted;
+    image_.since_ns = monotonic_ns();
+}
+
+/// Who leads has other things to do, if another can.
+void Replica::forget_image() {
+    if (image_.phase != ImagePhase::kWanted || alone()) return;
+    image_.phase = ImagePhase::kNone;
+    feed();
+}
+
+/// In each turn while one is wanted. The server is given one batch after the other until it rests behind one
+/// that is far enough.
+void Replica::look_for_image() {
+    if (image_.phase != ImagePhase::kWanted) return;
+    const bool able = domain_.state() == DomainState::kAttached && !domain_.killed() && !server_ended_ &&
+                      fenced_.empty() && !stopping_ && !disk_.low();
+    if (!able || monotonic_ns() - image_.since_ns > kRestPatienceNs) {
+        if (able)
+            checkpoints_.image_failed("the server did not rest within " +
+                                      std::to_string(kRestPatienceNs / 1'000'000'000) + " s");
+        image_.phase = ImagePhase::kNone;
+        image_failed(config_.replica_id);
+        feed();
+        return;
+    }
+    if (!delivery_paused_) {
+        delivery_paused_ = true;
+        sequencer_.pause_delivery(true);
+    }
+    const DomainLink& link = domain_.link();
+    if (!pending_.empty() || link.unadmitted() != 0) return;
+    const bool known = sequencer_.delivered_position().index >= image_.first_index &&
+                       generation_.decided == generation_.fed && history_.last() != nullptr &&
+                       sequencer_.delivered_membership() != nullptr;
+    if (known && link.at_rest()) {
+        begin_image();
+    } else if (!known || link.starved()) {
+        delivery_paused_ = false;
+        sequencer_.pause_delivery(false);
+    }
+}
+
+/// The primary need not wait for this one.
+void Replica::image_failed(uint32_t whose) {
+    if (sequencer_.leads()) {
+        image_rounds_.failed(whose);
+    } else if (whose == config_.replica_id && sequencer_.leader() != 0) {
+        sequencer_.send(sequencer_.leader(), "k");
+    }
+}
+
+void Replica::begin_image() {
+    CheckpointState state;
+    state.cluster = config_.cluster_id;
+    state.generation = generation_.fed;
+    state.position = sequencer_.delivered_position();
+    state.membership = *sequencer_.delivered_membership();
+    state.starts = sequencer_.starts();
+    state.output = log_.position();
+    state.admission = *history_.last();
+    state.last_numbers = connections_.last_numbers();
+    state.server_ends = server_ends_;
+    state.last_end = last_end_;
+    state.live = LiveServer{generation_.fed_time_ns, domain_.link().words(), ports_.records(),
+                            connections_.open(), account_.kept()};
+    image_.phase = ImagePhase::kTaking;
+    const uint64_t index = state.position.index;
+    domain_.take_image(checkpoints_.image_place(index), [this, state](const std::string& error) {
+        image_.phase = ImagePhase::kNone;
+        if (!error.empty()) image_failed(config_.replica_id);
+        checkpoints_.packed(state, error, shipping_.held(),
+                            [this](uint64_t held) { sequencer_.hold_checkpoint(held); });
+        feed();
+    });
+}
+
+/// As it stands in the image, and would if this replica had seen the log up to there.
+void Replica::start_from_image() {
+    const CheckpointState& from = *checkpoints_.from();
+    const LiveServer& live = *from.live;
+    generation_.decided = generation_.fed = from.generation;
+    generation_.fed_time_ns = live.timestamp_ns;
+    restarts_.started(live.timestamp_ns);
+    if (!live.listeners.empty()) restarts_.listened();
+    server_ends_ = from.server_ends;
+    last_end_ = from.last_end;
+    connections_.restore(from.last_numbers, live.open);
+    account_.restore(live.account);
+    ports_.restore(live.listeners);
+    history_.add(from.admission);
+    batcher_.saw_timestamp(live.timestamp_ns);
+    timekeeper_.decided(live.timestamp_ns, host_time());
+    last_batch_index_ = from.position.index;
+    domain_.restore_image(checkpoints_.image(live.words));
+    sequencer_.hold_checkpoint(from.position.index);
+}
+
+/// Clients come to a restored server, too, which does not say again where it listens.
+void Replica::open_restored_ports() {
+    if (!serves()) return;
+    for (const timebubble::ListenRecord& one : ports_.records()) listeners_.listen(one);
+}
+
+/// The log is cut where there is a checkpoint: a replica that takes none has one sent.
+void Replica::fetch_to_keep() {
+    const uint64_t common = sequencer_.common_checkpoint();
+    const bool far = checkpoints_.log_bytes() > kFetchBehind * config_.checkpoint_log_bytes;
+    if (!far || common <= checkpoints_.held_index() || shipping_.wanted() >= common || lacking_) return;
+    if (image_.phase == ImagePhase::kNone) shipping_.want(common);
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,95 @@
+// Whose turn it is to take a checkpoint of the running server.
+#include <catch2/catch.hpp>
+
+#include "proxy/image_rounds.hpp"
+
+using crane::proxy::ImageRounds;
+using Voters = std::vector<ImageRounds::Voter>;
+
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+}  // namespace
+
+TEST_CASE("image rounds: backups take one after the other, and the primary none", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 0});
+    Voters voters{{1, true, 0}, {2, true, 0}, {3, true, 0}};
+    CHECK(rounds.next(0, 50, voters) == 0);
+    rounds.logged(999);
+    CHECK(rounds.next(0, 50, voters) == 0);
+    rounds.logged(1);
+    CHECK(rounds.next(0, 50, voters) == 2);
+    CHECK(rounds.next(kSecond, 60, voters) == 0);  // it is at it
+    voters[1].held = 55;
+    CHECK(rounds.next(2 * kSecond, 60, voters) == 3);
+    voters[2].held = 61;
+    CHECK(rounds.next(3 * kSecond, 70, voters) == 0);
+    CHECK_FALSE(rounds.open());
+    CHECK(rounds.next(4 * kSecond, 70, voters) == 0);
+}
+
+TEST_CASE("image rounds: the primary itself only where backups are not enough", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 0});
+    Voters voters{{1, true, 0}, {2, true, 0}, {3, false, 0}};
+    rounds.ask();
+    CHECK(rounds.next(0, 50, voters) == 2);
+    voters[1].held = 50;
+    CHECK(rounds.next(1, 50, voters) == 1);
+    voters[0].held = 50;
+    CHECK(rounds.next(2, 50, voters) == 0);
+    CHECK_FALSE(rounds.open());
+
+    ImageRounds alone(1, {1000, 0});
+    alone.ask();
+    CHECK(alone.next(0, 7, {{1, true, 0}}) == 1);
+    CHECK(alone.next(1, 9, {{1, true, 8}}) == 0);
+    CHECK_FALSE(alone.open());
+}
+
+TEST_CASE("image rounds: one that fails or goes is waited for no longer, and asked once", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 0});
+    Voters voters{{1, false, 0}, {2, true, 0}, {3, true, 0}};
+    rounds.ask();
+    CHECK(rounds.next(0, 50, voters) == 2);
+    voters[1].able = false;
+    CHECK(rounds.next(kSecond, 50, voters) == 3);
+    voters[1].able = true;
+    CHECK(rounds.next(2 * kSecond, 50, voters) == 0);
+    CHECK(rounds.next(300 * kSecond, 50, voters) == 0);  // nobody is left
+    CHECK_FALSE(rounds.open());
+    rounds.logged(1000);  // the next round asks all again
+    CHECK(rounds.next(301 * kSecond, 90, voters) == 2);
+}
+
+TEST_CASE("image rounds: a majority that holds one already is not asked", "[checkpoint]") {
+    ImageRounds rounds(2, {1000, 0});
+    const Voters voters{{1, true, 50}, {2, true, 0}, {3, true, 50}};
+    rounds.ask();
+    CHECK(rounds.next(0, 50, voters) == 0);
+    CHECK_FALSE(rounds.open());
+    rounds.ask();
+    CHECK(rounds.next(0, 51, voters) == 1);
+    rounds.stop();  // another leads
+    CHECK(rounds.next(0, 52, voters) == 0);
+}
+
+TEST_CASE("image rounds: there is a pause between two, unless one is asked for", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 60 * kSecond});
+    const Voters voters{{1, true, 0}, {2, true, 0}};
+    rounds.logged(1000);
+    CHECK(rounds.next(kSecond, 50, voters) == 2);
+    rounds.stop();
+    rounds.logged(5000);
+    CHECK(rounds.next(60 * kSecond, 60, voters) == 0);
+    CHECK(rounds.next(61 * kSecond, 60, voters) == 2);
+    rounds.stop();
+    rounds.ask();
+    CHECK(rounds.next(62 * kSecond, 60, voters) == 2);
+
+    ImageRounds only_asked(1, {0, 0});
+    only_asked.logged(5000);
+    CHECK(only_asked.next(kSecond, 50, voters) == 0);
+    only_asked.ask();
+    CHECK(only_asked.next(kSecond, 50, voters) == 2);
+}
