@@ -6,7 +6,9 @@
 
 static int asked;
 
-static void scenario(void) { say("asked %d times", ++asked); }
+static void scenario(void) {
+    say("asked %d times", ++asked);
+}
 
 int main(int argc, char** argv) {
     CHECK(mq_open("/crane-queues", O_CREAT | O_RDWR, 0600, NULL) >= 0);
