@@ -13,6 +13,7 @@
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_host.hpp"
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/kept_times.hpp"
 #include "checkpoint/processes.hpp"
 
 namespace fs = std::filesystem;
@@ -24,7 +25,7 @@ constexpr char kAboutFile[] = "/crane.json";
 constexpr char kShimFile[] = "/libcrane.so";
 constexpr char kSharedMemoryFile[] = "/dev-shm.tar.zst";
 constexpr char kSharedMemoryUnsettledFile[] = "/dev-shm.unsettled";
-constexpr size_t kMaxAbout = 64 * 1024;
+constexpr size_t kMaxAbout = 16 * 1024 * 1024;
 constexpr size_t kMaxNames = 16 * 1024 * 1024;
 constexpr int kServerPid = 2;
 
@@ -37,6 +38,7 @@ struct About {
         std::string key;
     };
     std::vector<Inherited> inherited;
+    nlohmann::json unlinked = nlohmann::json::array();  ///< unlinked_times()
 };
 
 void write_about(const std::string& folder, const About& about) {
@@ -47,6 +49,7 @@ void write_about(const std::string& folder, const About& about) {
     file << nlohmann::json{{"last_pid", about.last_pid},
                            {"stdout_bytes", about.stdout_bytes},
                            {"stderr_bytes", about.stderr_bytes},
+                           {"unlinked", about.unlinked},
                            {"inherited", inherited}};
     file.close();
     if (!file) throw CriuError("writing " + folder + kAboutFile + ": " + std::strerror(errno), false);
@@ -59,6 +62,7 @@ About read_about(const std::string& folder) {
         about.last_pid = json.at("last_pid");
         about.stdout_bytes = json.at("stdout_bytes");
         about.stderr_bytes = json.at("stderr_bytes");
+        about.unlinked = json.at("unlinked");
         for (const auto& one : json.at("inherited"))
             about.inherited.push_back({one.at("number"), one.at("key")});
     } catch (const nlohmann::json::exception&) {
@@ -99,6 +103,10 @@ std::string shared_memory_of(pid_t init) {
     return "/proc/" + std::to_string(init) + "/root/dev/shm";
 }
 
+std::string proc_of(pid_t init) {
+    return "/proc/" + std::to_string(init) + "/root/proc";
+}
+
 void keep_shared_memory(pid_t init, const std::string& folder) {
     std::ofstream names(folder + kSharedMemoryUnsettledFile, std::ios::trunc | std::ios::binary);
     names << unsettled_in_folder(shared_memory_of(init));
@@ -135,6 +143,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
     job.while_frozen = [&] {
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);
+        about.unlinked = unlinked_times(proc_of(init_pid()));
         keep_shared_memory(init_pid(), folder);
         if (spec_.schedule) fs::copy_file(paths.shared + kShimFile, folder + kShimFile);
         if (while_frozen) while_frozen();
@@ -159,7 +168,6 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
     job.helper = helper_beside(spec_.init_path);
     job.folder = folder;
     job.last_pid = about.last_pid;
-    job.while_frozen = while_frozen;
     for (const About::Inherited& had : about.inherited)
         for (const DomainSpec::Inherited& now : spec_.inherited)
             if (had.number == now.as) job.replacements.push_back({had.key, now.fd});
@@ -172,6 +180,12 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
         bring_shared_memory(folder, init);
         // Which the processes have mapped: it may be of an earlier version.
         if (fs::exists(folder + kShimFile)) replace_file(folder + kShimFile, paths.shared + kShimFile);
+        const FolderTimes folders(paths.container);
+        job.while_frozen = [&] {
+            folders.set_again();
+            set_unlinked_times(proc_of(init), about.unlinked);
+            if (while_frozen) while_frozen();
+        };
         job.init = init;
         try {
             report.wall_us = run_criu(job).wall_us;

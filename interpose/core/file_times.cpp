@@ -1,6 +1,8 @@
 #include "interpose/core/file_times.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
 
 #include "interpose/core/fds.hpp"
 
@@ -24,6 +26,20 @@ bool has_own_times(const struct statx& info) {
     return type == S_IFREG || type == S_IFDIR || type == S_IFLNK;
 }
 
+/// In /proc and /sys the kernel keeps a time for as long as it likes. They know no time of birth, as others
+/// do.
+bool is_made_up(const struct statx& info, int fd, const char* path, int at_flags) {
+    if (info.stx_mask & STATX_BTIME) return false;
+    struct statfs system {};
+    const int nofollow = at_flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0;
+    const bool by_path = path && path[0];
+    const long opened = by_path ? raw(SYS_openat, fd, path, O_PATH | O_CLOEXEC | nofollow, 0) : fd;
+    if (opened < 0) return false;
+    raw(SYS_fstatfs, opened, &system);
+    if (by_path) raw(SYS_close, opened);
+    return system.f_type == PROC_SUPER_MAGIC || system.f_type == SYSFS_MAGIC;
+}
+
 bool needs_stamp(const struct statx& info) {
     if (!has_own_times(info)) return false;
     const uint64_t changed = to_ns(info.stx_ctime);
@@ -45,7 +61,7 @@ statx_timestamp stamp(int fd, const char* path, int at_flags) {
 
 statx_timestamp settled_mtime(const struct statx& info, int fd, const char* path, int at_flags) {
     // Pipes, sockets and devices: the kernel's own business, the same whenever it is looked at.
-    if (!has_own_times(info)) return to_timestamp(domain_start_ns());
+    if (!has_own_times(info) || is_made_up(info, fd, path, at_flags)) return to_timestamp(domain_start_ns());
     return needs_stamp(info) ? stamp(fd, path, at_flags) : info.stx_mtime;
 }
 

@@ -1,17 +1,46 @@
 """Checkpoints of servers that run: images of their processes with live connections, and replicas that begin there."""
 
 import os
+import signal
+import subprocess
 
+from support import procs
 from support.case import CraneTest
-from support.databases import MariaDb
+from support.cluster import remove_tree
+from support.databases import MariaDb, Postgres
+from support.paths import CRANE_TOOL
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
-from support.servers import Apache, Redis
-from support.webclient import get
+from support.servers import Apache, CivetWeb, Lighttpd, Memcached, Nginx, Program, PythonCounter, Redis
+from support.webclient import Connection, get
 from test_checkpoint import Checkpoint as Files
 from test_databases import TRANSACTION, fill, sql
+from test_memcached import Client as MemcachedClient
+from test_programs import ask
+from test_restart import Counting, SavingRedis
 
 SOME = 300  # commands
+
+
+class OpenClient:
+    """One client of a database that stays connected."""
+
+    def __init__(self, server_class, address):
+        words = [str(word) for word in server_class.client(address)] + ["--unbuffered"]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+
+    def __call__(self, text):
+        """The statements' one line of answer."""
+        self.process.stdin.write(text.encode() + b"\n")
+        return self.process.stdout.readline().decode().rstrip("\n")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
 
 
 class Images(CraneTest):
@@ -104,13 +133,191 @@ class Images(CraneTest):
                     self.assertEqual(get(cluster.address(victim), "/10k.bin").digest, before)
             self.check_equal(cluster)
 
+    def check_web(self, server_class, path="/10k.bin"):
+        with self.crane(server_class) as cluster:
+            before = get(cluster.address(2), path).comparable()
+            for victim in self.take(cluster):
+                self.begin_there(cluster, victim)
+                for _ in range(10):
+                    self.assertEqual(get(cluster.address(victim), path).comparable(), before)
+            self.check_equal(cluster)
+
+    def test_nginx(self):
+        self.check_web(Nginx)
+
+    def test_lighttpd(self):
+        """Whose ETag is made of inode numbers."""
+        self.check_web(Lighttpd)
+
+    def test_civetweb(self):
+        self.check_web(CivetWeb)
+
+    def test_python_server(self):
+        with self.crane(PythonCounter) as cluster:
+            with Connection(cluster.address(cluster.primary())) as kept:
+                for _ in range(5):
+                    kept.request("GET", "/add")
+                for victim in self.take(cluster):
+                    self.begin_there(cluster, victim)
+                    for path in ("/add", "/entropy"):
+                        kept.request("GET", path)
+                        get(cluster.address(victim), path)
+            self.check_equal(cluster)
+
+    def test_memcached(self):
+        with self.crane(Memcached) as cluster:
+            with MemcachedClient(cluster.address(cluster.primary())) as kept:
+                kept.set("counter", b"10")
+                for victim in self.take(cluster):
+                    self.begin_there(cluster, victim)
+                    kept.line("incr counter 1")
+                    with MemcachedClient(cluster.address(victim)) as fresh:
+                        fresh.line("incr counter 1")
+                self.assertEqual(kept.get("counter"), b"14")
+            self.check_equal(cluster)
+
+    def test_server_that_saves(self):
+        with self.crane(SavingRedis) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                for number in range(SOME):
+                    redis("SET", f"key:{number}", number)
+                redis("BGREWRITEAOF")
+                for victim in self.take(cluster):
+                    self.begin_there(cluster, victim)
+                    redis("SET", f"victim:{victim}", victim)
+                    redis("BGREWRITEAOF")
+                    redis("SAVE")
+                self.assertEqual(redis("DBSIZE"), SOME + 2)
+            self.check_equal(cluster)
+
+    def test_database_of_many_processes(self):
+        with self.crane(Postgres) as cluster:
+            address = cluster.address(cluster.primary())
+            fill(Postgres, address)
+            sql(Postgres, address, TRANSACTION * 20)
+            for victim in self.take(cluster):
+                self.begin_there(cluster, victim)
+                sql(Postgres, address, TRANSACTION * 10)
+            self.assertEqual(sql(Postgres, address, "SELECT n FROM counters ORDER BY id;").split(), ["40", "80"])
+            self.check_equal(cluster)
+
+    def test_all_that_a_process_can_have(self):
+        """Files, their times and numbers, timers, sleepers, children, signals, memory and the time stamp counter."""
+        self.built_program("imaged")
+        with self.crane(Program, "imaged") as cluster:
+            ask(cluster.address(cluster.primary()))
+            for victim in self.take(cluster):
+                ask(cluster.address(cluster.primary()))
+                self.begin_there(cluster, victim)
+                for _ in range(3):
+                    self.assertIn("pending 1, handled 0", ask(cluster.address(victim)))
+                cluster.assert_identical()
+            self.check_equal(cluster)
+
     def test_database_with_open_transaction(self):
+        """Of a client that stays, while the replicas that hold an image of it begin there."""
         with self.crane(MariaDb) as cluster:
             address = cluster.address(cluster.primary())
             fill(MariaDb, address)
             sql(MariaDb, address, TRANSACTION * 20)
-            for victim in self.take(cluster):
-                self.begin_there(cluster, victim)
-                sql(MariaDb, address, TRANSACTION * 10)
-            self.assertEqual(sql(MariaDb, address, "SELECT n FROM counters ORDER BY id;").split(), ["40", "80"])
+            with OpenClient(MariaDb, address) as client:
+                self.assertEqual(client("BEGIN; UPDATE counters SET n = n + 1 WHERE id = 1;"
+                                        "SELECT n FROM counters WHERE id = 1;"), "21")
+                for victim in self.take(cluster):
+                    self.begin_there(cluster, victim)
+                    self.assertEqual(sql(MariaDb, cluster.address(victim), "SELECT n FROM counters WHERE id = 1;"),
+                                     "20\n")
+                self.assertEqual(client("UPDATE counters SET n = n + 2 WHERE id = 2; COMMIT;"
+                                        "SELECT n FROM counters WHERE id = 2;"), "42")
+            sql(MariaDb, address, TRANSACTION * 10)
+            for replica in (1, 2, 3):
+                self.assertEqual(sql(MariaDb, cluster.address(replica), "SELECT n FROM counters ORDER BY id;").split(),
+                                 ["31", "62"])
             self.check_equal(cluster)
+
+    def test_server_that_no_image_can_be_taken_of(self):
+        self.built_program("queues")
+        with self.crane(Program, "queues") as cluster:
+            self.assertIn("asked 1 times", ask(cluster.address(1)))
+            done = cluster.crane("checkpoint", "take")
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            for row in cluster.status().values():
+                self.assertIn("no image of the server was taken", row["checkpoint"]["error"])
+            self.assertIn("no image of the server was taken", cluster.crane("status").stdout)
+            self.assertIn("asked 2 times", ask(cluster.address(2)))
+            cluster.kill_craned(3)
+            self.await_back(cluster, 3)
+            self.assertIn("asked 3 times", ask(cluster.address(3)))
+            self.check_equal(cluster)
+
+    def test_image_of_a_restored_server_is_fetched_by_one_that_lost_all(self):
+        with self.crane(Postgres) as cluster:
+            address = cluster.address(cluster.primary())
+            fill(Postgres, address)
+            for _ in range(2):
+                sql(Postgres, address, TRANSACTION * 10)
+                for victim in self.take(cluster):
+                    self.begin_there(cluster, victim)
+            sql(Postgres, address, TRANSACTION * 10)
+            # The others have cut their logs.
+            victim = next(n for n, row in cluster.status().items() if row["first_log_index"] <= 1)
+            pid = cluster.craned_pid(victim)
+            remove_tree(cluster.state / f"r{victim}")
+            if cluster.craned_pid(victim) == pid:
+                cluster.kill_craned(victim)
+            wait_until(lambda: "has come" in self.log(cluster, victim), 60, "it has fetched a checkpoint")
+            self.await_back(cluster, victim)
+            address = cluster.address(cluster.primary())
+            sql(Postgres, cluster.address(victim), TRANSACTION * 10)
+            self.assertEqual(sql(Postgres, address, "SELECT n FROM counters ORDER BY id;").split(), ["40", "80"])
+            self.check_equal(cluster)
+
+    def test_images_under_load_and_kills_while_they_are_taken(self):
+        with self.crane(Redis) as cluster:
+            addresses = [cluster.address(n) for n in (1, 2, 3)]
+            clients = [Counting(addresses, f"key:{number}") for number in range(8)]
+            for client in clients:
+                client.start()
+            try:
+                self.take(cluster)
+                for victim_of in (self.kill_criu, self.kill_taker):
+                    order = subprocess.Popen([str(CRANE_TOOL), "checkpoint", "take", "--state-dir", str(cluster.state)],
+                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                    try:
+                        victim_of(cluster)
+                    finally:
+                        order.wait(150)
+                    for replica in (1, 2, 3):
+                        self.await_there(cluster, replica)
+                self.take(cluster)
+            finally:
+                for client in clients:
+                    client.done.set()
+                for client in clients:
+                    client.join()
+            with RedisClient(addresses[0]) as redis:
+                for client in clients:
+                    client.check(redis, self)
+            self.check_equal(cluster)
+
+    def await_there(self, cluster, replica):
+        """Under load: it never has all."""
+        wait_until(lambda: cluster.status().get(replica, {}).get("server") == "listening", 60,
+                   f"replica {replica} serves")
+
+    def criu_of(self, cluster):
+        """The helper that takes an image now, and the replica that it does so for."""
+        for replica in (1, 2, 3):
+            craned = cluster.craned_pid(replica)
+            for pid in procs.descendants(craned) if craned else ():
+                if "crane-criu" in procs.command_line(pid).split(" ")[0]:
+                    return replica, pid
+        return None
+
+    def kill_criu(self, cluster):
+        _, pid = wait_until(lambda: self.criu_of(cluster), 60, "an image is being taken", poll_s=0.001)
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_taker(self, cluster):
+        replica, _ = wait_until(lambda: self.criu_of(cluster), 60, "an image is being taken", poll_s=0.001)
+        cluster.kill_craned(replica)

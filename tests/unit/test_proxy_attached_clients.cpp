@@ -1,4 +1,5 @@
 // What a replica holds of its clients' input while the log's news does not reach it.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <vector>
@@ -52,8 +53,8 @@ struct Uploader final : Endpoint {
 
 struct Attached {
     HungryPrimary primary;
+    std::vector<std::unique_ptr<Uploader>> uploaders;  // outlive those who let go of them
     AttachedClients clients;
-    std::vector<std::unique_ptr<Uploader>> uploaders;
 
     Attached(size_t count, uint64_t held_limit)
         : clients(
