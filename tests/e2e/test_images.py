@@ -252,6 +252,40 @@ class Images(CraneTest):
             self.assertEqual(sql(Postgres, address, "SELECT n FROM counters ORDER BY id;").split(), ["40", "80"])
             self.check_equal(cluster)
 
+    def test_damaged_image_is_fetched_from_another(self):
+        with self.crane(Redis) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                for _ in range(SOME):
+                    redis("INCR", "counter")
+                victim = self.take(cluster)[0]
+                image = next((cluster.state / f"r{victim}" / "checkpoints").glob("[0-9]*/image.tar.zst"))
+                os.truncate(image, image.stat().st_size // 2)
+                cluster.kill_craned(victim)
+                wait_until(lambda: "has come" in self.log(cluster, victim), 60, "it has fetched another")
+                self.await_back(cluster, victim)
+                self.assertEqual(redis("INCR", "counter"), SOME + 1)
+            self.check_equal(cluster)
+
+    def test_full_disk_costs_the_image_alone(self):
+        with self.crane(Redis) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                folders = [cluster.state / f"r{n}" / "checkpoints" for n in (1, 2, 3)]
+                for folder in folders:
+                    folder.mkdir(exist_ok=True)
+                    self.tool("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder)
+                    self.addCleanup(subprocess.run, ["umount", "--lazy", str(folder)], stderr=subprocess.DEVNULL,
+                                    check=False)
+                self.assertNotEqual(cluster.crane("checkpoint", "take").returncode, 0)
+                for number, row in cluster.status().items():
+                    self.assertIn("could not be kept", row["checkpoint"]["error"], number)
+                self.assertEqual(redis("INCR", "counter"), 1)
+                for folder in folders:
+                    self.tool("umount", folder)
+                for victim in self.take(cluster):
+                    self.begin_there(cluster, victim)
+                self.assertEqual(redis("INCR", "counter"), 2)
+            self.check_equal(cluster)
+
     def test_images_under_load_and_kills_while_they_are_taken(self):
         with self.crane(Redis) as cluster:
             addresses = [cluster.address(n) for n in (1, 2, 3)]
