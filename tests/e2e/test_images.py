@@ -294,7 +294,7 @@ class Images(CraneTest):
                 client.start()
             try:
                 self.take(cluster)
-                for victim_of in (self.kill_criu, self.kill_taker):
+                for victim_of in (self.kill_helper, self.kill_criu, self.kill_taker):
                     order = subprocess.Popen([str(CRANE_TOOL), "checkpoint", "take", "--state-dir", str(cluster.state)],
                                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                     try:
@@ -319,17 +319,21 @@ class Images(CraneTest):
         wait_until(lambda: cluster.status().get(replica, {}).get("server") == "listening", 60,
                    f"replica {replica} serves")
 
-    def criu_of(self, cluster):
-        """The helper that takes an image now, and the replica that it does so for."""
+    def criu_of(self, cluster, program="crane-criu"):
+        """What takes an image now, and the replica that it does so for."""
         for replica in (1, 2, 3):
             craned = cluster.craned_pid(replica)
             for pid in procs.descendants(craned) if craned else ():
-                if "crane-criu" in procs.command_line(pid).split(" ")[0]:
+                if procs.command_line(pid).split(" ")[0].rsplit("/", 1)[-1] == program:
                     return replica, pid
         return None
 
-    def kill_criu(self, cluster):
+    def kill_helper(self, cluster):
         _, pid = wait_until(lambda: self.criu_of(cluster), 60, "an image is being taken", poll_s=0.001)
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_criu(self, cluster):
+        _, pid = wait_until(lambda: self.criu_of(cluster, "criu"), 60, "CRIU is at it", poll_s=0.001)
         os.kill(pid, signal.SIGKILL)
 
     def kill_taker(self, cluster):
