@@ -141,7 +141,10 @@ void run_criu(const Job& job, const PidCursor& cursor) {
     const std::string error = criu < 0 ? failed("fork") : converse(job, pair[0], cursor, last_pid);
     ::close(pair[0]);
     // What it has restored becomes crane-init's child when it ends.
-    while (criu > 0 && ::waitpid(criu, nullptr, 0) < 0 && errno == EINTR) continue;
+    int status = 0;
+    while (criu > 0 && ::waitpid(criu, &status, 0) < 0 && errno == EINTR) continue;
+    // Killed, it has left its own code running in the server: craned takes an end without a word for that.
+    if (criu > 0 && WIFSIGNALED(status)) ::_exit(1);
     const bool numbered = cursor.set(last_pid);
     if (!error.empty()) fail(error);
     if (!numbered) fail(failed("setting the next pid"));

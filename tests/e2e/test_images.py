@@ -272,6 +272,40 @@ class Images(CraneTest):
             self.assertEqual(sql(Postgres, address, "SELECT n FROM counters ORDER BY id;").split(), ["40", "80"])
             self.check_equal(cluster)
 
+    def test_damaged_image_is_fetched_from_another(self):
+        with self.crane(Redis) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                for _ in range(SOME):
+                    redis("INCR", "counter")
+                victim = self.take(cluster)[0]
+                image = next((cluster.state / f"r{victim}" / "checkpoints").glob("[0-9]*/image.tar.zst"))
+                os.truncate(image, image.stat().st_size // 2)
+                cluster.kill_craned(victim)
+                wait_until(lambda: "has come" in self.log(cluster, victim), 60, "it has fetched another")
+                self.await_back(cluster, victim)
+                self.assertEqual(redis("INCR", "counter"), SOME + 1)
+            self.check_equal(cluster)
+
+    def test_full_disk_costs_the_image_alone(self):
+        with self.crane(Redis) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                folders = [cluster.state / f"r{n}" / "checkpoints" for n in (1, 2, 3)]
+                for folder in folders:
+                    folder.mkdir(exist_ok=True)
+                    self.tool("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder)
+                    self.addCleanup(subprocess.run, ["umount", "--lazy", str(folder)], stderr=subprocess.DEVNULL,
+                                    check=False)
+                self.assertNotEqual(cluster.crane("checkpoint", "take").returncode, 0)
+                for number, row in cluster.status().items():
+                    self.assertIn("could not be kept", row["checkpoint"]["error"], number)
+                self.assertEqual(redis("INCR", "counter"), 1)
+                for folder in folders:
+                    self.tool("umount", folder)
+                for victim in self.take(cluster):
+                    self.begin_there(cluster, victim)
+                self.assertEqual(redis("INCR", "counter"), 2)
+            self.check_equal(cluster)
+
     def test_images_under_load_and_kills_while_they_are_taken(self):
         with self.crane(Redis) as cluster:
             addresses = [cluster.address(n) for n in (1, 2, 3)]
@@ -280,7 +314,7 @@ class Images(CraneTest):
                 client.start()
             try:
                 self.take(cluster)
-                for victim_of in (self.kill_criu, self.kill_taker):
+                for victim_of in (self.kill_helper, self.kill_criu, self.kill_taker):
                     order = subprocess.Popen([str(CRANE_TOOL), "checkpoint", "take", "--state-dir", str(cluster.state)],
                                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                     try:
@@ -305,17 +339,21 @@ class Images(CraneTest):
         wait_until(lambda: cluster.status().get(replica, {}).get("server") == "listening", 60,
                    f"replica {replica} serves")
 
-    def criu_of(self, cluster):
-        """The helper that takes an image now, and the replica that it does so for."""
+    def criu_of(self, cluster, program="crane-criu"):
+        """What takes an image now, and the replica that it does so for."""
         for replica in (1, 2, 3):
             craned = cluster.craned_pid(replica)
             for pid in procs.descendants(craned) if craned else ():
-                if "crane-criu" in procs.command_line(pid).split(" ")[0]:
+                if procs.command_line(pid).split(" ")[0].rsplit("/", 1)[-1] == program:
                     return replica, pid
         return None
 
-    def kill_criu(self, cluster):
+    def kill_helper(self, cluster):
         _, pid = wait_until(lambda: self.criu_of(cluster), 60, "an image is being taken", poll_s=0.001)
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_criu(self, cluster):
+        _, pid = wait_until(lambda: self.criu_of(cluster, "criu"), 60, "CRIU is at it", poll_s=0.001)
         os.kill(pid, signal.SIGKILL)
 
     def kill_taker(self, cluster):
