@@ -152,7 +152,7 @@ std::function<void(const checkpoint::DomainHost&)> Checkpoints::packer(uint64_t 
 }
 
 void Checkpoints::packed(const CheckpointState& state, const std::string& error, std::set<uint64_t> in_use,
-                         std::function<void(uint64_t)> held) {
+                         std::function<void(bool kept)> done) {
     const uint64_t index = state.position.index;
     if (!error.empty()) {
         failed(index, error);
@@ -164,6 +164,7 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
             }
         };
         keeper_.post(job, nullptr);
+        done(false);
         return;
     }
     auto problem = std::make_shared<std::string>();
@@ -175,16 +176,17 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
             *problem = what.what();
         }
     };
-    keeper_.post(job, [this, index, problem, held = std::move(held)] {
+    keeper_.post(job, [this, index, problem, done = std::move(done)] {
         if (!problem->empty()) {
             failed(index, *problem);
+            done(false);
             return;
         }
         spdlog::info("a checkpoint is kept at log index {}", index);
         error_.clear();
         held_index_ = index;
         log_bytes_ = 0;
-        held(index);
+        done(true);
     });
 }
 

@@ -52,10 +52,10 @@ class Checkpoints {
     std::optional<CheckpointState> take_point(uint64_t generation);
     /// Packs the server's files; called in a worker, and throws what is wrong.
     std::function<void(const checkpoint::DomainHost&)> packer(uint64_t index) const;
-    /// They are packed, or the error says why not. `held`: it is durable.
+    /// They are packed, or the error says why not. `done`: it is durable, or cannot be.
     /// `in_use`: checkpoints that must not go, however old.
     void packed(const CheckpointState& state, const std::string& error, std::set<uint64_t> in_use,
-                std::function<void(uint64_t)> held);
+                std::function<void(bool kept)> done);
 
     /// Decided since the newest.
     uint64_t log_bytes() const { return log_bytes_; }

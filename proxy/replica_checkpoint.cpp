@@ -90,8 +90,9 @@ DomainRunner::NextStart Replica::next_start(uint64_t generation, uint64_t timest
     point->last_end = last_end_;
     next.keep = checkpoints_.packer(point->position.index);
     next.kept = [this, state = *point](const std::string& error) {
-        checkpoints_.packed(state, error, shipping_.held(),
-                            [this](uint64_t index) { sequencer_.hold_checkpoint(index); });
+        checkpoints_.packed(state, error, shipping_.held(), [this, index = state.position.index](bool kept) {
+            if (kept) sequencer_.hold_checkpoint(index);
+        });
     };
     return next;
 }

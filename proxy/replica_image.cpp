@@ -128,9 +128,13 @@ void Replica::begin_image() {
     const uint64_t index = state.position.index;
     domain_.take_image(checkpoints_.image_place(index), [this, state](const std::string& error) {
         image_.phase = ImagePhase::kNone;
-        if (!error.empty()) image_failed(config_.replica_id);
-        checkpoints_.packed(state, error, shipping_.held(),
-                            [this](uint64_t held) { sequencer_.hold_checkpoint(held); });
+        checkpoints_.packed(state, error, shipping_.held(), [this, index = state.position.index](bool kept) {
+            if (kept) {
+                sequencer_.hold_checkpoint(index);
+            } else {
+                image_failed(config_.replica_id);
+            }
+        });
         feed();
     });
 }

@@ -2,6 +2,7 @@
 
 #include <linux/futex.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "interpose/core/deaths.hpp"
@@ -124,9 +125,8 @@ void look_for_restore() {
     self.image = image;
     install_tsc_trap();
     const uint64_t files_since_ns = runtime.view.control->settings.files_since_ns;
-    if (domain().real_start_ns == files_since_ns) return;  // another thread was here
-    domain().real_start_ns = files_since_ns;
-    forget_files();
+    std::atomic_ref<uint64_t> known(domain().real_start_ns);
+    if (known.exchange(files_since_ns) != files_since_ns) forget_files();
 }
 
 void wait_for_batch(bool quiescent) {

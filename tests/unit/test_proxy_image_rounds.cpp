@@ -93,3 +93,20 @@ TEST_CASE("image rounds: there is a pause between two, unless one is asked for",
     only_asked.ask();
     CHECK(only_asked.next(kSecond, 50, voters) == 2);
 }
+
+TEST_CASE("image rounds: who says that it cannot is not waited for", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 0});
+    const Voters voters{{1, true, 0}, {2, true, 0}, {3, true, 0}};
+    rounds.ask();
+    CHECK(rounds.wanted());
+    CHECK(rounds.next(0, 50, voters) == 2);
+    rounds.failed(3);  // it was not asked
+    CHECK(rounds.next(1, 50, voters) == 0);
+    rounds.failed(2);
+    CHECK(rounds.next(2, 50, voters) == 3);
+    rounds.failed(3);
+    CHECK(rounds.next(3, 50, voters) == 1);
+    rounds.failed(1);
+    CHECK(rounds.next(4, 50, voters) == 0);
+    CHECK_FALSE(rounds.wanted());
+}
