@@ -13,8 +13,10 @@
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_host.hpp"
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/file_identities.hpp"
 #include "checkpoint/kept_times.hpp"
 #include "checkpoint/processes.hpp"
+#include "timebubble/file_key.hpp"
 
 namespace fs = std::filesystem;
 
@@ -23,10 +25,12 @@ namespace {
 
 constexpr char kAboutFile[] = "/crane.json";
 constexpr char kShimFile[] = "/libcrane.so";
+constexpr char kIdentitiesFile[] = "/identities";
 constexpr char kSharedMemoryFile[] = "/dev-shm.tar.zst";
 constexpr char kSharedMemoryUnsettledFile[] = "/dev-shm.unsettled";
 constexpr size_t kMaxAbout = 16 * 1024 * 1024;
 constexpr size_t kMaxNames = 16 * 1024 * 1024;
+constexpr size_t kMaxIdentities = 256 * 1024 * 1024;
 constexpr int kServerPid = 2;
 
 /// Beside CRIU's files: what a restore must know before it.
@@ -98,20 +102,28 @@ void replace_file(const std::string& from, const std::string& to) {
     fs::copy_file(from, to);
 }
 
+std::string root_of(pid_t init) {
+    return "/proc/" + std::to_string(init) + "/root";
+}
+
 /// The container's own /dev/shm: a tmpfs, which no layer holds.
 std::string shared_memory_of(pid_t init) {
-    return "/proc/" + std::to_string(init) + "/root/dev/shm";
+    return root_of(init) + "/dev/shm";
 }
 
 std::string proc_of(pid_t init) {
-    return "/proc/" + std::to_string(init) + "/root/proc";
+    return root_of(init) + "/proc";
+}
+
+void keep_bytes(const std::string& path, const std::string& bytes) {
+    std::ofstream file(path, std::ios::trunc | std::ios::binary);
+    file << bytes;
+    file.close();
+    if (!file) throw std::runtime_error("writing " + path + " failed: is the disk full?");
 }
 
 void keep_shared_memory(pid_t init, const std::string& folder) {
-    std::ofstream names(folder + kSharedMemoryUnsettledFile, std::ios::trunc | std::ios::binary);
-    names << unsettled_in_folder(shared_memory_of(init));
-    names.close();
-    if (!names) throw std::runtime_error("writing below " + folder + " failed: is the disk full?");
+    keep_bytes(folder + kSharedMemoryUnsettledFile, unsettled_in_folder(shared_memory_of(init)));
     pack_folder(shared_memory_of(init), folder + kSharedMemoryFile);
 }
 
@@ -145,6 +157,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
         about.stderr_bytes = fs::file_size(paths.stderr_file);
         about.unlinked = unlinked_times(proc_of(init_pid()));
         keep_shared_memory(init_pid(), folder);
+        keep_bytes(folder + kIdentitiesFile, file_identities(root_of(init_pid()), layer_places(spec_)));
         if (spec_.schedule) fs::copy_file(paths.shared + kShimFile, folder + kShimFile);
         if (while_frozen) while_frozen();
     };
@@ -184,6 +197,8 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
         job.while_frozen = [&] {
             folders.set_again();
             set_unlinked_times(proc_of(init), about.unlinked);
+            tell_identities(root_of(init), read_text_file(folder + kIdentitiesFile, kMaxIdentities),
+                            paths.shared + "/" + fs::path(timebubble::kFilesAgain).filename().string());
             if (while_frozen) while_frozen();
         };
         job.init = init;

@@ -249,6 +249,14 @@ std::vector<std::string> lost_confinement(const DomainSpec& spec) {
     return lost;
 }
 
+std::vector<LayerPlace> layer_places(const DomainSpec& spec) {
+    std::vector<LayerPlace> places;
+    const std::string shown = needs_own_layer(spec.cwd) ? spec.cwd : std::string();
+    for (const Layer& layer : present_layers(DomainPaths(spec.state_dir).container, shown))
+        places.push_back({layer.upper, layer.point == "/" ? "" : layer.point});
+    return places;
+}
+
 std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files) {
     const DomainPaths paths(spec.state_dir);
     fs::create_directories(paths.shared);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/domain_host.hpp"
+#include "checkpoint/file_identities.hpp"
 
 namespace crane::checkpoint {
 
@@ -27,6 +28,9 @@ std::vector<std::string> lost_confinement(const DomainSpec& spec);
 /// Lays out STATE/rN and its file system; returns the command that starts crane-init, to which the number
 /// of the notify descriptor is still to be added.
 std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files);
+
+/// The upper layers of a domain that runs, and where their files are in it.
+std::vector<LayerPlace> layer_places(const DomainSpec& spec);
 
 /// Lets go of what holds the domain's files (the mount of a quota): they are gone then.
 void release_files(const DomainSpec& spec);

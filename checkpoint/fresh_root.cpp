@@ -227,6 +227,19 @@ std::vector<Layer> imaged_layers(const std::string& container_dir, const std::st
     return layers;
 }
 
+std::vector<Layer> present_layers(const std::string& container_dir, const std::string& shown) {
+    std::vector<Layer> layers;
+    const auto add = [&](const std::string& folder, const std::string& point) {
+        layers.push_back({point, folder + "/upper", folder + "/work"});
+    };
+    add(container_dir, "/");
+    size_t number = 0;
+    for (const std::string& point : listed_points(container_dir))
+        add(container_dir + "/mounts/" + std::to_string(number++), point);
+    if (!shown.empty()) add(container_dir + "/mounts/shown", shown);
+    return layers;
+}
+
 void make_container_dir(const std::string& container_dir, uint64_t quota_bytes) {
     std::error_code error;
     fs::remove_all(container_dir, error);

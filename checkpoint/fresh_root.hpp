@@ -32,6 +32,8 @@ std::vector<Layer> renew_layers(const std::string& container_dir, const std::str
 
 /// The same layers, exactly as they are: an image of the server's memory knows what it had open there.
 std::vector<Layer> imaged_layers(const std::string& container_dir, const std::string& shown);
+/// Those of a domain that runs; nothing is made.
+std::vector<Layer> present_layers(const std::string& container_dir, const std::string& shown);
 
 /// The time of what Crane itself lays out.
 constexpr int64_t kFreshTimeS = 1'000'000'000;

@@ -252,7 +252,11 @@ struct DomainState {
     SignalFd signal_fds[kMaxSignalFds];
     PassedMessage passed[kMaxPassed];
     uint32_t files_known;
-    FileIdentity files[kMaxFiles];     ///< open hash table by key
+    FileIdentity files[kMaxFiles];  ///< open hash table by key
+    /// Of before the restore that the domain comes out of, and not met again; `number` 0: it was.
+    FileIdentity files_before[kMaxFiles];
+    uint32_t restored;                 ///< files_before has some
+    uint32_t image;                    ///< whose files were found again
     uint64_t file_numbers[kMaxFiles];  ///< open hash set of the numbers in use
     ChunkPool input_pool;
 };

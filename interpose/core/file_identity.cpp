@@ -8,9 +8,7 @@
 #include <cstring>
 
 #include "interpose/core/fds.hpp"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "timebubble/file_key.hpp"
 
 namespace crane::interpose {
 
@@ -23,20 +21,26 @@ uint64_t as_number(uint64_t hash) {
     return (hash & kNumberMask) | kFirstNumber;
 }
 
-/// Of the real file. The time of birth tells a file from an earlier one with the same inode.
-uint64_t key_of(const struct statx& info) {
-    const uint64_t parts[5] = {info.stx_ino, info.stx_dev_major, info.stx_dev_minor,
-                               static_cast<uint64_t>(info.stx_btime.tv_sec), info.stx_btime.tv_nsec};
-    return XXH3_64bits(parts, info.stx_mask & STATX_BTIME ? sizeof(parts) : 3 * sizeof(uint64_t)) | 1;
-}
-
-FileIdentity& place_of(uint64_t key) {
-    DomainState& d = domain();
-    size_t at = key >> 1;
-    for (;; ++at) {
-        FileIdentity& file = d.files[at % kMaxFiles];
+FileIdentity& place_of(FileIdentity* table, uint64_t key) {
+    for (size_t at = key >> 1;; ++at) {
+        FileIdentity& file = table[at % kMaxFiles];
         if (file.key == key || file.key == 0) return file;
     }
+}
+
+/// The file of before a restore that was shown this number, and is not met again yet; null: there is none.
+FileIdentity* file_before(uint64_t number) {
+    DomainState& d = domain();
+    if (!d.restored) return nullptr;
+    for (FileIdentity& file : d.files_before)
+        if (file.number == number) return &file;
+    return nullptr;
+}
+
+bool is_older_than_restore(const struct statx& info) {
+    const uint64_t born_ns =
+        static_cast<uint64_t>(info.stx_btime.tv_sec) * kNsPerSecond + info.stx_btime.tv_nsec;
+    return (info.stx_mask & STATX_BTIME) && born_ns < domain().real_start_ns;
 }
 
 /// False: another file has it.
@@ -102,26 +106,61 @@ uint64_t inode_for_path(const char* directory, const char* name) {
     return as_number(XXH3_64bits_digest(&state));
 }
 
-/// Those looked at again get the number of their path again.
+namespace {
+
 void forget_files() {
     DomainState& d = domain();
     std::memset(d.files, 0, sizeof(d.files));
+    std::memset(d.files_before, 0, sizeof(d.files_before));
     std::memset(d.file_numbers, 0, sizeof(d.file_numbers));
-    d.files_known = 0;
+    d.files_known = d.restored = 0;
+}
+
+/// `files_known` and the numbers in use stay as they are on replicas that were not restored.
+void found_again(const timebubble::FileAgain& pair) {
+    DomainState& d = domain();
+    FileIdentity& before = place_of(d.files_before, pair.before);
+    if (before.key != pair.before || before.number == 0) return;
+    FileIdentity& now = place_of(d.files, pair.after);
+    now = {pair.after, before.number};
+    before.number = 0;
+}
+
+}  // namespace
+
+void find_files_again() {
+    DomainState& d = domain();
+    std::memcpy(d.files_before, d.files, sizeof(d.files));
+    std::memset(d.files, 0, sizeof(d.files));
+    d.restored = 1;
+    const long fd = raw(SYS_openat, AT_FDCWD, timebubble::kFilesAgain, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) refuse_domain("what has become of the files after a restore cannot be read");
+    timebubble::FileAgain pairs[256];
+    for (;;) {
+        const long got = raw(SYS_read, fd, pairs, sizeof(pairs));
+        if (got <= 0) break;
+        for (size_t i = 0; i < static_cast<size_t>(got) / sizeof(pairs[0]); ++i) found_again(pairs[i]);
+    }
+    raw(SYS_close, fd);
 }
 
 uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at_flags) {
     DomainState& d = domain();
-    const uint64_t key = key_of(info);
-    FileIdentity* file = &place_of(key);
+    const uint64_t key = timebubble::file_key(info);
+    FileIdentity* file = &place_of(d.files, key);
     if (file->key == key) return file->number;
     if (d.files_known > kMaxFiles / 4 * 3) {
         forget_files();
-        file = &place_of(key);
+        file = &place_of(d.files, key);
     }
     char name[PATH_MAX];
     uint64_t number = path_of(info, fd, path, at_flags, name, sizeof(name)) ? inode_for_path(name, nullptr)
                                                                             : number_of_nameless(fd);
+    if (FileIdentity* before = is_older_than_restore(info) ? file_before(number) : nullptr) {
+        before->number = 0;
+        *file = {key, number};
+        return number;
+    }
     while (!claim_number(number)) number = as_number(XXH3_64bits(&number, sizeof(number)));
     ++d.files_known;
     *file = {key, number};

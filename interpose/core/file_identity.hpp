@@ -2,8 +2,9 @@
 //
 // A file's number is made of the path under which the domain met it first, and is then kept for that file,
 // through renames and hard links, in the domain's table. The same name given to another file gets another
-// number. A domain restored elsewhere makes the same numbers again, but for files that were renamed, replaced
-// or unlinked since they were met.
+// number. After a restore the real files are others: craned tells which of the layers' files has become which
+// (timebubble/file_key.hpp); what is older than the restore and not among them is of a layer that nobody
+// changes, and is known by its path.
 #pragma once
 
 #include <sys/stat.h>
@@ -17,8 +18,8 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
 /// The device to show, in makedev's encoding.
 uint64_t stable_device(const struct statx& info, int fd, const char* path, int at_flags);
 
-/// The real files have become others: the domain was restored elsewhere.
-void forget_files();
+/// The real files have become others: the domain was restored.
+void find_files_again();
 
 /// The absolute path of an open descriptor; false if it has none. `room` bytes, ended by 0.
 bool path_of_descriptor(int fd, char* place, size_t room);

@@ -125,8 +125,13 @@ void look_for_restore() {
     self.image = image;
     install_tsc_trap();
     const uint64_t files_since_ns = runtime.view.control->settings.files_since_ns;
-    std::atomic_ref<uint64_t> known(domain().real_start_ns);
-    if (known.exchange(files_since_ns) != files_since_ns) forget_files();
+    std::atomic_ref<uint64_t> since_ns(domain().real_start_ns);
+    std::atomic_ref<uint32_t> found(domain().image);
+    if (since_ns.exchange(files_since_ns) != files_since_ns) {
+        find_files_again();
+        found.store(image, std::memory_order_release);
+    }
+    while (found.load(std::memory_order_acquire) != image) __builtin_ia32_pause();
 }
 
 void wait_for_batch(bool quiescent) {

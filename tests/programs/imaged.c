@@ -96,6 +96,35 @@ static void show_all(void) {
     show("program", -1, "/bin/sh");
     show("library", -1, "/etc/passwd");
     show("processor", -1, "/proc/cpuinfo");
+    show("moved", -1, "moved-there");
+    show("below what moved", -1, "folder-there/file");
+    show("replaced", -1, "replaced");
+    close(made("gone"));
+    show("there again", -1, "gone");
+    unlink("gone");
+}
+
+/// Files that are known by the numbers that were shown for them, and then get other names, or others get theirs.
+static void rename_known(void) {
+    close(made("moved"));
+    mkdir("folder-here", 0755);
+    close(made("folder-here/file"));
+    close(made("replaced"));
+    close(made("gone"));
+    show("moved", -1, "moved");
+    show("below what moves", -1, "folder-here/file");
+    show("to be replaced", -1, "replaced");
+    show("to go", -1, "gone");
+    rename("moved", "moved-there");
+    rename("folder-here", "folder-there");
+    unlink("gone");
+    close(made("moved"));  // another one
+}
+
+static void replace(void) {
+    close(made("replacement"));
+    rename("replacement", "replaced");
+    show("moved again", -1, "moved");
 }
 
 static void make(void) {
@@ -110,6 +139,7 @@ static void make(void) {
     mkdir("folder", 0755);
     close(made("folder/file"));
     CHECK(flock(written, LOCK_EX) == 0);
+    rename_known();
     shared = shm_open("/imaged", O_RDWR | O_CREAT, 0600);
     CHECK(shared >= 0 && ftruncate(shared, 8192) == 0);
     shared_memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, shared, 0);
@@ -147,6 +177,8 @@ static void scenario(void) {
     if (looks++ == 0) {
         make();
     } else {
+        show_all();
+        replace();
         show_all();
         sigset_t pending;
         sigpending(&pending);
