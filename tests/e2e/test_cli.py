@@ -74,7 +74,7 @@ class CommandLine(CraneTest):
             self.assertRegex(cluster.crane("log").stdout.lower(), "connect|send")
 
     def test_log_of_a_running_replica_that_has_more_than_one_file(self):
-        with self.crane(Redis) as cluster:
+        with self.crane(Redis, options=("--checkpoint-log-mib=0",)) as cluster:  # nobody cuts it
             with RedisClient(cluster.address(cluster.primary())) as redis:
                 for n in range(100):
                     redis("SET", f"key{n % 4}", "x" * 1_000_000)
