@@ -25,8 +25,8 @@ std::optional<uint64_t> key_at(const std::string& root, const std::string& path)
     // What a process has open is looked at through its link.
     const bool open = path.starts_with("/proc/");
     struct statx info {};
-    if (::statx(AT_FDCWD, (root + path).c_str(), open ? 0 : AT_SYMLINK_NOFOLLOW, timebubble::kFileKeyMask,
-                &info) != 0)
+    const std::string at = root + (path.empty() ? "/" : path);
+    if (::statx(AT_FDCWD, at.c_str(), open ? 0 : AT_SYMLINK_NOFOLLOW, timebubble::kFileKeyMask, &info) != 0)
         return std::nullopt;
     return timebubble::file_key(info);
 }

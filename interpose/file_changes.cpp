@@ -84,6 +84,20 @@ CRANE_EXPORT int renameat2(int from_fd, const char* from, int to_fd, const char*
     return rename_at(from_fd, from, to_fd, to, flags);
 }
 
+CRANE_EXPORT int unlink(const char* path) noexcept {
+    return change(AT_FDCWD, path, false, SYS_unlinkat, AT_FDCWD, path, 0);
+}
+CRANE_EXPORT int unlinkat(int fd, const char* path, int flags) noexcept {
+    return change(fd, path, false, SYS_unlinkat, fd, path, flags);
+}
+CRANE_EXPORT int rmdir(const char* path) noexcept {
+    return change(AT_FDCWD, path, false, SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+}
+CRANE_EXPORT int remove(const char* path) noexcept {
+    const int rc = unlink(path);
+    return rc != 0 && errno == EISDIR ? rmdir(path) : rc;
+}
+
 // --- times that the program sets
 
 namespace {

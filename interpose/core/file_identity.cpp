@@ -37,10 +37,11 @@ FileIdentity* file_before(uint64_t number) {
     return nullptr;
 }
 
-bool is_older_than_restore(const struct statx& info) {
+/// Files that have no time of birth are the kernel's own, and known by their path.
+bool may_be_older_than_restore(const struct statx& info) {
     const uint64_t born_ns =
         static_cast<uint64_t>(info.stx_btime.tv_sec) * kNsPerSecond + info.stx_btime.tv_nsec;
-    return (info.stx_mask & STATX_BTIME) && born_ns < domain().real_start_ns;
+    return !(info.stx_mask & STATX_BTIME) || born_ns < domain().real_start_ns;
 }
 
 /// False: another file has it.
@@ -156,7 +157,7 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
     char name[PATH_MAX];
     uint64_t number = path_of(info, fd, path, at_flags, name, sizeof(name)) ? inode_for_path(name, nullptr)
                                                                             : number_of_nameless(fd);
-    if (FileIdentity* before = is_older_than_restore(info) ? file_before(number) : nullptr) {
+    if (FileIdentity* before = may_be_older_than_restore(info) ? file_before(number) : nullptr) {
         before->number = 0;
         *file = {key, number};
         return number;

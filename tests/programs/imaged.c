@@ -99,9 +99,6 @@ static void show_all(void) {
     show("moved", -1, "moved-there");
     show("below what moved", -1, "folder-there/file");
     show("replaced", -1, "replaced");
-    close(made("gone"));
-    show("there again", -1, "gone");
-    unlink("gone");
 }
 
 /// Files that are known by the numbers that were shown for them, and then get other names, or others get theirs.
@@ -117,14 +114,16 @@ static void rename_known(void) {
     show("to go", -1, "gone");
     rename("moved", "moved-there");
     rename("folder-here", "folder-there");
-    unlink("gone");
     close(made("moved"));  // another one
+    unlink("gone");
 }
 
 static void replace(void) {
     close(made("replacement"));
     rename("replacement", "replaced");
     show("moved again", -1, "moved");
+    close(made("gone"));
+    show("there again", -1, "gone");
 }
 
 static void make(void) {
