@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/file_key.hpp"
 #include "checkpoint/criu.hpp"
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_host.hpp"
@@ -16,7 +17,6 @@
 #include "checkpoint/file_identities.hpp"
 #include "checkpoint/kept_times.hpp"
 #include "checkpoint/processes.hpp"
-#include "timebubble/file_key.hpp"
 
 namespace fs = std::filesystem;
 
@@ -198,7 +198,7 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
             folders.set_again();
             set_unlinked_times(proc_of(init), about.unlinked);
             tell_identities(root_of(init), read_text_file(folder + kIdentitiesFile, kMaxIdentities),
-                            paths.shared + "/" + fs::path(timebubble::kFilesAgain).filename().string());
+                            paths.shared + "/" + fs::path(kFilesAgain).filename().string());
             if (while_frozen) while_frozen();
         };
         job.init = init;

@@ -11,14 +11,12 @@
 #include <optional>
 #include <stdexcept>
 
-#include "timebubble/file_key.hpp"
+#include "base/file_key.hpp"
 
 namespace fs = std::filesystem;
 
 namespace crane::checkpoint {
 namespace {
-
-using timebubble::FileAgain;
 
 /// Of the file at a path of the container; nothing: it is not there.
 std::optional<uint64_t> key_at(const std::string& root, const std::string& path) {
@@ -26,9 +24,9 @@ std::optional<uint64_t> key_at(const std::string& root, const std::string& path)
     const bool open = path.starts_with("/proc/");
     struct statx info {};
     const std::string at = root + (path.empty() ? "/" : path);
-    if (::statx(AT_FDCWD, at.c_str(), open ? 0 : AT_SYMLINK_NOFOLLOW, timebubble::kFileKeyMask, &info) != 0)
+    if (::statx(AT_FDCWD, at.c_str(), open ? 0 : AT_SYMLINK_NOFOLLOW, kFileKeyMask, &info) != 0)
         return std::nullopt;
-    return timebubble::file_key(info);
+    return file_key(info);
 }
 
 void add(const std::string& root, const std::string& path, std::string* identities) {

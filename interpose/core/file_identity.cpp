@@ -7,8 +7,8 @@
 
 #include <cstring>
 
+#include "base/file_key.hpp"
 #include "interpose/core/fds.hpp"
-#include "timebubble/file_key.hpp"
 
 namespace crane::interpose {
 
@@ -118,7 +118,7 @@ void forget_files() {
 }
 
 /// `files_known` and the numbers in use stay as they are on replicas that were not restored.
-void found_again(const timebubble::FileAgain& pair) {
+void found_again(const FileAgain& pair) {
     DomainState& d = domain();
     FileIdentity& before = place_of(d.files_before, pair.before);
     if (before.key != pair.before || before.number == 0) return;
@@ -134,9 +134,9 @@ void find_files_again() {
     std::memcpy(d.files_before, d.files, sizeof(d.files));
     std::memset(d.files, 0, sizeof(d.files));
     d.restored = 1;
-    const long fd = raw(SYS_openat, AT_FDCWD, timebubble::kFilesAgain, O_RDONLY | O_CLOEXEC, 0);
+    const long fd = raw(SYS_openat, AT_FDCWD, kFilesAgain, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0) refuse_domain("what has become of the files after a restore cannot be read");
-    timebubble::FileAgain pairs[256];
+    FileAgain pairs[256];
     for (;;) {
         const long got = raw(SYS_read, fd, pairs, sizeof(pairs));
         if (got <= 0) break;
@@ -147,7 +147,7 @@ void find_files_again() {
 
 uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at_flags) {
     DomainState& d = domain();
-    const uint64_t key = timebubble::file_key(info);
+    const uint64_t key = file_key(info);
     FileIdentity* file = &place_of(d.files, key);
     if (file->key == key) return file->number;
     if (d.files_known > kMaxFiles / 4 * 3) {

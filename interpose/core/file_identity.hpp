@@ -3,7 +3,7 @@
 // A file's number is made of the path under which the domain met it first, and is then kept for that file,
 // through renames and hard links, in the domain's table. The same name given to another file gets another
 // number. After a restore the real files are others: craned tells which of the layers' files has become which
-// (timebubble/file_key.hpp); what is older than the restore and not among them is of a layer that nobody
+// (base/file_key.hpp); what is older than the restore and not among them is of a layer that nobody
 // changes, and is known by its path.
 #pragma once
 

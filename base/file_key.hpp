@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-namespace crane::timebubble {
+namespace crane {
 
 /// The time of birth tells a file from an earlier one with the same inode. Never 0.
 inline uint64_t file_key(const struct statx& info) {
@@ -25,4 +25,4 @@ struct FileAgain {
     uint64_t before, after;
 };
 
-}  // namespace crane::timebubble
+}  // namespace crane
