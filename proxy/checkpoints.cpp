@@ -66,7 +66,7 @@ void Checkpoints::choose() {
 /// Empty, or what is wrong with it.
 std::string Checkpoints::usable(const checkpoint::StoredCheckpoint& one, CheckpointState& state) const {
     if (!one.error.empty()) return one.error;
-    if (const std::string wrong = from_json(one.manifest.state, state); !wrong.empty()) return wrong;
+    if (std::string wrong = from_json(one.manifest.state, state); !wrong.empty()) return wrong;
     if (state.cluster != config_.cluster_id) return "it is of another cluster, " + state.cluster;
     if (state.position.index != one.index) return "it names another entry";
     if (state.live && state.live->words.transport_version != timebubble::kTransportVersion)

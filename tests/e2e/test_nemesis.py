@@ -26,7 +26,7 @@ class Nemesis(CraneTest):
         return done.stdout
 
     def test_histories_are_linearizable_under_faults(self):
-        seconds = 30 if Settings.quick else 120
+        seconds = 30 if Settings.quick else 80
         text = self.run_program(NEMESIS, "--seed", Settings.seed, "--seconds", seconds)
         for line in text.splitlines():
             if not line.lstrip()[:1].isdigit():  # all but the single faults
