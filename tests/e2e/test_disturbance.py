@@ -67,7 +67,7 @@ class Disturbance(CraneTest):
         self.fail("the replicas never stood at the same logical clock")
 
     def seeds(self):
-        count = 3 if Settings.quick else 20 if "CRANE_SOAK" in os.environ else 10
+        count = 3 if Settings.quick else 20 if "CRANE_SOAK" in os.environ else 7
         return range(Settings.seed, Settings.seed + count)
 
     def check(self, server, make_job, clients=6, seconds=3.0, options=()):
