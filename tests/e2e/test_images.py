@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 
+import test_checkpoint  # the module: a class by name would be run here again
 from support import procs
 from support.case import CraneTest
 from support.cluster import remove_tree
@@ -13,7 +14,6 @@ from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
 from support.servers import Apache, CivetWeb, Lighttpd, Memcached, Nginx, Program, PythonCounter, Redis
 from support.webclient import Connection, get
-from test_checkpoint import Checkpoint as Files
 from test_databases import TRANSACTION, fill, sql
 from test_memcached import Client as MemcachedClient
 from test_programs import ask
@@ -45,7 +45,8 @@ class OpenClient:
 
 class Images(CraneTest):
     timeout_s = 240
-    log, await_back, checkpoints = Files.log, Files.await_back, Files.checkpoints
+    log, await_back = test_checkpoint.Checkpoint.log, test_checkpoint.Checkpoint.await_back
+    checkpoints = test_checkpoint.Checkpoint.checkpoints
 
     def setUp(self):
         super().setUp()
