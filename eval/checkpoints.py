@@ -14,6 +14,7 @@ import datetime
 import json
 import pathlib
 import re
+import socket
 import statistics
 import sys
 import time
@@ -47,17 +48,33 @@ def fill_mariadb(cluster):
     fill(MariaDb, cluster.address(cluster.primary()))
     sql(MariaDb, cluster.address(cluster.primary()),
         "CREATE TABLE big (id int PRIMARY KEY AUTO_INCREMENT, body varchar(1000));"
-        "INSERT INTO big (body) SELECT REPEAT('x', 1000) FROM words a JOIN words b LIMIT 50000;")
+        "INSERT INTO big (body) SELECT REPEAT('x', 1000) FROM words a JOIN words b LIMIT 5000;")
 
 
+def touch_redis(cluster):
+    with RedisClient(cluster.address(cluster.primary())) as redis:
+        redis("INCR", "counter")
+
+
+def touch_memcached(cluster):
+    with socket.create_connection(cluster.address(cluster.primary()), timeout=10) as client:
+        client.sendall(b"version\r\n")
+        client.recv(100)
+
+
+def touch_database(server_class):
+    return lambda cluster: sql(server_class, cluster.address(cluster.primary()), "SELECT 1;")
+
+
+# How it is filled, and a request that is answered.
 SERVERS = {
-    "apache": (Apache, touch_web),
-    "nginx": (Nginx, touch_web),
-    "memcached": (Memcached, lambda cluster: None),
-    "redis": (Redis, lambda cluster: None),
-    "redis-100mb": (Redis, fill_redis),
-    "mariadb": (MariaDb, fill_mariadb),
-    "postgres": (Postgres, lambda cluster: fill(Postgres, cluster.address(cluster.primary()))),
+    "apache": (Apache, touch_web, touch_web),
+    "nginx": (Nginx, touch_web, touch_web),
+    "memcached": (Memcached, touch_memcached, touch_memcached),
+    "redis": (Redis, touch_redis, touch_redis),
+    "redis-100mb": (Redis, fill_redis, touch_redis),
+    "mariadb": (MariaDb, fill_mariadb, touch_database(MariaDb)),
+    "postgres": (Postgres, lambda cluster: fill(Postgres, cluster.address(cluster.primary())), touch_database(Postgres)),
 }
 
 
@@ -78,9 +95,9 @@ def frozen_ms(cluster):
     return [int(values[-1]) for values in found if values]
 
 
-def one_round(cluster, load_address):
+def one_round(cluster, touch):
     before = {n: row["checkpoint"]["index"] for n, row in cluster.status().items()}
-    load_address(cluster)
+    touch(cluster)
     began = time.monotonic()
     done = cluster.crane("checkpoint", "take", timeout_s=200)
     took_ms = (time.monotonic() - began) * 1000
@@ -104,17 +121,17 @@ def one_round(cluster, load_address):
     text = log_of(cluster, victim)
     row["restore_ms"] = (moments(text, "the server is under the shim")[-1] -
                          moments(text, "starting from the checkpoint")[-1]) * 1000
+    touch(cluster)  # or there is nothing that can be compared
     cluster.assert_identical()
     return row
 
 
 def measure(name, rounds):
-    server_class, prepare = SERVERS[name]
+    server_class, prepare, touch = SERVERS[name]
     server = server_class()
     try:
         with Cluster(server.command(), server.port, environment=server.environment, name=server.name) as cluster:
             prepare(cluster)
-            touch = touch_web if name in ("apache", "nginx") else lambda _: None
             rows = [one_round(cluster, touch) for _ in range(rounds)]
     finally:
         server.remove()
