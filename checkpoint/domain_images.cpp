@@ -115,15 +115,8 @@ std::string proc_of(pid_t init) {
     return root_of(init) + "/proc";
 }
 
-void keep_bytes(const std::string& path, const std::string& bytes) {
-    std::ofstream file(path, std::ios::trunc | std::ios::binary);
-    file << bytes;
-    file.close();
-    if (!file) throw std::runtime_error("writing " + path + " failed: is the disk full?");
-}
-
 void keep_shared_memory(pid_t init, const std::string& folder) {
-    keep_bytes(folder + kSharedMemoryUnsettledFile, unsettled_in_folder(shared_memory_of(init)));
+    write_file(folder + kSharedMemoryUnsettledFile, unsettled_in_folder(shared_memory_of(init)));
     pack_folder(shared_memory_of(init), folder + kSharedMemoryFile);
 }
 
@@ -157,7 +150,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
         about.stderr_bytes = fs::file_size(paths.stderr_file);
         about.unlinked = unlinked_times(proc_of(init_pid()));
         keep_shared_memory(init_pid(), folder);
-        keep_bytes(folder + kIdentitiesFile, file_identities(root_of(init_pid()), layer_places(spec_)));
+        write_file(folder + kIdentitiesFile, file_identities(root_of(init_pid()), layer_places(spec_)));
         if (spec_.schedule) fs::copy_file(paths.shared + kShimFile, folder + kShimFile);
         if (while_frozen) while_frozen();
     };

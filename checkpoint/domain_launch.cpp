@@ -33,13 +33,6 @@ constexpr long kOverlayMagic = 0x794c7630, kNfsMagic = 0x6969, kFuseMagic = 0x65
 constexpr char kPlainPathCharacters[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-@";
 
-void write_file(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.close();
-    if (!file) throw std::runtime_error("writing " + path + ": " + std::strerror(errno));
-}
-
 void ensure_file(const std::string& path) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) throw std::runtime_error("creating " + path + ": " + std::strerror(errno));
@@ -201,6 +194,13 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
 }
 
 }  // namespace
+
+void write_file(const std::string& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.close();
+    if (!file) throw std::runtime_error("writing " + path + ": " + std::strerror(errno));
+}
 
 DomainPaths::DomainPaths(const std::string& state_dir)
     : shared(state_dir + "/shared"),

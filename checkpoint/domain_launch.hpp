@@ -19,6 +19,9 @@ struct DomainPaths {
 constexpr char kSharedInside[] = "/run/crane";     ///< bind of STATE/rN/shared
 constexpr char kInitInside[] = "/run/crane-init";  ///< crane-init's own files
 
+/// Throws std::runtime_error.
+void write_file(const std::string& path, const std::string& text);
+
 /// Refuses what cannot work, with advice: throws std::runtime_error.
 void check_spec(const DomainSpec& spec);
 

@@ -1,12 +1,11 @@
 // Images of a domain's server with the files that belong to them, as files that can be kept and shipped.
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "checkpoint/criu.hpp"
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_host.hpp"
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/processes.hpp"
 
 namespace fs = std::filesystem;
 
@@ -37,20 +36,6 @@ class ImageFolder {
     std::string path_;
 };
 
-void write_bytes(const std::string& path, const std::string& bytes) {
-    std::ofstream file(path, std::ios::trunc | std::ios::binary);
-    file << bytes;
-    file.close();
-    if (!file) throw std::runtime_error("writing " + path + " failed: is the disk full?");
-}
-
-std::string read_bytes(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    if (!file.is_open() || file.bad()) throw std::runtime_error("reading " + path + " failed");
-    return bytes;
-}
-
 }  // namespace
 
 ImageReport DomainHost::take_packed_image(const std::string& archive, const std::string& image,
@@ -58,7 +43,7 @@ ImageReport DomainHost::take_packed_image(const std::string& archive, const std:
     const std::string container = DomainPaths(spec_.state_dir).container;
     const ImageFolder folder(spec_.state_dir);
     const ImageReport report = take_image(folder.path(), [&] {
-        write_bytes(folder.path() + kUnsettledFile, unsettled_files(container, files_since_ns));
+        write_file(folder.path() + kUnsettledFile, unsettled_files(container, files_since_ns));
         checkpoint::pack_files(container, archive, Kept::kAll);
     });
     pack_folder(folder.path(), image);
@@ -70,7 +55,7 @@ ImageReport DomainHost::restore_packed(const std::string& archive, const std::st
     folder.make();
     unpack_folder(image, folder.path());
     unpack_files(archive);
-    unsettle(DomainPaths(spec_.state_dir).container, read_bytes(folder.path() + kUnsettledFile));
+    unsettle(DomainPaths(spec_.state_dir).container, read_text_file(folder.path() + kUnsettledFile));
     return restore(folder.path());
 }
 

@@ -168,6 +168,7 @@ void Replica::open_restored_ports() {
 
 /// The log is cut where there is a checkpoint: a replica that takes none has one sent.
 void Replica::fetch_to_keep() {
+    if (!checkpoints_.takes_images()) return;  // nor could it begin at one
     const uint64_t common = sequencer_.common_checkpoint();
     const bool far = checkpoints_.log_bytes() > kFetchBehind * config_.checkpoint_log_bytes;
     if (!far || common <= checkpoints_.held_index() || shipping_.wanted() >= common || lacking_) return;
