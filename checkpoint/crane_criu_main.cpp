@@ -27,13 +27,16 @@
 
 #include "checkpoint/container_entry.hpp"
 #include "checkpoint/criu_message.hpp"
+#include "checkpoint/init_sandbox.hpp"
 
 namespace crane::checkpoint {
 namespace {
 
 constexpr int kSocketFd = 3, kImagesFd = 4, kKernelFd = 5, kFirstReplacementFd = 6;
 constexpr int kServerPid = 2;  // crane-init is 1 and starts nothing else
-constexpr long kCriuPids = 32000;
+// Where CRIU's own pids begin. What the server starts while it is being dumped may get the next ones there,
+// and is in the way of no restore.
+constexpr long kDumperPids = 32000, kRestorerPids = 31000;
 constexpr size_t kMaxAnswer = 64 * 1024;
 
 struct Job {
@@ -80,6 +83,8 @@ pid_t start_criu(const Job& job, std::string mode, int socket_fd) {
     const pid_t child = ::fork();
     if (child != 0) return child;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    // What CRIU restores takes its own memory's place: where mmap looks first stays as CRIU's program began.
+    if (!set_personality().empty() || !set_stack_limit().empty()) ::_exit(126);
     if (socket_fd >= 0) ::fcntl(socket_fd, F_SETFD, 0);
     const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);  // what it has to say is in its log
     ::dup2(nowhere, 1);
@@ -133,7 +138,8 @@ void learn_kernel(const Job& job) {
 void run_criu(const Job& job, const PidCursor& cursor) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     const long last_pid = job.restore ? job.last_pid : cursor.get();
-    if (last_pid < 0 || !cursor.set(kCriuPids)) fail(failed("/proc/sys/kernel/ns_last_pid"));
+    if (last_pid < 0 || !cursor.set(job.restore ? kRestorerPids : kDumperPids))
+        fail(failed("/proc/sys/kernel/ns_last_pid"));
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) fail(failed("socketpair"));
     const pid_t criu = start_criu(job, "swrk", pair[1]);

@@ -52,14 +52,19 @@ class Descriptor {
     int fd_;
 };
 
-/// What CRIU itself says of a failure; not that a limit of its own could not be raised, which harms nothing.
+/// That a limit of CRIU's own could not be raised harms nothing, and is no reason for what failed after it.
+bool is_harmless(const std::string& line) {
+    return line.find("RLIMIT_NOFILE for self") != std::string::npos;
+}
+
+/// What CRIU itself says of a failure.
 std::string errors_in(const std::string& log) {
     std::istringstream lines(read_text_file(log, kMaxLog));
     std::string errors;
     size_t count = 0;
     for (std::string line; count < kMaxErrors && std::getline(lines, line);) {
         const size_t at = line.find("Error (");
-        if (at == std::string::npos || line.find("RLIMIT_NOFILE") != std::string::npos) continue;
+        if (at == std::string::npos || is_harmless(line)) continue;
         errors += "\n  " + line.substr(at);
         ++count;
     }
@@ -162,7 +167,8 @@ long follow(const CriuJob& job, const Helper& helper, Clock::time_point deadline
             throw CriuError(what + ": CRIU was killed, or the container has ended" + errors_in(log), true);
         if (word->starts_with("done ")) return std::stol(word->substr(5));
         if (word->starts_with("error: ")) {
-            const std::string why = refused.empty() ? word->substr(7) + errors_in(log) : refused;
+            const std::string said = is_harmless(*word) ? "CRIU has refused" : word->substr(7);
+            const std::string why = refused.empty() ? said + errors_in(log) : refused;
             throw CriuError(what + ": " + why + (refused.empty() ? "\n" + std::string(kAdvice) : ""), false);
         }
         if (!word->starts_with("stage ")) continue;

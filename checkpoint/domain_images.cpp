@@ -43,6 +43,7 @@ struct About {
     };
     std::vector<Inherited> inherited;
     nlohmann::json unlinked = nlohmann::json::array();  ///< unlinked_times()
+    nlohmann::json traces = nlohmann::json::object();   ///< size by name, of what it has open in /run/crane
 };
 
 void write_about(const std::string& folder, const About& about) {
@@ -54,6 +55,7 @@ void write_about(const std::string& folder, const About& about) {
                            {"stdout_bytes", about.stdout_bytes},
                            {"stderr_bytes", about.stderr_bytes},
                            {"unlinked", about.unlinked},
+                           {"traces", about.traces},
                            {"inherited", inherited}};
     file.close();
     if (!file) throw CriuError("writing " + folder + kAboutFile + ": " + std::strerror(errno), false);
@@ -67,6 +69,7 @@ About read_about(const std::string& folder) {
         about.stdout_bytes = json.at("stdout_bytes");
         about.stderr_bytes = json.at("stderr_bytes");
         about.unlinked = json.at("unlinked");
+        about.traces = json.value("traces", nlohmann::json::object());
         for (const auto& one : json.at("inherited"))
             about.inherited.push_back({one.at("number"), one.at("key")});
     } catch (const nlohmann::json::exception&) {
@@ -94,6 +97,23 @@ void give_size(const std::string& path, uintmax_t bytes) {
     std::error_code error;
     fs::resize_file(path, bytes, error);
     if (error) throw CriuError("giving " + path + " its size again: " + error.message(), false);
+}
+
+/// A trace (docs/debugging.md) stays on its host: what is written to it after a restore follows a hole.
+nlohmann::json sizes_of_traces(const std::string& shared) {
+    nlohmann::json sizes = nlohmann::json::object();
+    for (const auto& entry : fs::directory_iterator(shared))
+        if (entry.is_regular_file() && entry.path().filename() != fs::path(kShimFile).filename())
+            sizes[entry.path().filename()] = entry.file_size();
+    return sizes;
+}
+
+void make_traces(const std::string& shared, const nlohmann::json& sizes) {
+    for (const auto& [name, bytes] : sizes.items()) {
+        const std::string path = shared + "/" + fs::path(name).filename().string();
+        write_file(path, "");  // not what another server left there
+        give_size(path, bytes);
+    }
 }
 
 /// Under a new inode: a process that maps the old one keeps it.
@@ -149,6 +169,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);
         about.unlinked = unlinked_times(proc_of(init_pid()));
+        about.traces = sizes_of_traces(paths.shared);
         keep_shared_memory(init_pid(), folder);
         write_file(folder + kIdentitiesFile, file_identities(root_of(init_pid()), layer_places(spec_)));
         if (spec_.schedule) fs::copy_file(paths.shared + kShimFile, folder + kShimFile);
@@ -183,6 +204,7 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
     const auto bring = [&](pid_t init) {
         give_size(paths.stdout_file, about.stdout_bytes);
         give_size(paths.stderr_file, about.stderr_bytes);
+        make_traces(paths.shared, about.traces);
         bring_shared_memory(folder, init);
         // Which the processes have mapped: it may be of an earlier version.
         if (fs::exists(folder + kShimFile)) replace_file(folder + kShimFile, paths.shared + kShimFile);

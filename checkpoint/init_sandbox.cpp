@@ -75,6 +75,12 @@ std::string set_limits() {
     return {};
 }
 
+std::string set_stack_limit() {
+    const auto stack = std::find_if(std::begin(kLimits), std::end(kLimits),
+                                    [](const Limit& limit) { return limit.resource == RLIMIT_STACK; });
+    return set_limit(*stack);
+}
+
 std::string bring_loopback_up() {
     const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return failed("socket for the loopback interface");

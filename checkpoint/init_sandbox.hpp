@@ -10,6 +10,7 @@ namespace crane::checkpoint {
 /// Each returns "" or what went wrong.
 std::string set_personality();    ///< no address-space randomization
 std::string set_limits();         ///< the same limits on every replica
+std::string set_stack_limit();    ///< of these the one that decides where mmap starts
 std::string bring_loopback_up();  ///< a new network namespace has it down
 void pin_to_cpu(unsigned cpu);    ///< best effort: a wish, not a condition
 void reset_signals();             ///< default dispositions, nothing blocked

@@ -42,6 +42,23 @@ def records(path):
             yield RECORD.unpack(piece)
 
 
+def without_hole(path):
+    """A restored server's trace begins with zeros, where its image had what another replica wrote."""
+    return itertools.dropwhile(lambda record: not any(record), records(path))
+
+
+def from_the_same_clock(first, second):
+    """Both from where the later one begins."""
+    a, b = next(first, None), next(second, None)
+    while a and b and a[0] != b[0]:
+        if a[0] < b[0]:
+            a = next(first, None)
+        else:
+            b = next(second, None)
+    heads = [[one] if one else [] for one in (a, b)]
+    return itertools.chain(heads[0], first), itertools.chain(heads[1], second)
+
+
 def show_object(key, kinds):
     kind, number = key >> KIND_SHIFT, key & ((1 << KIND_SHIFT) - 1)
     return f"{kinds.get(kind, f'kind {kind}')} {number:#x}"
@@ -64,12 +81,13 @@ def main():
     options = parser.parse_args()
     names = read_names()
     if options.second is None:
-        for record in records(options.first):
+        for record in without_hole(options.first):
             print(show(record, *names))
         return 0
     before = []
     count = 0
-    for a, b in itertools.zip_longest(records(options.first), records(options.second)):
+    both = from_the_same_clock(without_hole(options.first), without_hole(options.second))
+    for a, b in itertools.zip_longest(*both):
         if a is None or b is None:
             print(f"equal for {count} records; then one trace ends")
             return 3

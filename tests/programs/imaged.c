@@ -172,7 +172,19 @@ static void make(void) {
     show_all();
 }
 
+/// Where the kernel finds room: a process that was restored must find it where all others do.
+static void map_more(void) {
+    char* pages[3];
+    for (int i = 0; i < 3; i++) {
+        pages[i] = mmap(NULL, 4096UL << (5 * i), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(pages[i] != MAP_FAILED);
+    }
+    munmap(pages[1], 4096);
+    order("room at %p, %p, %p, in the heap %p", pages[0], pages[1], pages[2], malloc(200000));
+}
+
 static void scenario(void) {
+    map_more();
     if (looks++ == 0) {
         make();
     } else {

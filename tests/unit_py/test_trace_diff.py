@@ -41,6 +41,12 @@ class TraceDiffTest(unittest.TestCase):
         self.assertIn("1: clock 2 slot 1 Receive (Socket 0x7)", said)
         self.assertIn("2: clock 2 slot 1 Close (Descriptor 0x5, Socket 0x7)", said)
 
+    def test_a_restored_servers_trace_is_compared_from_where_it_begins(self):
+        later, hole = (2, 1, 25, 0xABC, 60, SOCKET_7, 0), (0,) * 7
+        self.assertEqual(self.run_on(self.same + [later], [hole, hole, later]), (0, "equal: 1 records\n"))
+        status, said = self.run_on([hole, later], self.same + [(2, 1, 28, 0xABC, 60, DESCRIPTOR_5, SOCKET_7)])
+        self.assertEqual((status, "record 0 differs" in said), (1, True))
+
     def test_a_trace_alone_is_printed(self):
         self.assertEqual(self.run_on(self.same)[1],
                          "clock 1 slot 0 MutexLock (Address 0x1000) caller 0xabc time 40\n")
