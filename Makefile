@@ -71,6 +71,8 @@ ifneq ($(findstring address,$(SAN)),)
 CATCH := $(BUILD)/pch/catch.hpp
 $(BUILD)/obj/tests/unit/test_%.o: CXXFLAGS += -include $(CATCH)
 $(filter $(BUILD)/obj/tests/unit/test_%,$(UNIT_OBJS)): $(CATCH).gch
+# The command line's tools are there to be linked, and cost the most to optimize.
+$(BUILD)/obj/proxy/tool/%.o: CXXFLAGS += -O0
 $(CATCH).gch: $(COMPILED_WITH)
 	@mkdir -p $(@D)
 	echo '#include <catch2/catch.hpp>' >$(CATCH)

@@ -1,5 +1,6 @@
-"""What .ci/run does once everything is installed: one build of all that is checked, then the unit and the end-to-end
-tests one after the other, and in the time that they leave of the cores the checks that only compute.
+"""What .ci/run does once everything is installed: the build of what is installed and its tests, then the end-to-end
+and the unit tests one after the other, and in the time that they leave of the cores the other builds and the checks
+that only compute.
 
 The unit tests run under ASan, which sees what a plain run sees and more; `make test` runs them plain. What takes long
 and rarely changes is left to `make soak` (CRANE_SOAK, more seeds, minutes of fuzzing, the model's larger bounds).
@@ -19,17 +20,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 CORES = os.cpu_count() or 1
 RUN = ["python3", "-B", "tests/e2e/run.py"]
 # As make builds it, but for the places of variables, which only a debugger asks for and a fifth of the time goes into.
-BUILDS = ["OPT=-O2 -g1", "all", "build/bin/sim", "programs", "asan-build", "tsan-build", "fuzz-build"]
+FLAGS = "OPT=-O2 -g1"
+BUILDS = ["all", "build/bin/sim", "programs"]
 TIDY_PARTS = 4
-UNIT, END_TO_END = "unit tests under ASan", "end-to-end tests"
+BUILD, ASAN_BUILD, UNIT, END_TO_END = "build", "build under ASan", "unit tests under ASan", "end-to-end tests"
 LINES_OF_A_FAILURE = 400
-# How the test runner, Catch2 (place and condition), clang-tidy and the compilers name what failed.
-FAILURES = re.compile(r"^(failed: .*|\S+:\d+: FAILED:\n.*|\S+:\d+:\d+: (?:fatal )?(?:error|warning): .*)$", re.MULTILINE)
+LINES_OF_A_TEST, WIDTH_OF_A_LINE = 12, 300
+# How the test runner, Catch2 (to the next empty line), clang-tidy and the compilers name what failed.
+FAILURES = re.compile(r"^(failed: .*|\S+:\d+: FAILED:\n(?:.+\n)+|\S+:\d+:\d+: (?:fatal )?(?:error|warning): .*)$", re.MULTILINE)
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
 
 
 def make(*words):
-    return ["make", "-s", *words]
+    # With the same flags always: what was compiled with others is compiled again.
+    return ["make", "-s", FLAGS, *words]
 
 
 def tidy_parts():
@@ -40,7 +44,9 @@ def tidy_parts():
 
 
 def checks():
-    """(name, seconds it may take, command) of what nothing but its result is asked of, the longest first."""
+    """(name, seconds it may take, command) of what nothing but its result is asked of: what is soon told, then the
+    longest first."""
+    yield "lint", 1500, make("lint")
     for place, sources in enumerate(tidy_parts(), 1):
         yield f"tidy {place}/{TIDY_PARTS}", 3000, make("tidy", "TIDY_JOBS=1", f"TIDY_SRCS={' '.join(sources)}")
     yield "simulator", 3000, [*RUN, "--sim", "build/bin/sim", "--no-e2e"]
@@ -48,7 +54,11 @@ def checks():
     # Every decoder of what peers say for a few seconds each; the unit tests run the kept inputs again.
     yield "fuzz", 1500, make("fuzz", "FUZZ_SECONDS=5")
     yield "tsan", 1500, make("tsan")
-    yield "lint", 1500, make("lint")
+
+
+def short(failure):
+    lines = failure.splitlines()[:LINES_OF_A_TEST]
+    return "\n".join(f"  {line[:WIDTH_OF_A_LINE]}" for line in lines)
 
 
 class Totals:
@@ -77,7 +87,7 @@ class Totals:
         if counted:
             self.counts = [sum(pair) for pair in zip(self.counts, counted[-1])]
         if status != 0:
-            self.failed[name] = [f"  {found}" for found in FAILURES.findall(text)]
+            self.failed[name] = [short(found) for found in FAILURES.findall(text)]
         self.took.append((seconds, name))
         if status != 0:
             print("\n".join(text.splitlines()[-LINES_OF_A_FAILURE:]))
@@ -131,24 +141,34 @@ def work_off(waiting, totals, in_the_background):
 def main():
     os.chdir(ROOT)
     totals = Totals()
-    totals.add("build", *run(["make", "-s", "-k", "-Otarget", f"-j{CORES}", *BUILDS], 3000))
+    totals.add(BUILD, *run(make("-k", "-Otarget", f"-j{CORES}", *BUILDS), 3000))
     if totals.failed:
         print("0 passed, 1 failed, 0 skipped")
         return 1
-    waiting, order = queue.SimpleQueue(), [UNIT]
+    waiting, order = queue.SimpleQueue(), [ASAN_BUILD]
     for check in checks():
         waiting.put(check)
         order.append(check[0])
-    order.append(END_TO_END)
-    beside = threading.Thread(target=work_off, args=(waiting, totals, True))
-    beside.start()
-    # One after the other: some are about what other processes do meanwhile.
-    totals.add(UNIT, *run([*RUN, "--unit", "build/asan/bin/unit", "--no-e2e"], 1500))
-    totals.add(END_TO_END, *run_aloud(RUN, 3000))
-    rest = [threading.Thread(target=work_off, args=(waiting, totals, False)) for _ in range(CORES - 1)]
-    for worker in rest:
+    order += [END_TO_END, UNIT]
+    asan_built = threading.Event()
+
+    def build_and_check():
+        try:
+            totals.add(ASAN_BUILD, *run(make("-k", "-Otarget", "asan-build"), 3000, True))
+        finally:
+            asan_built.set()
+        work_off(waiting, totals, True)
+
+    beside = [threading.Thread(target=build_and_check)]
+    beside += [threading.Thread(target=work_off, args=(waiting, totals, True)) for _ in range(CORES - 1)]
+    for worker in beside:
         worker.start()
-    for worker in [beside, *rest]:
+    # One after the other: some are about what other processes do meanwhile.
+    totals.add(END_TO_END, *run_aloud(RUN, 3000))
+    asan_built.wait()
+    if ASAN_BUILD not in totals.failed:  # else the unit tests are told as not run
+        totals.add(UNIT, *run([*RUN, "--unit", "build/asan/bin/unit", "--no-e2e"], 1500))
+    for worker in beside:
         worker.join()
     print("\nwhat took how long:")
     for seconds, name in sorted(totals.took, reverse=True):

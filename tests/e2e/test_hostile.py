@@ -15,8 +15,11 @@ class Hostile(CraneTest):
     def among_hostile_clients(self, server):
         self.needs_replicas()
         words = [sys.executable, "-B", str(HOSTILE), "--server", server, "--seed", str(Settings.seed), "--seconds", "30"]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, timeout=self.timeout_s - 20, check=False)
+        try:
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  text=True, timeout=self.timeout_s - 20, check=False)
+        except subprocess.TimeoutExpired as late:
+            self.fail(f"it takes longer than {late.timeout} s: {(late.stdout or b'').decode()[-8000:]}")
         self.assertEqual(done.returncode, 0, done.stdout[-8000:])
         for line in done.stdout.splitlines()[-6:]:
             self.note(line)

@@ -46,12 +46,13 @@ class ChecksTest(unittest.TestCase):
         self.assertIn("broken", lines)
 
     def test_what_failed_is_named_again_at_the_end(self):
-        unit = "echo tests/unit/a.cpp:7: FAILED:; echo '  REQUIRE( x )'; echo failed: unit; exit 1"
+        unit = "echo tests/unit/a.cpp:7: FAILED:; echo '  REQUIRE( x )'; echo with expansion:; echo '  false'; echo; " \
+               "echo passed; echo failed: unit; exit 1"
         _, lines = self.result(unit, "echo failed: redis.Kills; exit 1", check="echo 'a.cpp:1:2: error: no'; exit 1")
         end = lines[lines.index("failed:"):-1]
-        self.assertEqual(end, ["failed:", "unit tests under ASan", "  tests/unit/a.cpp:7: FAILED:", "  REQUIRE( x )",
-                               "  failed: unit", "a check", "  a.cpp:1:2: error: no",
-                               "end-to-end tests", "  failed: redis.Kills"])
+        self.assertEqual(end, ["failed:", "a check", "  a.cpp:1:2: error: no", "end-to-end tests",
+                               "  failed: redis.Kills", "unit tests under ASan", "  tests/unit/a.cpp:7: FAILED:",
+                               "    REQUIRE( x )", "  with expansion:", "    false", "  failed: unit"])
 
     def test_a_check_that_counts_nothing_can_still_fail(self):
         status, lines = self.result(check="exit 2", e2e="echo 2 passed, 0 failed, 0 skipped")
