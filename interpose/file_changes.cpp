@@ -6,6 +6,7 @@
 #include <utime.h>
 
 #include "interpose/core/fds.hpp"
+#include "interpose/core/file_identity.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/shared_operation.hpp"
 
@@ -36,12 +37,30 @@ int change_mode_at(int fd, const char* path, mode_t mode, int flags) {
     return change(fd, path, true, SYS_fchmodat, fd, path, mode);
 }
 
+/// (fd, path) is the name of no file after it, or of another.
+template <typename... Args>
+int take_name(int fd, const char* path, int settled_fd, const char* settled, long call, Args... args) {
+    if (!active()) return answer(raw(call, args...));
+    SharedOperation turn(Op::kFile, files_key());
+    settle_path(settled_fd, settled, false);
+    const NameToGo name(fd, path);
+    const long rc = raw(call, args...);
+    if (rc == 0) name.gone();
+    return answer(rc);
+}
+
+int unlink_at(int fd, const char* path, int flags) {
+    return take_name(fd, path, fd, path, SYS_unlinkat, fd, path, flags);
+}
+
 int link_at(int from_fd, const char* from, int to_fd, const char* to, int flags) {
     return change(from_fd, from, flags & AT_SYMLINK_FOLLOW, SYS_linkat, from_fd, from, to_fd, to, flags);
 }
 
 int rename_at(int from_fd, const char* from, int to_fd, const char* to, unsigned flags) {
-    return change(from_fd, from, false, SYS_renameat2, from_fd, from, to_fd, to, flags);
+    if (flags & RENAME_EXCHANGE)
+        return change(from_fd, from, false, SYS_renameat2, from_fd, from, to_fd, to, flags);
+    return take_name(to_fd, to, from_fd, from, SYS_renameat2, from_fd, from, to_fd, to, flags);
 }
 
 }  // namespace
@@ -85,13 +104,13 @@ CRANE_EXPORT int renameat2(int from_fd, const char* from, int to_fd, const char*
 }
 
 CRANE_EXPORT int unlink(const char* path) noexcept {
-    return change(AT_FDCWD, path, false, SYS_unlinkat, AT_FDCWD, path, 0);
+    return unlink_at(AT_FDCWD, path, 0);
 }
 CRANE_EXPORT int unlinkat(int fd, const char* path, int flags) noexcept {
-    return change(fd, path, false, SYS_unlinkat, fd, path, flags);
+    return unlink_at(fd, path, flags);
 }
 CRANE_EXPORT int rmdir(const char* path) noexcept {
-    return change(AT_FDCWD, path, false, SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+    return unlink_at(AT_FDCWD, path, AT_REMOVEDIR);
 }
 CRANE_EXPORT int remove(const char* path) noexcept {
     const int rc = unlink(path);

@@ -16,6 +16,8 @@ namespace {
 
 constexpr uint64_t kNumberMask = (uint64_t{1} << 48) - 1;
 constexpr uint64_t kFirstNumber = 1024;
+/// On FileIdentity::number: the file has no name any more. One that has is another with the same key.
+constexpr uint64_t kNameless = uint64_t{1} << 63;
 
 uint64_t as_number(uint64_t hash) {
     return (hash & kNumberMask) | kFirstNumber;
@@ -33,7 +35,7 @@ FileIdentity* file_before(uint64_t number) {
     DomainState& d = domain();
     if (!d.restored) return nullptr;
     for (FileIdentity& file : d.files_before)
-        if (file.number == number) return &file;
+        if (file.number == number) return &file;  // nor is one without a name
     return nullptr;
 }
 
@@ -152,7 +154,8 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
     DomainState& d = domain();
     const uint64_t key = file_key(info);
     FileIdentity* file = &place_of(d.files, key);
-    if (file->key == key) return file->number;
+    const bool nameless = (file->number & kNameless) != 0;
+    if (file->key == key && (!nameless || info.stx_nlink == 0)) return file->number & ~kNameless;
     if (d.files_known > kMaxFiles / 4 * 3) {
         forget_files();
         file = &place_of(d.files, key);
@@ -160,7 +163,7 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
     char name[PATH_MAX];
     uint64_t number = path_of(info, fd, path, at_flags, name, sizeof(name)) ? inode_for_path(name, nullptr)
                                                                             : number_of_nameless(fd);
-    if (FileIdentity* before = may_be_older_than_restore(info) ? file_before(number) : nullptr) {
+    if (FileIdentity* before = !nameless && may_be_older_than_restore(info) ? file_before(number) : nullptr) {
         before->number = 0;
         *file = {key, number};
         return number;
@@ -203,6 +206,22 @@ uint64_t stable_device(const struct statx& info, int fd, const char* path, int a
     }
     if (count < sizeof(known) / sizeof(known[0])) known[count++] = {real_device, shown};
     return shown;
+}
+
+NameToGo::NameToGo(int fd, const char* path) : fd_(fd), path_(path) {
+    struct statx info;
+    if (raw(SYS_statx, fd, path, AT_SYMLINK_NOFOLLOW, kFileKeyMask, &info) != 0) return;
+    if (info.stx_nlink <= 1 || S_ISDIR(info.stx_mode)) last_of_ = file_key(info);
+}
+
+void NameToGo::gone() const {
+    if (last_of_ == 0) return;
+    struct statx info;  // a file that was renamed to its own name has it still
+    if (raw(SYS_statx, fd_, path_, AT_SYMLINK_NOFOLLOW, kFileKeyMask, &info) == 0 &&
+        file_key(info) == last_of_)
+        return;
+    FileIdentity& file = place_of(domain().files, last_of_);
+    if (file.key == last_of_) file.number |= kNameless;
 }
 
 }  // namespace crane::interpose

@@ -18,6 +18,20 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
 /// The device to show, in makedev's encoding.
 uint64_t stable_device(const struct statx& info, int fd, const char* path, int at_flags);
 
+/// A name that is about to be taken away. What the kernel tells files apart by may soon be another's: the
+/// inode is free, and the time of birth is that of the last tick of its clock.
+class NameToGo {
+  public:
+    NameToGo(int fd, const char* path);
+    /// It is gone: if the file has no other, its number is nobody's but of who has it open.
+    void gone() const;
+
+  private:
+    int fd_;
+    const char* path_;
+    uint64_t last_of_ = 0;  ///< key of the file of which it is the last name
+};
+
 /// The real files have become others: the domain was restored.
 void find_files_again();
 

@@ -211,7 +211,9 @@ class Images(CraneTest):
                 ask(cluster.address(cluster.primary()))
                 self.begin_there(cluster, victim)
                 for _ in range(3):
-                    self.assertIn("pending 1, handled 0", ask(cluster.address(victim)))
+                    said = ask(cluster.address(victim))
+                    self.assertIn("pending 1, handled 0", said)
+                    self.assertIn("of 100 that were made again 100 are others, 150 kept their number: 150", said)
                 cluster.assert_identical()
             self.check_equal(cluster)
 

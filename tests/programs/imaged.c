@@ -172,6 +172,32 @@ static void make(void) {
     show_all();
 }
 
+/// The kernel gives a new file the inode of one that is gone, and a time of birth of some milliseconds ago.
+static void remake(void) {
+    struct stat first, second, again;
+    int others = 0, same = 0;
+    for (int i = 0; i < 100; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "round-%d", i % 3);
+        close(made("short-lived"));
+        CHECK(stat("short-lived", &first) == 0);
+        if (i % 2) CHECK(unlink("short-lived") == 0);
+        if (i % 2 == 0) {
+            close(made("renamed"));
+            CHECK(stat("renamed", &again) == 0 && rename("renamed", "short-lived") == 0);
+            CHECK(stat("short-lived", &second) == 0);
+            same += again.st_ino == second.st_ino;
+        }
+        close(made(name));
+        CHECK(stat(name, &second) == 0 && rename(name, name) == 0 && stat(name, &again) == 0);
+        others += first.st_ino != second.st_ino;
+        same += second.st_ino == again.st_ino;
+        unlink(name);
+        unlink("short-lived");
+    }
+    order("of 100 that were made again %d are others, 150 kept their number: %d", others, same);
+}
+
 /// Where the kernel finds room: a process that was restored must find it where all others do.
 static void map_more(void) {
     char* pages[3];
@@ -185,6 +211,7 @@ static void map_more(void) {
 
 static void scenario(void) {
     map_more();
+    remake();
     if (looks++ == 0) {
         make();
     } else {
