@@ -21,6 +21,7 @@ namespace {
 constexpr char kNew[] = ".new-";
 constexpr char kOld[] = ".old-";
 constexpr char kDamaged[] = ".damaged-";
+constexpr char kRefused[] = ".refused-";
 constexpr mode_t kOwnerOnly = 0700;
 
 void remove_tree(const std::string& path) {
@@ -168,9 +169,13 @@ std::vector<uint64_t> CheckpointStore::indexes() const {
 }
 
 StoredCheckpoint CheckpointStore::look(uint64_t index) const {
+    return look_at(path_of(index), index);
+}
+
+StoredCheckpoint CheckpointStore::look_at(const std::string& path, uint64_t index) const {
     StoredCheckpoint out;
     out.index = index;
-    out.path = path_of(index);
+    out.path = path;
     try {
         const File file(out.path + "/" + kManifestName, O_RDONLY);
         out.manifest_bytes = file.bytes();
@@ -248,10 +253,30 @@ void CheckpointStore::remove(uint64_t index) {
     remove_tree(gone);
 }
 
-void CheckpointStore::set_aside(uint64_t index) {
-    const std::string path = path_of(index), aside = unfinished(kDamaged, index);
+void CheckpointStore::rename_aside(uint64_t index, const char* prefix) {
+    const std::string path = path_of(index), aside = unfinished(prefix, index);
     remove_tree(aside);
     if (rename(path.c_str(), aside.c_str()) != 0 && errno != ENOENT) throw file_error("rename", path, errno);
+}
+
+void CheckpointStore::set_aside(uint64_t index) {
+    rename_aside(index, kDamaged);
+}
+
+void CheckpointStore::set_aside_refused(uint64_t index) {
+    // Of no use but to whoever looks for the cause: the last one is enough.
+    for (const std::string& path : folders_named({kRefused}))
+        for (const auto& entry : fs::directory_iterator(path))
+            if (entry.path().filename() != kManifestName) remove_tree(entry.path());
+    rename_aside(index, kRefused);
+}
+
+std::set<std::string> CheckpointStore::refused() const {
+    std::set<std::string> ids;
+    for (const std::string& path : folders_named({kRefused}))
+        ids.insert(
+            look_at(path, index_from(fs::path(path).filename().string().substr(sizeof(kRefused) - 1))).id);
+    return ids;
 }
 
 void CheckpointStore::prune(size_t keep, const std::set<uint64_t>& held) {
@@ -262,7 +287,7 @@ void CheckpointStore::prune(size_t keep, const std::set<uint64_t>& held) {
         else if (held.count(one.index) == 0)
             remove(one.index);
     }
-    for (const std::string& path : folders_named({kDamaged})) remove_tree(path);
+    for (const std::string& path : folders_named({kDamaged, kRefused})) remove_tree(path);
 }
 
 std::vector<std::string> CheckpointStore::folders_named(const std::vector<std::string>& prefixes) const {

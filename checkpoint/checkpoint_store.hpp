@@ -4,6 +4,7 @@
 //   .new-<index>/           being taken
 //   .old-<index>/           being removed
 //   .damaged-<index>/       of no use, for whoever wants to look at it; gone when a new one is kept
+//   .refused-<index>/       whole, and no server could be restored from it here; likewise
 //   .fetch-<index>-<id>/    arriving from another replica (arriving_checkpoint.hpp)
 //
 // Rules kept here:
@@ -65,6 +66,9 @@ class CheckpointStore {
     void remove(uint64_t index);
     /// It is of no use, and is no checkpoint any more: another of this entry may come.
     void set_aside(uint64_t index);
+    /// Likewise; and the same one, should another replica offer it, is not wanted again.
+    void set_aside_refused(uint64_t index);
+    std::set<std::string> refused() const;  ///< their ids
     /// Leaves the newest `keep`, and those of `held`; damaged ones go when they are older than what is left.
     void prune(size_t keep, const std::set<uint64_t>& held = {});
     /// What a crash left half made or half removed. For the start, when nobody takes or fetches.
@@ -79,6 +83,8 @@ class CheckpointStore {
     std::string path_of(uint64_t index) const;
     std::string unfinished(const char* prefix, uint64_t index) const;
     StoredCheckpoint look(uint64_t index) const;
+    StoredCheckpoint look_at(const std::string& path, uint64_t index) const;
+    void rename_aside(uint64_t index, const char* prefix);
     std::vector<uint64_t> indexes() const;
     std::vector<std::string> folders_named(const std::vector<std::string>& prefixes) const;
 

@@ -27,6 +27,7 @@ void CheckpointChoice::lost(uint32_t peer) {
 }
 
 bool CheckpointChoice::usable(uint32_t source, const CheckpointName& name, uint64_t now_ns) const {
+    if (refused_.count(name.id) != 0) return false;
     const auto damage = damaged_.find(name);
     if (damage != damaged_.end() && now_ns < damage->second.until_ns) return false;
     const auto mark = marks_.find({source, name});
@@ -47,8 +48,21 @@ std::optional<CheckpointChoice::Chosen> CheckpointChoice::choose(uint64_t min_in
     return best;
 }
 
+bool CheckpointChoice::only_refused(uint64_t min_index) const {
+    size_t refused = 0, others = 0;
+    for (const auto& [source, offers] : offers_)
+        for (const Offer& one : offers)
+            if (one.name.index >= min_index) ++(refused_.count(one.name.id) != 0 ? refused : others);
+    return refused != 0 && others == 0;
+}
+
 std::string CheckpointChoice::why_none(uint64_t min_index) const {
     const std::string wanted = "a checkpoint of log entry " + std::to_string(min_index) + " or later";
+    if (only_refused(min_index))
+        return "no server could be restored here from any that is offered, and the primary is asked to have "
+               "a "
+               "new one taken. If this is said again and again, let crane restart end the server: its files "
+               "are kept then, and every replica begins at them";
     if (offers_.empty())
         return "no other replica answers who could have " + wanted +
                ": start the others, look at their links";

@@ -33,6 +33,11 @@ class CheckpointChoice {
     /// What is here of some, from an earlier attempt.
     void set_arriving(const std::vector<CheckpointName>& names) { arriving_ = {names.begin(), names.end()}; }
 
+    /// Ids of those that no server could be restored from here.
+    void set_refused(std::set<std::string> ids) { refused_ = std::move(ids); }
+    /// Of those that are offered and would do, all are such.
+    bool only_refused(uint64_t min_index) const;
+
     /// The one that is here in part, else a backup's, else the newest; none that has failed just now.
     std::optional<Chosen> choose(uint64_t min_index, uint32_t leader, uint64_t now_ns) const;
     /// Why choose() had nothing.
@@ -57,6 +62,7 @@ class CheckpointChoice {
     std::set<uint32_t> unanswered_;
     std::map<uint32_t, std::vector<Offer>> offers_;
     std::set<CheckpointName> arriving_;
+    std::set<std::string> refused_;
     std::map<std::pair<uint32_t, CheckpointName>, Mark> marks_;
     std::map<CheckpointName, Damage> damaged_;
 };

@@ -100,6 +100,7 @@ void CheckpointFetch::advance() {
         run([files = files_](Outcome& out, const auto&) { out.present = files->present(); },
             [this](Outcome& out) {
                 choice_.set_arriving(out.present.arriving);
+                choice_.set_refused(std::move(out.present.refused));
                 if (out.present.newest >= min_index_) return finish(out.present.newest);
                 ask();
             });

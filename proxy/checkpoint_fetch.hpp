@@ -66,6 +66,8 @@ class CheckpointFetch {
     void tick(uint64_t now_ns);
 
     bool idle() const { return step_ == Step::kIdle && !busy_; }
+    /// What is offered has been tried here, and is of no use: somebody has to take a new one.
+    bool wants_new_one() const { return step_ == Step::kPausing && choice_.only_refused(min_index_); }
     Progress progress() const;
     /// What is in the way, and what to do; empty: nothing.
     const std::string& error() const { return damage_.empty() ? trouble_ : damage_; }

@@ -41,7 +41,7 @@ std::string StoredCheckpointFiles::read(const ReadWords& wanted) {
 
 CheckpointFiles::Present StoredCheckpointFiles::present() {
     const auto newest = store_.newest();
-    return {newest ? newest->index : 0, checkpoint::list_arriving(store_)};
+    return {newest ? newest->index : 0, checkpoint::list_arriving(store_), store_.refused()};
 }
 
 std::vector<ArrivedPart> StoredCheckpointFiles::parts() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,7 @@ class CheckpointFiles {
     struct Present {
         uint64_t newest = 0;  ///< the entry of the newest complete one; 0: there is none
         std::vector<CheckpointName> arriving;
+        std::set<std::string> refused;  ///< ids of those that no server could be restored from here
     };
 
     virtual ~CheckpointFiles() = default;

@@ -39,6 +39,7 @@ class CheckpointShipping {
     /// See CheckpointFetch::want().
     void want(uint64_t min_index);
     uint64_t wanted() const { return mail_.fetch().wanted(); }
+    bool wants_new_one() const { return mail_.fetch().wants_new_one(); }
     /// Entries of checkpoints that others read just now: CheckpointStore::prune() is to leave them.
     std::set<uint64_t> held() const;
     /// What is in the way of a checkpoint that is wanted; empty: nothing.

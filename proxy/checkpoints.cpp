@@ -97,7 +97,11 @@ void Checkpoints::image_failed(const std::string& why) {
 void Checkpoints::refuse(const std::string& why) {
     error_ = "the checkpoint at log index " + std::to_string(held_index_) + " is of no use: " + why;
     spdlog::error("{}", error_);
-    set_aside(held_index_);
+    try {
+        store_->set_aside_refused(held_index_);
+    } catch (const std::exception& error) {
+        spdlog::error("{}", error.what());
+    }
 }
 
 void Checkpoints::adopt(uint64_t index, std::set<uint64_t> in_use) {

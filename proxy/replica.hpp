@@ -138,6 +138,7 @@ class Replica {
     void start_from_image();
     void open_restored_ports();
     void fetch_to_keep();
+    void ask_for_new_image(uint64_t now_ns);
     void look_for_missed_end();
     void on_server_ended(int32_t status);
     bool ended_alone() const;
@@ -236,6 +237,7 @@ class Replica {
     } image_;                      ///< of the server, by this replica
     ImageRounds image_rounds_;
     bool lacking_ = false;  ///< without a checkpoint from others this replica has no server
+    uint64_t asked_for_image_ns_ = 0;
     uint64_t last_batch_index_ = 0;
     uint64_t lead_index_ = 0;     ///< the last entry decided before this replica led
     uint64_t lead_since_ns_ = 0;  ///< and since when

@@ -16,6 +16,7 @@ namespace {
 constexpr uint64_t kRestPatienceNs = 20'000'000'000;
 /// So many times the log between two rounds, and a replica that takes none itself fetches one.
 constexpr uint64_t kFetchBehind = 3;
+constexpr uint64_t kAskAgainNs = 10'000'000'000;
 
 }  // namespace
 
@@ -164,6 +165,14 @@ void Replica::start_from_image() {
 void Replica::open_restored_ports() {
     if (!serves()) return;
     for (const timebubble::ListenRecord& one : ports_.records()) listeners_.listen(one);
+}
+
+/// What the others have was tried here, and no server could be restored from it.
+void Replica::ask_for_new_image(uint64_t now_ns) {
+    if (!shipping_.wants_new_one() || sequencer_.leads() || sequencer_.leader() == 0) return;
+    if (now_ns - asked_for_image_ns_ < kAskAgainNs) return;
+    asked_for_image_ns_ = now_ns;
+    sequencer_.send(sequencer_.leader(), "W");
 }
 
 /// The log is cut where there is a checkpoint: a replica that takes none has one sent.

@@ -60,6 +60,7 @@ void Replica::housekeep() {
         ask_for_images(now);
     }
     fetch_to_keep();
+    ask_for_new_image(now);
     const bool attached =
         domain_.state() == DomainState::kAttached && !native_ && image_.phase != ImagePhase::kTaking;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,

@@ -39,7 +39,7 @@ class MemoryFiles final : public CheckpointFiles {
         if (wanted.offset > kPartBytes) throw std::runtime_error("too far");
         return std::string(wanted.bytes, 'a');
     }
-    Present present() override { return {0, {}}; }
+    Present present() override { return {0, {}, {}}; }
     std::optional<std::vector<ArrivedPart>> resume(const CheckpointName&) override { return std::nullopt; }
     std::vector<ArrivedPart> begin(const CheckpointName& name, const std::string& text) override {
         const checkpoint::DecodedManifest decoded = checkpoint::decode_manifest(text);

@@ -282,6 +282,24 @@ TEST_CASE("checkpoint store: one that is set aside is none any more, and goes wh
     CHECK(fixture.entries() == 2);
 }
 
+TEST_CASE("checkpoint store: those that no server could be restored from are known, and take up no room") {
+    Fixture fixture;
+    std::set<std::string> ids;
+    for (const uint64_t index : {5, 9}) {
+        ids.insert(fixture.take(index).id);
+        fixture.store.set_aside_refused(index);
+    }
+    CHECK(fixture.complete().empty());
+    CHECK(fixture.store.refused() == ids);
+    size_t files = 0;  // of the last one all is there, for whoever looks for the cause
+    for (const auto& entry : fs::recursive_directory_iterator(fixture.store.folder()))
+        files += entry.is_regular_file() && entry.path().filename() != "manifest.json";
+    CHECK(files == 2);
+    fixture.take(12);
+    fixture.store.prune(2);
+    CHECK(fixture.store.refused().empty());
+}
+
 TEST_CASE("checkpoint manifest: whatever a file or a peer says, there is an answer and no exception") {
     Manifest manifest;
     manifest.index = 12;

@@ -378,6 +378,24 @@ TEST_CASE("checkpoints: where nobody has one it is told, and asked again until s
     CHECK(error().empty());
 }
 
+TEST_CASE("checkpoints: one that no server could be restored from is not fetched again, whoever offers it",
+          "[proxy]") {
+    World world(16);
+    for (const uint32_t id : {1, 2, 3}) world.take(id, 50, 7);
+    world.store(1).set_aside_refused(50);
+    begin(world, 45);
+    CheckpointFetch& fetch = world.at(1).mail.fetch();
+    REQUIRE(world.run_until([&] { return fetch.wants_new_one(); }));
+    CHECK_THAT(fetch.error(), Catch::Contains("asked to have a new one taken"));
+    CHECK(world.at(2).files->reads + world.at(3).files->reads == 0);
+
+    world.take(3, 50, 8);  // another one, and be it of the same entry
+    REQUIRE(world.run_until([&] { return world.at(1).fetched == 50; }));
+    CHECK_FALSE(fetch.wants_new_one());
+    CHECK(fetch.error().empty());
+    CHECK(world.store(1).newest()->id == world.store(3).newest()->id);
+}
+
 TEST_CASE("checkpoints: a full disk is told, and what has come is kept", "[proxy]") {
     World world(7);
     world.take(2, 50, 7);
