@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import tempfile
 
 import test_checkpoint  # the module: a class by name would be run here again
 from support import procs
@@ -288,6 +289,27 @@ class Images(CraneTest):
                 self.await_back(cluster, victim)
                 self.assertEqual(redis("INCR", "counter"), SOME + 1)
             self.check_equal(cluster)
+
+    def test_images_that_cannot_be_restored_any_more_are_not_fetched_again_and_a_new_one_is_taken(self):
+        """A file of the host, which the server has open, has changed since they were taken."""
+        self.built_program("imaged")
+        with tempfile.NamedTemporaryFile(prefix="crane-held-", dir="/var/tmp") as held:
+            held.write(b"as it was")
+            held.flush()
+            os.chmod(held.name, 0o644)
+            with self.crane(Program, "imaged", options=("--env", f"HELD={held.name}")) as cluster:
+                ask(cluster.address(cluster.primary()))
+                victim = self.take(cluster)[0]
+                ask(cluster.address(cluster.primary()))
+                held.write(b", and more")
+                held.flush()
+                cluster.kill_craned(victim)
+                self.await_back(cluster, victim)
+                said = self.log(cluster, victim)
+                self.assertIn("is of no use", said)
+                self.assertIn("the primary is asked to have a new one taken", said)
+                self.assertIn("pending 1, handled 0", ask(cluster.address(victim)))
+                self.check_equal(cluster)
 
     def test_full_disk_costs_the_image_alone(self):
         with self.crane(Redis) as cluster:
