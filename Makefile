@@ -187,7 +187,7 @@ help:
 	@echo "make bench-paxos  consensus alone against etcd; BENCH=--quick"
 	@echo "make lint       formatting and style"
 	@echo "make fuzz       the decoders of what peers send, under libFuzzer; FUZZ_SECONDS=60 for each"
-	@echo "make tidy       clang-tidy over the tree"
+	@echo "make tidy       clang-tidy over what has changed since it found nothing; ALL=1 for the whole tree"
 	@echo "make sanitize   unit tests under ASan with UBSan (asan) and TSan (tsan), in builds of their own"
 	@echo "make deps       install what building and running needs (TEST=1: what the tests need, too)"
 	@echo "make unit-py    tests of the launcher scripts"
@@ -256,6 +256,7 @@ ROUNDS  ?= 0
 MINUTES ?= 30
 STARTS  ?= 2000
 soak: all programs $(BUILD)/bin/sim $(BUILD)/bin/unit
+	$(MAKE) tidy ALL=1
 	$(MAKE) spec SPEC=--long
 	CRANE_SOAK=1 $(BUILD)/bin/unit
 	$(MAKE) fuzz
@@ -353,15 +354,9 @@ fuzz-keep: $(BUILD)/fuzz/fuzz
 	    echo "fuzz: $$target: $$(ls tests/fuzz/corpus/$$target | wc -l) inputs"; \
 	done
 
-# One file's findings stop nothing: all are listed.
-TIDY_SRCS ?= $(shell git ls-files '*.cpp' 2>/dev/null | grep -v '^tests/')
-TIDY_JOBS ?= $(shell nproc)
+# What is not as it was when nothing was found in it; ALL=1: everything. TIDY_SRCS="..." selects.
 tidy:
-	@mkdir -p $(BUILD)
-	printf '%s\n' $(TIDY_SRCS) | xargs -P $(TIDY_JOBS) -n 1 sh -c \
-	    'clang-tidy --quiet "$$1" -- -I. -std=c++20 -D_GNU_SOURCE -DCRANE_SHIM -DCRANE_VERSION=\"tidy\" $(SPDLOG) 2>&1 | \
-	     grep -vE "^[0-9]+ warnings? (generated|treated)|^Suppressed|^Use -" >$(BUILD)/tidy.$$$$; \
-	     cat $(BUILD)/tidy.$$$$; ! [ -s $(BUILD)/tidy.$$$$ ] && rm $(BUILD)/tidy.$$$$' tidy
+	python3 -B .ci/tidy.py $(if $(ALL),--all) $(if $(TIDY_JOBS),--jobs $(TIDY_JOBS)) $(TIDY_SRCS)
 
 lint:
 	clang-format --dry-run -Werror $$(git ls-files '*.cpp' '*.hpp')

@@ -22,7 +22,6 @@ RUN = ["python3", "-B", "tests/e2e/run.py"]
 # As make builds it, but for the places of variables, which only a debugger asks for and a fifth of the time goes into.
 FLAGS = "OPT=-O2 -g1"
 BUILDS = ["all", "build/bin/sim", "programs"]
-TIDY_PARTS = 4
 BUILD, ASAN_BUILD, UNIT, END_TO_END = "build", "build under ASan", "unit tests under ASan", "end-to-end tests"
 LINES_OF_A_FAILURE = 400
 LINES_OF_A_TEST, WIDTH_OF_A_LINE = 12, 300
@@ -36,19 +35,11 @@ def make(*words):
     return ["make", "-s", FLAGS, *words]
 
 
-def tidy_parts():
-    """The sources in parts of about the same work, so that no core waits long for another."""
-    listed = subprocess.run(["git", "ls-files", "*.cpp"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    sources = [name for name in listed.stdout.decode().split() if not name.startswith("tests/")]
-    return [sources[part::TIDY_PARTS] for part in range(TIDY_PARTS)]
-
-
 def checks():
     """(name, seconds it may take, command) of what nothing but its result is asked of: what is soon told, then the
     longest first."""
     yield "lint", 1500, make("lint")
-    for place, sources in enumerate(tidy_parts(), 1):
-        yield f"tidy {place}/{TIDY_PARTS}", 3000, make("tidy", "TIDY_JOBS=1", f"TIDY_SRCS={' '.join(sources)}")
+    yield "tidy", 3000, make("tidy", "TIDY_JOBS=1")
     yield "simulator", 3000, [*RUN, "--sim", "build/bin/sim", "--no-e2e"]
     yield "spec", 3000, make("spec")
     # Every decoder of what peers say for a few seconds each; the unit tests run the kept inputs again.
@@ -154,7 +145,7 @@ def main():
 
     def build_and_check():
         try:
-            totals.add(ASAN_BUILD, *run(make("-k", "-Otarget", "asan-build"), 3000, True))
+            totals.add(ASAN_BUILD, *run(make("-k", "-Otarget", f"-j{CORES}", "asan-build"), 3000, True))
         finally:
             asan_built.set()
         work_off(waiting, totals, True)

@@ -1,4 +1,4 @@
-"""The shell around continuous integration: sums, statuses, and that no source is left out of clang-tidy."""
+"""The shell around continuous integration: sums and statuses."""
 
 import contextlib
 import importlib.util
@@ -71,11 +71,6 @@ class ChecksTest(unittest.TestCase):
         status, lines = self.result("echo never", "echo never", build="echo error; exit 2")
         self.assertEqual((status, lines[-1]), (1, "0 passed, 1 failed, 0 skipped"))
         self.assertNotIn("never", lines)
-
-    def test_no_source_is_left_out_of_clang_tidy(self):
-        listed = subprocess.run(["git", "ls-files", "*.cpp"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
-        wanted = {name for name in listed.stdout.decode().split() if not name.startswith("tests/")}
-        self.assertEqual({name for part in ci_checks.tidy_parts() for name in part}, wanted)
 
 
 if __name__ == "__main__":
