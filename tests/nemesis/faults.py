@@ -31,19 +31,24 @@ KINDS = [
     ("lose packets", 2, 1.0, 4.0),
     ("slow link", 2, 1.0, 4.0),
     ("fill disk", 2, 1.0, 4.0),
+    ("freeze disk", 3, 0.3, 6.0),
     ("wrong clock", 3, 0.5, 8.0),
 ]
 
 
-def schedule(seed, seconds):
-    """(begin, end, kind, victim, other) in order of begin; times in seconds from the start."""
+LONGEST_FREEZE_S = 6.0
+
+
+def schedule(seed, seconds, only=()):
+    """(begin, end, kind, victim, other) in order of begin; times in seconds from the start. `only`: of these kinds."""
+    kinds = [kind for kind in KINDS if not only or kind[0] in only]
     choose = random.Random(seed)
     faults, now = [], 1.0
     # Each kind once, in an order of the seed's, then by weight: no kind is left to luck.
-    first = [kind for kind in KINDS]
+    first = list(kinds)
     choose.shuffle(first)
     while True:
-        kind, _, shortest, longest = first.pop() if first else choose.choices(KINDS, [kind[1] for kind in KINDS])[0]
+        kind, _, shortest, longest = first.pop() if first else choose.choices(kinds, [kind[1] for kind in kinds])[0]
         length = choose.uniform(shortest, longest)
         victim = choose.choice(("primary", "primary", "backup", 1, 2, 3))
         other = choose.choice((1, 2))  # places after the victim
@@ -88,6 +93,7 @@ class Nemesis:
         self.network.heal()
         for member in self.lab.members:
             self.network.fast(member.number)
+            self.disks.thaw(member.number)
             self.disks.free(member.number)
             member.set_clock(0)
             self._signal_server(member, signal.SIGCONT)
@@ -240,6 +246,10 @@ class Nemesis:
             self._do_as_told(self._member(number))
 
         return undo
+
+    def _freeze_disk(self, number, _peer):
+        """Log, output log and craned.log: whoever writes stands still, and cannot even be killed."""
+        return (lambda: self.disks.thaw(number)) if self.disks.freeze(number, LONGEST_FREEZE_S) else None
 
     @staticmethod
     def _do_as_told(member):

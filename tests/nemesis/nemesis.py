@@ -36,6 +36,7 @@ def parse_arguments():
     parser.add_argument("--seconds", type=float, default=ROUND_S, help=f"of faults (default {ROUND_S})")
     parser.add_argument("--minutes", type=float, help=f"rounds of {ROUND_S} s, each with the next seed")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000, help="repeats a schedule")
+    parser.add_argument("--only", nargs="*", default=(), help="faults of these kinds alone (KINDS in faults.py)")
     parser.add_argument("--clients", type=int, default=9)
     parser.add_argument("--pause-ms", type=float, default=8, help="of a client between operations, on average")
     parser.add_argument("--isolation", choices=("none", "lxc"), default="none")
@@ -85,7 +86,7 @@ class Round:
         if self.options.canary:
             time.sleep(self.seconds)
         else:
-            nemesis.run(schedule(self.seed, self.seconds))
+            nemesis.run(schedule(self.seed, self.seconds, self.options.only))
         nemesis.end()
         self._await_service(lab, clients)
         stop.set()
@@ -179,7 +180,7 @@ class Round:
                              f"{self.result['seconds']:.1f} s: {len(self.result['violations'])} violations; "
                              f"{sum(len(client.unique) for client in clients)} acknowledged unique writes: "
                              f"{len(self.lost)} lost")
-        if self.seconds >= ROUND_S and not self.options.canary:
+        if self.seconds >= ROUND_S and not self.options.canary and not self.options.only:
             missing = [kind[0] for kind in KINDS if not nemesis.counts[kind[0]]]
             if missing:
                 self.problems.append(f"these faults never happened: {', '.join(missing)}")
