@@ -21,6 +21,8 @@ namespace crane::checkpoint {
 namespace {
 
 constexpr char kTar[] = "/usr/bin/tar";
+constexpr char kCp[] = "/usr/bin/cp";
+constexpr char kLayersFile[] = "/layers";
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 
 uint64_t to_ns(const timespec& time) {
@@ -132,10 +134,21 @@ void pack_files(const std::string& container_dir, const std::string& archive, Ke
                                    "--sparse"};
     if (kept == Kept::kFiles)
         words.insert(words.end(), {"--anchored", "--exclude=./upper/run", "--exclude=./upper/tmp"});
-    words.push_back("./layers");
+    words.push_back(std::string(".") + kLayersFile);
     for (const std::string& upper : upper_layers(container_dir))
         words.push_back("." + upper.substr(container_dir.size()));
     run_command(words, "packing the server's files");
+}
+
+void copy_files(const std::string& container_dir, const std::string& copy) {
+    std::vector<std::string> all = upper_layers(container_dir);
+    all.push_back(container_dir + kLayersFile);
+    for (const std::string& from : all) {
+        const std::string to = copy + from.substr(container_dir.size());
+        fs::create_directories(fs::path(to).parent_path());
+        run_command({kCp, "--archive", "--reflink=auto", "--no-target-directory", from, to},
+                    "copying the server's files");
+    }
 }
 
 void unpack_files(const std::string& archive, const std::string& container_dir) {

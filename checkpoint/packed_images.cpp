@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kUnsettledFile[] = "/unsettled";
 
-/// Where an image lies while CRIU has to do with it; it goes with this object.
+/// Where an image lies while CRIU has to do with it, with its files beside; all of it goes with this object.
 class ImageFolder {
   public:
     explicit ImageFolder(const std::string& state_dir) : path_(state_dir + "/image") {
@@ -31,6 +31,8 @@ class ImageFolder {
         fs::permissions(path_, fs::perms::owner_all);  // it holds the server's memory
     }
     const std::string& path() const { return path_; }
+    std::string processes() const { return path_ + "/processes"; }
+    std::string files() const { return path_ + "/files"; }
 
   private:
     std::string path_;
@@ -42,11 +44,13 @@ ImageReport DomainHost::take_packed_image(const std::string& archive, const std:
                                           uint64_t files_since_ns) {
     const std::string container = DomainPaths(spec_.state_dir).container;
     const ImageFolder folder(spec_.state_dir);
-    const ImageReport report = take_image(folder.path(), [&] {
-        write_file(folder.path() + kUnsettledFile, unsettled_files(container, files_since_ns));
-        checkpoint::pack_files(container, archive, Kept::kAll);
+    folder.make();
+    const ImageReport report = take_image(folder.processes(), [&] {
+        write_file(folder.processes() + kUnsettledFile, unsettled_files(container, files_since_ns));
+        copy_files(container, folder.files());
     });
-    pack_folder(folder.path(), image);
+    checkpoint::pack_files(folder.files(), archive, Kept::kAll);
+    pack_folder(folder.processes(), image);
     return report;
 }
 

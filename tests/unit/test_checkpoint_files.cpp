@@ -99,7 +99,10 @@ TEST_CASE("files: an archive brings all of them back, but for those that begin f
     fs::create_directories(from.path + "/work");
     set_mtime(data + "/file", 1'500, 123'456'789);
     set_mtime(data, 1'600, 1);
-    pack_files(from.path, from.path + "/archive");
+    const bool copied = GENERATE(false, true);
+    CAPTURE(copied);
+    if (copied) copy_files(from.path, from.path + "/copy");
+    pack_files(from.path + (copied ? "/copy" : ""), from.path + "/archive");
     fs::remove_all(to.path + "/upper");
     unpack_files(from.path + "/archive", to.path);
 
@@ -135,6 +138,8 @@ TEST_CASE("files: what goes wrong is said", "[checkpoint]") {
     write(folder.path + "/archive", "no archive");
     CHECK_THROWS_WITH(unpack_files(folder.path + "/archive", folder.path),
                       Catch::Contains("unpacking the server's files") && Catch::Contains("tar"));
+    CHECK_THROWS_WITH(copy_files("/nowhere", folder.path + "/copy"),
+                      Catch::Contains("copying the server's files") && Catch::Contains("/nowhere/upper"));
     CHECK_THROWS_WITH(pack_files(folder.path, "/nowhere/archive"),
                       Catch::Contains("packing the server's files") && Catch::Contains("/nowhere/archive"));
 }
