@@ -143,15 +143,18 @@ def main():
     order += [END_TO_END, UNIT]
     asan_built = threading.Event()
 
-    def build_and_check():
+    def build():
         try:
             totals.add(ASAN_BUILD, *run(make("-k", "-Otarget", f"-j{CORES}", "asan-build"), 3000, True))
         finally:
             asan_built.set()
+
+    def check_what_waits():
+        asan_built.wait()  # which all wait for in the end
         work_off(waiting, totals, True)
 
-    beside = [threading.Thread(target=build_and_check)]
-    beside += [threading.Thread(target=work_off, args=(waiting, totals, True)) for _ in range(CORES - 1)]
+    beside = [threading.Thread(target=build)]
+    beside += [threading.Thread(target=check_what_waits) for _ in range(CORES)]
     for worker in beside:
         worker.start()
     # One after the other: some are about what other processes do meanwhile.
