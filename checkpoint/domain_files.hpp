@@ -24,8 +24,8 @@ enum class Kept { kFiles, kAll };  ///< kAll: /run and /tmp, too, for a server t
 /// Writes all to the file `archive` (zstd). Throws std::runtime_error with what went wrong and what to do.
 void pack_files(const std::string& container_dir, const std::string& archive, Kept kept = Kept::kFiles);
 
-/// All that pack_files() would pack, into the folder `copy`, from where it can be packed in its own time: much
-/// sooner done, above all where the file system lets copies share their blocks. Throws as pack_files().
+/// All that pack_files() would pack, into the folder `copy`, from where it can be packed in its own time:
+/// much sooner done, above all where the file system lets copies share their blocks. Throws as pack_files().
 void copy_files(const std::string& container_dir, const std::string& copy);
 
 /// Into `container_dir`, which is there and empty. Throws as pack_files().
