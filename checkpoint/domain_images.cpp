@@ -103,7 +103,8 @@ void give_size(const std::string& path, uintmax_t bytes) {
 nlohmann::json sizes_of_traces(const std::string& shared) {
     nlohmann::json sizes = nlohmann::json::object();
     for (const auto& entry : fs::directory_iterator(shared))
-        if (entry.is_regular_file() && entry.path().filename() != fs::path(kShimFile).filename())
+        if (entry.is_regular_file() && entry.path().filename() != fs::path(kShimFile).filename() &&
+            entry.path().filename() != fs::path(kFilesAgain).filename())
             sizes[entry.path().filename()] = entry.file_size();
     return sizes;
 }

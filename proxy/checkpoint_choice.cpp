@@ -59,10 +59,9 @@ bool CheckpointChoice::only_refused(uint64_t min_index) const {
 std::string CheckpointChoice::why_none(uint64_t min_index) const {
     const std::string wanted = "a checkpoint of log entry " + std::to_string(min_index) + " or later";
     if (only_refused(min_index))
-        return "no server could be restored here from any that is offered, and the primary is asked to have "
-               "a "
-               "new one taken. If this is said again and again, let crane restart end the server: its files "
-               "are kept then, and every replica begins at them";
+        return "no server could be restored here from any that is offered, and the primary is asked to "
+               "have a new one taken. If this is said again and again, let crane restart end the "
+               "server: its files are kept then, and every replica begins at them";
     if (offers_.empty())
         return "no other replica answers who could have " + wanted +
                ": start the others, look at their links";

@@ -216,12 +216,11 @@ NameToGo::NameToGo(int fd, const char* path) : fd_(fd), path_(path) {
 
 void NameToGo::gone() const {
     if (last_of_ == 0) return;
-    struct statx info;  // a file that was renamed to its own name has it still
-    if (raw(SYS_statx, fd_, path_, AT_SYMLINK_NOFOLLOW, kFileKeyMask, &info) == 0 &&
-        file_key(info) == last_of_)
-        return;
     FileIdentity& file = place_of(domain().files, last_of_);
-    if (file.key == last_of_) file.number |= kNameless;
+    if (file.key != last_of_) return;
+    struct statx info;  // a file that was renamed to its own name has it still
+    const bool named = raw(SYS_statx, fd_, path_, AT_SYMLINK_NOFOLLOW, kFileKeyMask, &info) == 0;
+    if (!named || file_key(info) != last_of_) file.number |= kNameless;
 }
 
 }  // namespace crane::interpose

@@ -15,6 +15,8 @@ from lab import procs
 SERVER_KILLS = 4  # of one replica in two minutes: craned gives a server up that is lost more often
 SERVER_KILLS_S = 125
 
+LONGEST_FREEZE_S = 6.0
+
 # kind, weight, shortest and longest duration in seconds
 KINDS = [
     ("kill craned", 5, 0.3, 3.0),
@@ -31,12 +33,9 @@ KINDS = [
     ("lose packets", 2, 1.0, 4.0),
     ("slow link", 2, 1.0, 4.0),
     ("fill disk", 2, 1.0, 4.0),
-    ("freeze disk", 3, 0.3, 6.0),
+    ("freeze disk", 3, 0.3, LONGEST_FREEZE_S),
     ("wrong clock", 3, 0.5, 8.0),
 ]
-
-
-LONGEST_FREEZE_S = 6.0
 
 
 def schedule(seed, seconds, only=()):

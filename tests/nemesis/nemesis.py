@@ -36,7 +36,8 @@ def parse_arguments():
     parser.add_argument("--seconds", type=float, default=ROUND_S, help=f"of faults (default {ROUND_S})")
     parser.add_argument("--minutes", type=float, help=f"rounds of {ROUND_S} s, each with the next seed")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000, help="repeats a schedule")
-    parser.add_argument("--only", nargs="*", default=(), help="faults of these kinds alone (KINDS in faults.py)")
+    parser.add_argument("--only", nargs="+", default=(), choices=[kind[0] for kind in KINDS], metavar="KIND",
+                        help="faults of these kinds alone (KINDS in faults.py)")
     parser.add_argument("--clients", type=int, default=9)
     parser.add_argument("--pause-ms", type=float, default=8, help="of a client between operations, on average")
     parser.add_argument("--isolation", choices=("none", "lxc"), default="none")

@@ -1,33 +1,22 @@
 // Inode numbers as the domain shows them: a file keeps its own, and no other file is taken for it.
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <filesystem>
 #include <string>
 
 #include "base/file_key.hpp"
 #include "interpose/core/file_identity.hpp"
 #include "test_interpose_domain.hpp"
+#include "tests/unit/test_paxos_directory.hpp"
 
 using namespace crane::interpose;
 using namespace crane::interpose::testing;
-namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-    std::string path;
-    Folder() {
-        char name[] = "/tmp/crane-identity-XXXXXX";
-        path = mkdtemp(name);
-    }
-    ~Folder() { fs::remove_all(path); }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-
+struct Folder : crane::paxos::testing::TemporaryDirectory {
     std::string at(const char* name) const { return path + "/" + name; }
     int make(const char* name) const { return open(at(name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
 };

@@ -4,7 +4,6 @@ import contextlib
 import importlib.util
 import io
 import pathlib
-import subprocess
 import unittest
 from unittest import mock
 
