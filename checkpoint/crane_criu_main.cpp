@@ -70,11 +70,24 @@ std::string receive(int fd) {
     return text;
 }
 
+/// The number of the server's last process, to be put back once: what the server starts after that counts on.
+class LastPid {
+  public:
+    LastPid(const PidCursor& cursor, long pid) : cursor_(cursor), pid_(pid) {}
+    long pid() const { return pid_; }
+    bool put_back() { return done_ || (done_ = cursor_.set(pid_)); }
+
+  private:
+    const PidCursor& cursor_;
+    long pid_;
+    bool done_ = false;
+};
+
 /// craned has the say at the moments where the server stands still and all is there. CRIU starts nothing more
 /// then, and the server's next process is to have its own number.
-bool may_go_on(const std::string& stage, const PidCursor& cursor, long last_pid) {
+bool may_go_on(const std::string& stage, LastPid& last) {
     if (stage != "post-dump" && stage != "pre-resume") return true;
-    cursor.set(last_pid);
+    last.put_back();
     say("stage " + stage);
     return receive(kSocketFd) == "go";
 }
@@ -110,7 +123,7 @@ CriuRequest request_for(const Job& job) {
 }
 
 /// "" when CRIU has done it.
-std::string converse(const Job& job, int fd, const PidCursor& cursor, long last_pid) {
+std::string converse(const Job& job, int fd, LastPid& last) {
     const std::string request = encode(request_for(job));
     if (::send(fd, request.data(), request.size(), MSG_NOSIGNAL) < 0) return failed("asking CRIU");
     for (;;) {
@@ -122,7 +135,7 @@ std::string converse(const Job& job, int fd, const PidCursor& cursor, long last_
             return answer->success         ? std::string()
                    : answer->error.empty() ? "CRIU has refused"
                                            : answer->error;
-        const std::string go_on = encode_criu_go_on(may_go_on(answer->stage, cursor, last_pid));
+        const std::string go_on = encode_criu_go_on(may_go_on(answer->stage, last));
         if (::send(fd, go_on.data(), go_on.size(), MSG_NOSIGNAL) < 0) return failed("answering CRIU");
     }
 }
@@ -137,24 +150,24 @@ void learn_kernel(const Job& job) {
 /// In the container.
 void run_criu(const Job& job, const PidCursor& cursor) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    const long last_pid = job.restore ? job.last_pid : cursor.get();
-    if (last_pid < 0 || !cursor.set(job.restore ? kRestorerPids : kDumperPids))
+    LastPid last(cursor, job.restore ? job.last_pid : cursor.get());
+    if (last.pid() < 0 || !cursor.set(job.restore ? kRestorerPids : kDumperPids))
         fail(failed("/proc/sys/kernel/ns_last_pid"));
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) fail(failed("socketpair"));
     const pid_t criu = start_criu(job, "swrk", pair[1]);
     ::close(pair[1]);
-    const std::string error = criu < 0 ? failed("fork") : converse(job, pair[0], cursor, last_pid);
+    const std::string error = criu < 0 ? failed("fork") : converse(job, pair[0], last);
     ::close(pair[0]);
     // What it has restored becomes crane-init's child when it ends.
     int status = 0;
     while (criu > 0 && ::waitpid(criu, &status, 0) < 0 && errno == EINTR) continue;
     // Killed, it has left its own code running in the server: craned takes an end without a word for that.
     if (criu > 0 && WIFSIGNALED(status)) ::_exit(1);
-    const bool numbered = cursor.set(last_pid);
+    const bool numbered = last.put_back();
     if (!error.empty()) fail(error);
     if (!numbered) fail(failed("setting the next pid"));
-    say("done " + std::to_string(last_pid));
+    say("done " + std::to_string(last.pid()));
 }
 
 int run(int argc, char** argv) {

@@ -63,8 +63,9 @@ int main(int argc, char **argv) {
         if (outside != MAP_FAILED) {
             outside[0] = count;
             (void)!write(kBellFd, "x", 1);
-            // At rest, where others would see what pids a dump uses up; a fresh page lets it go on.
-            while (outside[1] != 0) outside[2] = 1, usleep(500);
+            // At rest before a child's turn, which shows what pids a dump or a restore uses up or gives twice; a
+            // fresh page lets it go on.
+            while (outside[1] != 0 && count % kCountsPerChild == 0) outside[2] = 1, usleep(500);
             outside[2] = 0;
         }
         dprintf(file, "%llu %d\n", (unsigned long long)count, count % kCountsPerChild == 0 ? (int)child() : 0);
