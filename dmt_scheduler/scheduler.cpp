@@ -58,6 +58,30 @@ SlotId Scheduler::create(uint32_t process, bool first) {
 
 void Scheduler::start(SlotId me) {
     await(me);
+    end_work();
+}
+
+void Scheduler::begin_work() {
+    if (!hooks_.gate) return;
+    hooks_.gate->working.store(1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the other half is the watcher's
+    if (hooks_.gate->clock.load(std::memory_order_relaxed) != 0) hooks_.stand(hooks_.context);
+}
+
+void Scheduler::end_work() {
+    if (hooks_.gate) hooks_.gate->working.store(0, std::memory_order_release);
+}
+
+uint32_t Scheduler::begin_step() {
+    if (!hooks_.gate) return 0;
+    const uint32_t before = hooks_.gate->working.load(std::memory_order_relaxed);
+    begin_work();
+    hooks_.gate->at_steps.store(++s_->steps, std::memory_order_relaxed);
+    return before;
+}
+
+void Scheduler::end_step(uint32_t before) {
+    if (hooks_.gate) hooks_.gate->working.store(before, std::memory_order_release);
 }
 
 void Scheduler::await(SlotId me) {
@@ -68,6 +92,7 @@ void Scheduler::await(SlotId me) {
     slot.has_turn = 1;
     if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
     if (hooks_.resumed) hooks_.resumed(hooks_.context);
+    begin_work();
 }
 
 void Scheduler::grant(SlotId next) {
@@ -75,6 +100,7 @@ void Scheduler::grant(SlotId next) {
     slot.state = SlotState::kRunning;
     s_->holder = next;
     ++s_->handovers;
+    end_work();
     if (s_->disturb) delay_for_test();
     // exchange: only a thread that has announced its sleep costs a system call.
     if (slot.wake.exchange(kGranted, std::memory_order_acq_rel) == kAsleep) {
@@ -96,6 +122,10 @@ void Scheduler::end_operation(SlotId me, uint32_t operation) {
     Slot& slot = s_->slots[me];
     CRANE_CHECK(slot.has_turn && s_->holder == me);
     ++s_->clock;
+    if (hooks_.gate) {
+        hooks_.gate->at_steps.store(s_->steps, std::memory_order_relaxed);
+        hooks_.gate->at_clock.store(s_->clock, std::memory_order_release);
+    }
     uint64_t h = (s_->hash ^ (static_cast<uint64_t>(me) << 32 | operation)) * 0x9e37'79b9'7f4a'7c15ULL;
     s_->hash = h ^ (h >> 32);
     s_->now_ns = (slot.local_now_ns > s_->now_ns ? slot.local_now_ns : s_->now_ns) + kOperationStepNs;
@@ -115,6 +145,7 @@ void Scheduler::get_turn(SlotId me) {
         return;
     }
     if (s_->quantum_left <= 0 && s_->policy == Policy::kSerial) rotate(me, true);
+    begin_work();
 }
 
 void Scheduler::put_turn(SlotId me, uint32_t operation) {
@@ -124,6 +155,7 @@ void Scheduler::put_turn(SlotId me, uint32_t operation) {
     Slot& slot = s_->slots[me];
     if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
     if (s_->quantum_left <= 0 && s_->policy == Policy::kParallel) rotate(me, false);
+    if (slot.has_turn) end_work();  // else it may be another thread's by now
 }
 
 void Scheduler::rotate(SlotId me, bool wait_for_it) {
@@ -174,6 +206,7 @@ WaitResult Scheduler::wait(SlotId me, uint32_t operation, uint64_t key, uint64_t
     if (next == me) {
         slot.state = SlotState::kRunning;
         if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
+        begin_work();
     } else {
         slot.has_turn = 0;
         grant(next);

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 
+#include "base/gate.hpp"
 #include "dmt_scheduler/state.hpp"
 
 namespace crane::dmt {
@@ -30,6 +31,9 @@ struct Hooks {
     void (*unpark)(void* context, Slot& slot);
     /// The calling thread was handed the turn by another one. May be null.
     void (*resumed)(void* context) = nullptr;
+    /// Returns when the gate lets the domain go on from where it is. Needed with a gate alone.
+    void (*stand)(void* context) = nullptr;
+    Gate* gate = nullptr;
 };
 
 /// The order source: who gets the turn next. Round-robin is the first; replaying a recorded order is another.
@@ -68,6 +72,13 @@ class Scheduler {
         s_->quantum_left = 0;
     }
 
+    /// What only the holder of the turn may do, and does without an operation of its own. Within an operation
+    /// or outside of any; begin_step() returns what end_step() is to be given.
+    uint32_t begin_step();
+    void end_step(uint32_t before);
+    /// Where the schedule is.
+    Place place() const { return {s_->clock, s_->steps}; }
+
     /// Gives the turn up until signal(key), a signal_set() that meets `set_mask`, the deadline, or
     /// interrupt(). Caller has the turn and has it again when this returns. Counts as an operation.
     WaitResult wait(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask, uint64_t deadline_ns,
@@ -94,6 +105,8 @@ class Scheduler {
 
   private:
     void await(SlotId me);
+    void begin_work();
+    void end_work();
     void grant(SlotId next);
     void end_operation(SlotId me, uint32_t operation);
     void check_input_and_time();

@@ -53,6 +53,7 @@ enum class Policy : uint32_t { kSerial = 0, kParallel = 1 };
 
 struct State {
     uint64_t clock;        ///< turns done so far
+    uint64_t steps;        ///< what needed no turn and is counted (Scheduler::begin_step)
     uint64_t hash;         ///< of every scheduled operation: who and what, in order
     uint64_t now_ns;       ///< virtual realtime
     uint64_t check_clock;  ///< at this clock the source of input is asked (timebubble)

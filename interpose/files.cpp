@@ -94,21 +94,29 @@ CRANE_EXPORT int creat64(const char* path, mode_t mode) {
 
 // --- truncation and allocation: changes without a write
 
+namespace {
+
+template <typename Call>
+int change(int fd, Call call) {
+    if (!active()) return answer(call());
+    note_file_write(fd);
+    const SerialStep step;
+    return answer(call());
+}
+
+}  // namespace
+
 CRANE_EXPORT int ftruncate(int fd, off_t length) noexcept {
-    if (active()) note_file_write(fd);
-    return answer(raw(SYS_ftruncate, fd, length));
+    return change(fd, [=] { return raw(SYS_ftruncate, fd, length); });
 }
 CRANE_EXPORT int ftruncate64(int fd, off64_t length) noexcept {
-    if (active()) note_file_write(fd);
-    return answer(raw(SYS_ftruncate, fd, length));
+    return change(fd, [=] { return raw(SYS_ftruncate, fd, length); });
 }
 CRANE_EXPORT int fallocate(int fd, int mode, off_t at, off_t bytes) {
-    if (active()) note_file_write(fd);
-    return answer(raw(SYS_fallocate, fd, mode, at, bytes));
+    return change(fd, [=] { return raw(SYS_fallocate, fd, mode, at, bytes); });
 }
 CRANE_EXPORT int fallocate64(int fd, int mode, off64_t at, off64_t bytes) {
-    if (active()) note_file_write(fd);
-    return answer(raw(SYS_fallocate, fd, mode, at, bytes));
+    return change(fd, [=] { return raw(SYS_fallocate, fd, mode, at, bytes); });
 }
 
 // --- stdio

@@ -7,6 +7,7 @@
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/passed.hpp"
+#include "interpose/core/shared_operation.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
@@ -162,11 +163,9 @@ long read_timer(int fd, uint32_t index, void* out, size_t bytes) {
     }
 }
 
-/// Regular files need no turn of their own in `serial`; in `parallel` their order is part of the schedule.
 template <typename Call>
 long on_file(int fd, Call call) {
-    if (serial()) return uninterrupted(call);
-    Operation turn(Op::kFile, descriptor_key(fd));
+    SharedOperation turn(Op::kFile, descriptor_key(fd));
     return uninterrupted(call);
 }
 

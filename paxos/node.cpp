@@ -292,6 +292,9 @@ uint64_t Node::decided_index() const {
 uint64_t Node::delivered_index() const {
     return impl_->core().delivered_index();
 }
+std::vector<Entry> Node::read_decided(uint64_t first) {
+    return impl_->wish().read_decided(first);
+}
 uint64_t Node::last_index() const {
     return impl_->core().last_index();
 }

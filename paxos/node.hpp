@@ -123,6 +123,8 @@ class Node {
         const;  // last entry known to be decided (may be ahead of on_decided while replaying)
     uint64_t delivered_index() const;  // last entry handed to on_decided
     uint64_t last_index() const;       // last entry of this replica's log
+    // Decided entries from `first` on, a piece of the log, delivered or not; empty when there are none.
+    std::vector<Entry> read_decided(uint64_t first);
 
     // Holds back on_decided (entries stay in the log, on disk) and lets it go again: back-pressure for a user
     // that replays slower than the log can be read. Takes part in consensus all the same.

@@ -45,6 +45,12 @@ void Shell::guarded(const std::function<void()>& act) {
     }
 }
 
+std::vector<Entry> Shell::read_decided(uint64_t first) {
+    std::vector<Entry> entries;
+    if (running()) guarded([&] { core_.read_decided(first, entries); });
+    return entries;
+}
+
 // One turn: everything stepped since the last one shares this persist and these sends.
 void Shell::turn() {
     if (in_turn_) return;

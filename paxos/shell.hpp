@@ -62,7 +62,8 @@ class Shell {
     Shell(const Shell&) = delete;
     Shell& operator=(const Shell&) = delete;
 
-    void start(uint64_t first_index);  // of delivery
+    void start(uint64_t first_index);                 // of delivery
+    std::vector<Entry> read_decided(uint64_t first);  // Node::read_decided
     // Until then it is to be given turns.
     bool running() const { return started_ && !stopped_; }
     bool stopped() const { return stopped_; }

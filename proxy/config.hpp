@@ -59,6 +59,7 @@ struct Config {
     uint64_t disturb_seed = 0;
     int pin_cpu = -1;
     uint32_t watchdog_s = 10;  ///< 0: off
+    uint32_t endless_s = 60;   ///< a server that computes so long at one place is ended; 0: never
 
     bool bubbles = true;
     uint64_t w_timeout_us = 0;

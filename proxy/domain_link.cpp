@@ -57,7 +57,10 @@ std::optional<size_t> payload_bytes(OutputKind kind) {
 }  // namespace
 
 DomainLink::DomainLink(const TransportView& view)
-    : view_(view), input_head_(view.control->input.head), output_tail_(view.control->output.tail) {}
+    : view_(view),
+      input_head_(view.control->input.head),
+      output_tail_(view.control->output.tail),
+      gate_(view.control->gate) {}
 
 void DomainLink::prepare(const DomainSettings& settings) {
     Control& control = *view_.control;

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "proxy/domain_gate.hpp"
 #include "proxy/domain_words.hpp"
 #include "timebubble/transport.hpp"
 
@@ -55,6 +56,7 @@ class DomainLink {
     /// Batches fed and not yet seen as admitted in the output.
     uint64_t unadmitted() const { return unadmitted_.size(); }
     uint64_t wakeups() const { return wakeups_; }
+    DomainGate& gate() { return gate_; }
 
   private:
     void free_output();
@@ -67,6 +69,7 @@ class DomainLink {
     std::deque<uint64_t> unadmitted_;  ///< log indices, in the order fed
     std::string record_;               ///< the payload under work: the domain cannot change it any more
     uint64_t wakeups_ = 0;
+    DomainGate gate_;
 };
 
 }  // namespace crane::proxy

@@ -81,6 +81,8 @@ class DomainRunner {
     void check_damage();
     /// The output said that the main process ends by its own deed.
     void main_exited(int32_t status);
+    /// It was decided that the server ends where it stands now, and all it has said is drained.
+    void end_where_it_stands();
 
     DomainState state() const { return state_; }
     const std::string& message() const { return message_; }

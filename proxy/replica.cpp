@@ -90,6 +90,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       disk_(config.disk_reserve_bytes),
       image_rounds_(config.replica_id, {config.checkpoint_running ? config.checkpoint_log_bytes : 0,
                                         config.checkpoint_pause_s * 1'000'000'000ULL}),
+      standstill_(uint64_t{config.endless_s} * 1'000'000'000),
       restarts_(config.restart) {
     carrier_.set_ingress(&ingress_);
     if (config.mode == Mode::kProxy) {
@@ -159,9 +160,11 @@ void Replica::stop(std::function<void()> done) {
 bool Replica::turn() {
     const uint64_t began_ns = monotonic_ns();
     drain();
+    look_ahead();
+    end_where_decided();
     feed();
     look_for_image();
-    if (server_ended_) {
+    if (server_ended_ || next_proposed()) {
         listeners_.close_all();
         ingress_.close_all();
         clients_.close_all();
@@ -176,7 +179,7 @@ bool Replica::turn() {
         evtimer_add(flush_timer_, &kFlushDelay);
     }
     lag_.worked("the server's output and its clients", monotonic_ns() - began_ns);
-    if (more_output_) return false;
+    if (more_output_ || !looked_ahead_) return false;
     // Announce first, then look again at all that the domain may have said meanwhile.
     if (!domain_.killed() && !domain_.link().prepare_sleep()) return false;
     return !(may_propose() && batcher_.empty() && !native_ &&
@@ -208,6 +211,8 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     if (message[0] == 'R') carrier_.on_message(from, body);
     if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);
     if (message[0] == 'S' && from == sequencer_.leader()) on_standing(from, body);
+    if (message[0] == 'H' && from == sequencer_.leader()) on_stand_word(from, body);
+    if (message[0] == 'h') on_stand_answer(from, body);
     if (message[0] == 'O' && sequencer_.leads()) mail_.on_request(from, body);
     if (message[0] == 'A') mail_.on_answer(body);
     if (message[0] == 'F' && from == sequencer_.leader()) fence(std::string(body));

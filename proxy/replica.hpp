@@ -10,8 +10,8 @@
 //
 // Files: replica.cpp (start, turn, end, what others say), replica_sequence.cpp (decided batches, roles),
 // replica_proposals.cpp, replica_output.cpp (of the domain), replica_watch.cpp (what is looked at regularly),
-// replica_checkpoint.cpp, replica_image.cpp, replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp,
-// replica_operator.cpp, replica_status.cpp.
+// replica_restart.cpp, replica_standstill.cpp, replica_checkpoint.cpp, replica_image.cpp,
+// replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp, replica_status.cpp.
 #pragma once
 
 #include <deque>
@@ -49,6 +49,7 @@
 #include "proxy/sequencer.hpp"
 #include "proxy/stall_detector.hpp"
 #include "proxy/standing.hpp"
+#include "proxy/standstill.hpp"
 #include "proxy/timekeeper.hpp"
 
 struct event;
@@ -145,6 +146,17 @@ class Replica {
     bool end_is_agreed() const;
     void watch_server_end(uint64_t now_ns);
     void propose_start();
+    void propose_next_server(Place end);
+    /// By this primary, and not yet decided: nothing that follows is for the server that there is.
+    bool next_proposed() const { return generation_.proposed > generation_.decided; }
+    void look_ahead();
+    void note_end(const timebubble::StartPayload& start);
+    void end_where_decided();
+    void watch_standstill(uint64_t now_ns);
+    void lead_standstill(uint64_t now_ns);
+    void tell_to_stand();
+    void on_stand_word(uint32_t from, std::string_view said);
+    void on_stand_answer(uint32_t from, std::string_view said);
     void propose();
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
@@ -243,6 +255,13 @@ class Replica {
     uint64_t lead_since_ns_ = 0;  ///< and since when
     bool stopping_ = false;
     bool server_ended_ = false;  ///< and the next one is not begun
+    Standstill standstill_;
+    /// Where servers are ended by decision, by their numbers.
+    std::map<uint64_t, Place> ends_;
+    uint64_t asked_clock_ = 0;       ///< where the server was when the operator wanted another one
+    uint64_t ahead_index_ = 1;       ///< the first entry that was not looked at for such an end
+    uint64_t ahead_generation_ = 1;  ///< the last server that is begun before it
+    bool looked_ahead_ = false;      ///< as far as was decided when this replica began
     RestartPolicy restarts_;
     /// Numbers of servers, as the log counts them.
     struct Generation {

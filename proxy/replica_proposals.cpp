@@ -29,6 +29,7 @@ void Replica::propose() {
         propose_start();
         return;
     }
+    if (next_proposed()) return;
     settle_connections();
     while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
         propose_batch(batcher_.calls());

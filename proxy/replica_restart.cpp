@@ -31,9 +31,11 @@ StartPayload started_server(timebubble::BatchDecoder decoder) {
     Call call{};
     StartPayload start{};
     if (!decoder.next(call) || call.kind != CallKind::kStart) return {};
-    // Logs of version 0.1 have starts that ask for no checkpoint: the number alone.
+    // Logs of version 0.1 have starts that ask for no checkpoint, or end no server.
     const size_t bytes = call.payload.size();
-    if (bytes != sizeof(start) && bytes != sizeof(start.generation)) return {};
+    if (bytes != sizeof(start) && bytes != offsetof(StartPayload, end_clock) &&
+        bytes != sizeof(start.generation))
+        return {};
     memcpy(&start, call.payload.data(), bytes);
     return start;
 }
@@ -58,6 +60,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     server_ended_ = false;
     server_messages_ = 0;
     generation_.starting = generation;
+    ends_.erase(ends_.begin(), ends_.lower_bound(generation));
     // Where the others were sooner, this may come at once after the end.
     listeners_.close_all();
     ports_.clear();
@@ -70,6 +73,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
 /// The others' server has ended, and this one's, which has come as far, has not.
 void Replica::look_for_missed_end() {
     if (!fenced_.empty() || domain_.state() != DomainState::kAttached) return;
+    if (ends_.count(generation_.fed) != 0) return;  // it is ended, or made anew (replica_standstill.cpp)
     if (domain_.link().unadmitted() != 0 || !domain_.link().at_rest()) return;
     fence(
         "its server goes on where the others' has ended: it serves nobody and does not lead. Restart its "
@@ -129,18 +133,24 @@ void Replica::watch_server_end(uint64_t now_ns) {
 }
 
 void Replica::propose_start() {
+    const bool settled = pending_.empty() && sequencer_.undecided() == 0;
+    if (settled && restarts_.due(timekeeper_.now(host_time())) && end_is_agreed()) propose_next_server({});
+}
+
+/// `end`: where the one that runs is ended; clock 0: it has ended.
+void Replica::propose_next_server(Place end) {
     const uint64_t now = timekeeper_.now(host_time());
-    const bool settled = pending_.empty() && sequencer_.undecided() == 0 &&
-                         generation_.decided == generation_.fed && generation_.proposed <= generation_.fed;
+    const bool first = generation_.decided == generation_.fed && generation_.proposed <= generation_.fed;
     const bool able = !stopping_ && fenced_.empty() && !disk_.low() && timekeeper_.begun() &&
                       sequencer_.can_propose() && sequencer_.leads();
-    if (!settled || !able || !restarts_.due(now) || !end_is_agreed()) return;
+    if (!first || !able) return;
     timebubble::GenesisPayload genesis;
     if (getrandom(&genesis, sizeof(genesis), 0) != sizeof(genesis)) {
         events_.fatal("getrandom failed: the system has no randomness to key the next server with");
         return;
     }
-    const StartPayload start{generation_.fed + 1, restarts_.asked() || checkpoints_.due()};
+    const StartPayload start{generation_.fed + 1, restarts_.asked() || checkpoints_.due(), end.clock,
+                             end.steps};
     batcher_.clear();
     if (!sequencer_.propose(batcher_.start(start, genesis, now, bubbles_.grant(2, false))))
         throw std::logic_error("the log refused a batch that it had room for");
@@ -153,6 +163,7 @@ std::string Replica::restart_server() {
         return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
     if (native_) return "a server in mode proxy is not started again: end it and start the replica anew";
     restarts_.ask();
+    asked_clock_ = domain_.link().gate().look().at.clock;
     if (server_ended_) return "";
     const uint32_t signal = SIGTERM;
     batcher_.add(CallKind::kSignal, 0, {reinterpret_cast<const char*>(&signal), sizeof(signal)});

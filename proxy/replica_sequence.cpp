@@ -38,6 +38,7 @@ void Replica::track_connections(const std::string& batch) {
         account_.forget_connections();
         clients_.server_replaced(start.generation);
         if (start.checkpoint != 0) note_checkpoint(start.generation, batch);
+        note_end(start);
     }
     for (timebubble::Call call; decoder.next(call);) {
         account_.decided(call);
@@ -48,7 +49,7 @@ void Replica::track_connections(const std::string& batch) {
 
 void Replica::feed() {
     const bool takes = domain_.state() == DomainState::kAttached || server_ended_;
-    if (!takes || domain_.killed() || image_.phase == ImagePhase::kTaking) return;
+    if (!takes || domain_.killed() || image_.phase == ImagePhase::kTaking || !looked_ahead_) return;
     while (!pending_.empty()) {
         const Pending& next = pending_.front();
         timebubble::BatchDecoder decoder;

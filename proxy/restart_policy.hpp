@@ -30,6 +30,8 @@ class RestartPolicy {
     }
 
     bool asked() const { return asked_; }
+    /// Another one would be started if this one were killed.
+    bool wanted_if_ended() const { return asked_ || (listened_ && when_ != Restart::kNo); }
     /// Another one is to be started, now or later.
     bool wanted() const;
     bool due(uint64_t now_ns) const { return wanted() && now_ns >= due_ns_; }

@@ -200,6 +200,19 @@ uint64_t Sequencer::delivered_index() const {
     return node_ ? node_->delivered_index() : local_index_;
 }
 
+uint64_t Sequencer::look_ahead(uint64_t first, const std::function<void(const std::string& batch)>& see) {
+    if (!node_) {
+        for (uint64_t at = first; at > local_index_ && at - local_index_ <= local_queue_.size(); ++at)
+            see(*local_queue_[at - local_index_ - 1]);
+        return std::max(first, local_index_ + local_queue_.size() + 1);
+    }
+    for (const paxos::Entry& entry : node_->read_decided(std::max(first, first_log_index()))) {
+        if (entry.kind == paxos::EntryKind::Value) see(*entry.value);
+        first = entry.index + 1;
+    }
+    return first;
+}
+
 void Sequencer::transfer(uint32_t to) {
     if (node_) node_->transfer_leadership(to);
 }

@@ -59,6 +59,9 @@ class Sequencer {
     uint64_t decided_index() const;
     uint64_t delivered_index() const;
     uint64_t batches_seen() const { return batches_seen_; }
+    /// Shows decided batches from entry `first` on, delivered or not, a piece of the log at a time. Returns
+    /// the first entry that is not looked at.
+    uint64_t look_ahead(uint64_t first, const std::function<void(const std::string& batch)>& see);
 
     /// For a checkpoint, in on_batch(): where that entry stands in the log, who the members are there (null:
     /// not known, so far back), and which starts of databases count.

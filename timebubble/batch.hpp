@@ -51,6 +51,9 @@ struct GenesisPayload {
 struct StartPayload {
     uint64_t generation;  ///< the server's number: 1 is the one that the first genesis began
     uint64_t checkpoint;  ///< 1: each replica keeps the files that the next server begins with
+    /// The server before has not ended by itself: it is ended at this place of its schedule (Place).
+    /// Clock 0: it has.
+    uint64_t end_clock, end_steps;
 };
 
 /// Addresses are in network order, as in sockaddr_in / sockaddr_in6.

@@ -18,6 +18,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/gate.hpp"
+
 namespace crane::timebubble {
 
 constexpr uint64_t kTransportMagic = 0x3165'6e61'7243'0a0dULL;
@@ -98,6 +100,7 @@ struct Control {
     DomainStatus status;
     Ring input;   ///< craned to domain: InputHeader records
     Ring output;  ///< domain to craned: OutputHeader records
+    Gate gate;    ///< last: an older domain out of an image does not know it
 };
 static_assert(sizeof(Control) <= kControlBytes);
 

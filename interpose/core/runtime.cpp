@@ -217,10 +217,24 @@ void resumed(void*) {
     await_ended_process();
 }
 
+/// What may still change this is craned's word, or the end of the domain.
+void stand(void*) {
+    Gate& gate = runtime.view.control->gate;
+    for (;;) {
+        const uint32_t word = gate.word.load(std::memory_order_acquire);
+        const uint64_t clock = gate.clock.load(std::memory_order_acquire);
+        const Place told{clock, gate.steps.load(std::memory_order_relaxed)};
+        if (told.clock == 0 || scheduler().place() < told) break;
+        gate.stopped.store(1, std::memory_order_release);
+        raw(SYS_futex, &gate.word, FUTEX_WAIT, word, 0, 0, 0);
+    }
+    gate.stopped.store(0, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 dmt::Hooks scheduler_hooks() {
-    return {nullptr, on_input, park, unpark, resumed};
+    return {nullptr, on_input, park, unpark, resumed, stand, &runtime.view.control->gate};
 }
 
 }  // namespace crane::interpose

@@ -7,15 +7,41 @@
 
 namespace crane::interpose {
 
-/// Under `serial` a thread runs only while it has the turn: nothing to do. Under `parallel` it takes one.
+/// Under `serial` a thread runs only while it has the turn, and it is a step. Under `parallel` it takes one.
 class SharedOperation {
   public:
     SharedOperation(Op op, uint64_t object) {
-        if (!serial()) turn_.emplace(op, object);
+        if (serial()) {
+            before_ = scheduler().begin_step();
+        } else {
+            turn_.emplace(op, object);
+        }
     }
+    /// As ~Operation() does.
+    ~SharedOperation() noexcept(false) {
+        if (!turn_) scheduler().end_step(before_);
+    }
+    SharedOperation(const SharedOperation&) = delete;
+    SharedOperation& operator=(const SharedOperation&) = delete;
 
   private:
     std::optional<Operation> turn_;
+    uint32_t before_ = 0;
+};
+
+/// The same for what takes no turn in `parallel` either.
+class SerialStep {
+  public:
+    SerialStep() : counted_(serial()), before_(counted_ ? scheduler().begin_step() : 0) {}
+    ~SerialStep() {
+        if (counted_) scheduler().end_step(before_);
+    }
+    SerialStep(const SerialStep&) = delete;
+    SerialStep& operator=(const SerialStep&) = delete;
+
+  private:
+    bool counted_;
+    uint32_t before_;
 };
 
 }  // namespace crane::interpose

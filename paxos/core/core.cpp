@@ -251,6 +251,12 @@ void Core::fill_decided(Outbox& out) {
     out.more_decided = delivered_ < upto;
 }
 
+void Core::read_decided(uint64_t first, std::vector<Entry>& out) const {
+    const uint64_t upto = std::min(commit_, durable_);
+    if (first <= log_.start().index || first > upto) return;
+    log_.copy(first, upto, config_.max_delivery_entries, config_.max_delivery_bytes, out);
+}
+
 void Core::trim_memory() {
     log_.trim(std::min(commit_, durable_), config_.max_memory_entries, config_.max_memory_bytes);
 }

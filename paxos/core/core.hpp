@@ -165,6 +165,8 @@ class Core {
     ReplicaId leader() const { return leader_; }
     uint64_t decided_index() const { return commit_; }
     uint64_t delivered_index() const { return delivered_; }
+    // Appends decided entries from `first` on, or none; so many as one outbox delivers at most.
+    void read_decided(uint64_t first, std::vector<Entry>& out) const;
     uint64_t last_index() const { return log_.last_index(); }
     uint64_t durable_index() const { return durable_; }
     const LogPosition& log_start() const { return log_.start(); }

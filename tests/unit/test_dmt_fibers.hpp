@@ -43,10 +43,11 @@ class FiberDomain {
         : state_(&state), interleaving_{seed} {
         Scheduler::format(*state_, policy, quantum, 0);
         state_->check_clock = ~uint64_t{0};
-        scheduler = Scheduler(state_, {this, call_input, park, unpark});
+        scheduler = Scheduler(state_, {this, call_input, park, unpark, nullptr, stand, &gate});
     }
 
     Scheduler scheduler;
+    Gate gate{};
     /// Plays the source of input; the default ends the run when nothing can run any more.
     std::function<void(bool quiescent)> input = [this](bool quiescent) {
         if (quiescent) halt();
@@ -170,6 +171,13 @@ class FiberDomain {
             domain->leave();
             me->parked = false;
         }
+    }
+    /// Whoever comes to the gate ends the run.
+    static void stand(void* context) {
+        auto* domain = static_cast<FiberDomain*>(context);
+        if (domain->scheduler.place() < Place{domain->gate.clock, domain->gate.steps}) return;
+        domain->gate.stopped = 1;
+        domain->halt();
     }
     static void unpark(void* context, Slot&) { ++static_cast<FiberDomain*>(context)->sleeps; }
 

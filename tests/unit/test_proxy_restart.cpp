@@ -110,10 +110,12 @@ TEST_CASE("restart: an order before the end holds after it", "[restart]") {
 TEST_CASE("restart: a batch that begins a server is known by its first call, and nothing else is",
           "[restart]") {
     Batcher batcher;
-    const std::string start = batcher.start({7, 1}, {}, 5, 100);
+    const std::string start = batcher.start({7, 1, 900, 3}, {}, 5, 100);
     BatchDecoder decoder;
     REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(start.data()), start.size()));
     CHECK(started_server(decoder).generation == 7);
+    CHECK(started_server(decoder).end_clock == 900);
+    CHECK(started_server(decoder).end_steps == 3);
     CHECK(decoder.header().calls == 2);
     batcher.add(CallKind::kStop, 0);
     const std::string stop = batcher.take(6, 100);

@@ -1,0 +1,48 @@
+#include "proxy/domain_gate.hpp"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace crane::proxy {
+
+bool DomainGate::close(Place place) {
+    if (told_ == place) return true;
+    tell(place);
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0) return true;
+    open();
+    return false;
+}
+
+void DomainGate::open() {
+    if (closed()) tell({});
+}
+
+void DomainGate::tell(Place place) {
+    told_ = place;
+    gate_.steps.store(place.steps, std::memory_order_relaxed);
+    gate_.clock.store(place.clock, std::memory_order_release);
+    gate_.word.fetch_add(1, std::memory_order_seq_cst);
+    // Not the PRIVATE kind: the sleeper is in another process.
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&gate_.word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+Whereabouts DomainGate::look() const {
+    Whereabouts seen;
+    // Twice the same, so that place and `between` belong together.
+    for (int attempt = 0; attempt < 3; ++attempt) {
+        seen.stopped = gate_.stopped.load(std::memory_order_acquire) != 0;
+        seen.between = gate_.working.load(std::memory_order_acquire) == 0 || seen.stopped;
+        seen.at = {gate_.at_clock.load(std::memory_order_acquire),
+                   gate_.at_steps.load(std::memory_order_acquire)};
+        if (gate_.at_clock.load(std::memory_order_acquire) == seen.at.clock &&
+            (gate_.working.load(std::memory_order_acquire) == 0 || seen.stopped) == seen.between)
+            return seen;
+    }
+    seen.between = false;
+    return seen;
+}
+
+}  // namespace crane::proxy
