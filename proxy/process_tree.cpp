@@ -33,6 +33,17 @@ bool read_times(const char* pid, ProcessTimes& out) {
     return true;
 }
 
+uint64_t read_io_bytes(pid_t pid) {
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/io", pid);
+    FILE* file = fopen(path, "re");
+    if (!file) return 0;
+    unsigned long long read = 0, written = 0;
+    const bool known = fscanf(file, "rchar: %llu wchar: %llu", &read, &written) == 2;
+    fclose(file);
+    return known ? read + written : 0;
+}
+
 }  // namespace
 
 std::map<pid_t, ProcessTimes> process_tree(pid_t root) {
@@ -61,6 +72,12 @@ double tree_cpu_seconds(pid_t root) {
     unsigned long ticks = 0;
     for (const auto& [pid, times] : process_tree(root)) ticks += times.ticks;
     return static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+uint64_t tree_io_bytes(pid_t root) {
+    uint64_t bytes = 0;
+    for (const auto& [pid, times] : process_tree(root)) bytes += read_io_bytes(pid);
+    return bytes;
 }
 
 }  // namespace crane::proxy

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 
 namespace crane::proxy {
@@ -17,5 +18,7 @@ std::map<pid_t, ProcessTimes> process_tree(pid_t root);
 
 /// CPU time of a process and all its descendants, in seconds; what they waited for included.
 double tree_cpu_seconds(pid_t root);
+/// Bytes that they have read and written by system calls.
+uint64_t tree_io_bytes(pid_t root);
 
 }  // namespace crane::proxy

@@ -164,7 +164,7 @@ bool Replica::turn() {
     end_where_decided();
     feed();
     look_for_image();
-    if (server_ended_ || next_proposed()) {
+    if (server_ended_ || ends_.count(generation_.fed) != 0) {
         listeners_.close_all();
         ingress_.close_all();
         clients_.close_all();

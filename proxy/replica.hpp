@@ -152,6 +152,7 @@ class Replica {
     void look_ahead();
     void note_end(const timebubble::StartPayload& start);
     void end_where_decided();
+    void make_anew_before_end();
     void watch_standstill(uint64_t now_ns);
     void lead_standstill(uint64_t now_ns);
     void tell_to_stand();
@@ -258,6 +259,7 @@ class Replica {
     Standstill standstill_;
     /// Where servers are ended by decision, by their numbers.
     std::map<uint64_t, Place> ends_;
+    uint64_t ended_generation_ = 0;  ///< the last server that was ended so
     uint64_t asked_clock_ = 0;       ///< where the server was when the operator wanted another one
     uint64_t ahead_index_ = 1;       ///< the first entry that was not looked at for such an end
     uint64_t ahead_generation_ = 1;  ///< the last server that is begun before it

@@ -60,6 +60,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     server_ended_ = false;
     server_messages_ = 0;
     generation_.starting = generation;
+    if (ends_.count(generation - 1) != 0) ended_generation_ = generation - 1;
     ends_.erase(ends_.begin(), ends_.lower_bound(generation));
     // Where the others were sooner, this may come at once after the end.
     listeners_.close_all();
@@ -73,8 +74,12 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
 /// The others' server has ended, and this one's, which has come as far, has not.
 void Replica::look_for_missed_end() {
     if (!fenced_.empty() || domain_.state() != DomainState::kAttached) return;
-    if (ends_.count(generation_.fed) != 0) return;  // it is ended, or made anew (replica_standstill.cpp)
     if (domain_.link().unadmitted() != 0 || !domain_.link().at_rest()) return;
+    const std::optional<CheckpointState>& from = checkpoints_.from();
+    if (ends_.count(generation_.fed) != 0 && from && from->live && from->generation == generation_.fed) {
+        make_anew_before_end();
+        return;
+    }
     fence(
         "its server goes on where the others' has ended: it serves nobody and does not lead. Restart its "
         "craned to have its server made anew from the log");

@@ -45,15 +45,10 @@ void Replica::end_where_decided() {
     if (end == ends_.end() || server_ended_ || native_ || generation_.starting != 0) return;
     if (domain_.state() != DomainState::kAttached || domain_.killed() || image_.phase == ImagePhase::kTaking)
         return;
-    if (!domain_.link().gate().close(end->second)) {
-        events_.fatal("the system call membarrier is refused: without it no server can be ended at a place");
-        return;
-    }
+    domain_.link().gate().close(end->second);
     const Whereabouts where = domain_.link().gate().look();
     if (where.at > end->second) {
-        spdlog::error(
-            "the server has gone on from where the others' was ended: it is made anew from the log");
-        events_.lost();
+        make_anew_before_end();
         return;
     }
     if (where.at != end->second || !where.between) return;
@@ -62,6 +57,19 @@ void Replica::end_where_decided() {
     spdlog::warn("the server is ended at logical clock {}, as decided: a request computes for ever",
                  where.at.clock);
     domain_.end_where_it_stands();
+    batcher_.clear();  // what was said to it
+    account_.forget_proposals();
+}
+
+/// The server is behind the place where the others' was ended.
+void Replica::make_anew_before_end() {
+    const std::string why = "the server has gone on from where the others' was ended";
+    const std::optional<CheckpointState>& from = checkpoints_.from();
+    // An image from behind that place would bring it there again.
+    if (from && from->live && from->generation == generation_.fed &&
+        from->position.index == checkpoints_.held_index())
+        checkpoints_.refuse(why);
+    domain_.give_up(why + ": it is made anew");
 }
 
 void Replica::watch_standstill(uint64_t now_ns) {
@@ -72,8 +80,9 @@ void Replica::watch_standstill(uint64_t now_ns) {
         return;
     }
     standstill_.forget();
-    if (domain_.state() == DomainState::kAttached && domain_.link().gate().closed() &&
-        sequencer_.leader() != 0)
+    const bool asked = domain_.state() == DomainState::kAttached && domain_.link().gate().closed() &&
+                       ends_.count(generation_.fed) == 0;
+    if (asked && fenced_.empty() && sequencer_.leader() != 0)
         sequencer_.send(sequencer_.leader(),
                         "h" + encode(StandAnswer{generation_.fed, domain_.link().gate().look()}));
 }
@@ -87,15 +96,20 @@ void Replica::lead_standstill(uint64_t now_ns) {
     }
     const uint64_t limit_ns = config_.endless_s * 1'000'000'000ULL;
     DomainGate& gate = domain_.link().gate();
-    Standstill::Look look{now_ns, generation_.fed, gate.look(), {}, 0, false, {}};
+    Standstill::Look look{now_ns, generation_.fed, gate.look(), {}, 0, false, {}, {}};
     look.cpu_seconds = [this] { return tree_cpu_seconds(domain_.init_pid()); };
+    look.io_bytes = [this] { return tree_io_bytes(domain_.init_pid()); };
     // A server that has heard its signal may take its time to save what it has.
-    look.forced = restarts_.asked() && look.own.at.clock == asked_clock_;
+    look.forced = restarts_.asked() && stop_at_ns_ == 0 && look.own.at.clock == asked_clock_;
     standstill_.set_limit(look.forced ? kAskedLimitNs : restarts_.wanted_if_ended() ? limit_ns : 0);
     for (const paxos::Member& member : sequencer_.membership().members) {
         if (!member.voter) continue;
         ++look.voters;
-        if (member.id != config_.replica_id && peers_up_.count(member.id)) look.others.insert(member.id);
+        // What one that differs does says nothing of the others' servers.
+        const bool differs = divergence_.diverged().count(member.id) != 0 ||
+                             divergence_.schedule_differs().count(member.id) != 0;
+        if (member.id != config_.replica_id && peers_up_.count(member.id) && !differs)
+            look.others.insert(member.id);
     }
     const bool asked = standstill_.asks();
     switch (standstill_.lead(look)) {
@@ -109,8 +123,7 @@ void Replica::lead_standstill(uint64_t now_ns) {
                     "there "
                     "and started again (setting endless_s)",
                     standstill_.place().clock, standstill_.stood_ns(now_ns) / 1'000'000'000);
-            if (!gate.close(standstill_.place()))
-                spdlog::error("it cannot be ended: the system call membarrier is refused");
+            gate.close(standstill_.place());
             tell_to_stand();
             return;
         case Standstill::Verdict::kGoOn:
@@ -134,14 +147,13 @@ void Replica::on_stand_word(uint32_t from, std::string_view said) {
     const std::optional<StandWord> word = decode_stand_word(said);
     if (!word || native_ || server_ended_ || domain_.state() != DomainState::kAttached || domain_.killed())
         return;
+    if (ends_.count(generation_.fed) != 0 || !fenced_.empty()) return;  // that is decided
     DomainGate& gate = domain_.link().gate();
-    if (ends_.count(generation_.fed) == 0) {
-        if (word->place.clock == 0 || word->generation != generation_.fed) {
-            gate.open();
-            return;
-        }
-        gate.close(word->place);
+    if (word->place.clock == 0 || word->generation != generation_.fed) {
+        gate.open();
+        return;
     }
+    gate.close(word->place);
     sequencer_.send(from, "h" + encode(StandAnswer{generation_.fed, gate.look()}));
 }
 
@@ -150,7 +162,8 @@ void Replica::on_stand_answer(uint32_t from, std::string_view said) {
     if (!answer || !sequencer_.leads()) return;
     standstill_.answered(from, *answer);
     // Of an earlier leader's asking, or one that was taken back: what was said may be lost with its link.
-    const bool held = standstill_.asks() || next_proposed() || ends_.count(answer->generation) != 0;
+    const bool held = standstill_.asks() || next_proposed() || ends_.count(answer->generation) != 0 ||
+                      answer->generation == ended_generation_;
     if (!held && sequencer_.ready()) sequencer_.send(from, "H" + encode(StandWord{answer->generation, {}}));
 }
 

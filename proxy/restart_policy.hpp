@@ -17,10 +17,10 @@ class RestartPolicy {
     /// A server begins.
     void started(uint64_t now_ns) {
         started_ns_ = now_ns;
-        ended_ = asked_ = false;
+        ended_ = asked_ = listens_ = false;
     }
     /// It serves somebody, or could. One that never came so far is not started again: it is not made yet.
-    void listened() { listened_ = true; }
+    void listened() { listened_ = listens_ = true; }
     /// It has ended, with a status as waitpid gives it.
     void ended(uint64_t now_ns, int32_t status);
     /// The operator wants another one, whatever the setting, and without a pause.
@@ -30,8 +30,8 @@ class RestartPolicy {
     }
 
     bool asked() const { return asked_; }
-    /// Another one would be started if this one were killed.
-    bool wanted_if_ended() const { return asked_ || (listened_ && when_ != Restart::kNo); }
+    /// This one serves somebody, and another one would be started if it were killed.
+    bool wanted_if_ended() const { return listens_ && when_ != Restart::kNo; }
     /// Another one is to be started, now or later.
     bool wanted() const;
     bool due(uint64_t now_ns) const { return wanted() && now_ns >= due_ns_; }
@@ -44,7 +44,8 @@ class RestartPolicy {
     uint64_t due_ns_ = 0;
     uint64_t pause_ns_ = 0;  ///< before the last start; 0: none yet
     int32_t status_ = 0;
-    bool listened_ = false;
+    bool listened_ = false;  ///< this server, or one before
+    bool listens_ = false;
     bool asked_ = false;
     bool ended_ = false;
 };

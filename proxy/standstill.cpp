@@ -71,8 +71,16 @@ bool Standstill::stands(const Look& look) const {
 bool Standstill::is_due(const Look& look) {
     const uint64_t stood_ns = look.now_ns - since_ns_;
     if (limit_ns_ == 0 || stood_ns < limit_ns_ / 2 || look.now_ns < not_before_ns_) return false;
-    if (cpu_seconds_ < 0) cpu_seconds_ = look.cpu_seconds();
+    if (cpu_seconds_ < 0) {
+        cpu_seconds_ = look.cpu_seconds();
+        io_bytes_ = look.io_bytes();
+    }
     if (stood_ns < limit_ns_) return false;
+    if (!look.forced && look.io_bytes() != io_bytes_) {
+        since_ns_ = look.now_ns;
+        cpu_seconds_ = -1;
+        return false;
+    }
     const double limit_s = static_cast<double>(limit_ns_) / 1e9;
     return look.cpu_seconds() - cpu_seconds_ > limit_s * kBusyShare;
 }

@@ -59,6 +59,7 @@ class Standstill {
         bool forced;  ///< the operator wants the end: a server that works on files for ever stands, too
         /// That the server has used; asked for seldom. One that somebody has stopped does not compute.
         std::function<double()> cpu_seconds;
+        std::function<uint64_t()> io_bytes;  ///< what it read and wrote: one that does that works on files
     };
     /// The leader's, at its own server, now and then.
     Verdict lead(const Look& look);
@@ -86,6 +87,7 @@ class Standstill {
     uint64_t not_before_ns_ = 0;  ///< it is asked again
     bool asked_ = false;
     double cpu_seconds_ = -1;  ///< halfway to the limit; below 0: not there yet
+    uint64_t io_bytes_ = 0;    ///< then, too
     std::map<uint32_t, StandAnswer> answers_;
 };
 

@@ -224,11 +224,14 @@ void stand(void*) {
         const uint32_t word = gate.word.load(std::memory_order_acquire);
         const uint64_t clock = gate.clock.load(std::memory_order_acquire);
         const Place told{clock, gate.steps.load(std::memory_order_relaxed)};
-        if (told.clock == 0 || scheduler().place() < told) break;
+        if (told.clock == 0 || scheduler().place() < told) {
+            gate.stopped.store(0, std::memory_order_seq_cst);
+            if (gate.word.load(std::memory_order_seq_cst) == word) return;  // else it may be closed again
+            continue;
+        }
         gate.stopped.store(1, std::memory_order_release);
         raw(SYS_futex, &gate.word, FUTEX_WAIT, word, 0, 0, 0);
     }
-    gate.stopped.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace

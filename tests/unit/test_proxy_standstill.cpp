@@ -15,9 +15,10 @@ constexpr Place kPlace{1000, 7};
 
 /// The leader, replica 1 of three, whose server computes.
 struct Leader {
+    uint64_t io_bytes = 5;
     Standstill standstill{kLimitNs};
-    Standstill::Look look{kSecondNs, 1,     {kPlace, true, false},         {2, 3},
-                          3,         false, [this] { return cpu_seconds; }};
+    Standstill::Look look{kSecondNs, 1,     {kPlace, true, false},          {2, 3},
+                          3,         false, [this] { return cpu_seconds; }, [this] { return io_bytes; }};
     double cpu_seconds = 0;
 
     Verdict after(uint64_t seconds, double cpu) {
@@ -122,6 +123,12 @@ TEST_CASE("standstill: one that reads files, waits or is let alone is not asked"
     SECTION("steps") {
         for (int second = 0; second < 200; ++second) {
             ++leader.look.own.at.steps;
+            REQUIRE(leader.after(1, 1) == Verdict::kNothing);
+        }
+    }
+    SECTION("files that it reads or writes in a way that nobody counts") {
+        for (int second = 0; second < 200; ++second) {
+            ++leader.io_bytes;
             REQUIRE(leader.after(1, 1) == Verdict::kNothing);
         }
     }
