@@ -191,6 +191,7 @@ help:
 	@echo "make fuzz       the decoders of what peers send, under libFuzzer; FUZZ_SECONDS=60 for each"
 	@echo "make tidy       clang-tidy over what has changed since it found nothing; ALL=1 for the whole tree"
 	@echo "make sanitize   unit tests under ASan with UBSan (asan) and TSan (tsan), in builds of their own"
+	@echo "make coverage   which lines the unit tests run; COVERAGE_TESTS=\"cli redis\" adds end-to-end tests"
 	@echo "make deps       install what building and running needs (TEST=1: what the tests need, too)"
 	@echo "make unit-py    tests of the launcher scripts"
 	@echo "make install    into PREFIX (default /usr/local), below DESTDIR; make uninstall undoes it"
@@ -312,6 +313,32 @@ tsan-build:
 tsan: tsan-build
 	$(BUILD)/tsan/bin/unit "scheduler: kernel threads*,scheduler: under serial*,rings:*,domain link:*,paxos lookup:*,heartbeat thread:*"
 
+# Which lines the unit tests and the simulator run, of all that is not the guest's: the shim's wrappers run in a server, where
+# nothing can be counted, and the end-to-end tests are for them. COVERAGE_TESTS="cli redis" adds end-to-end tests, for what
+# craned and the tools then run. The least covered file comes first; build/coverage/report/index.html shows each line.
+COVERED      := $(BUILD)/coverage
+COVERED_BINS := $(addprefix $(COVERED)/bin/,unit sim craned crane)
+.PHONY: coverage coverage-build
+coverage-build: all programs $(BUILD)/bin/fake-domain
+	$(MAKE) BUILD=$(COVERED) OPT="-O0 -g1" SAN="--coverage -fprofile-update=atomic" $(COVERED_BINS)
+	mkdir -p $(COVERED)/lib
+	cp $(addprefix $(BUILD)/bin/,crane-init crane-criu fake-domain nemesis-checker) $(COVERED)/bin/  # as under ASan
+	cp $(BUILD)/lib/*.so $(COVERED)/lib/
+	rm -rf $(COVERED)/programs $(COVERED)/load
+	cp -r $(BUILD)/programs $(BUILD)/load $(COVERED)/
+coverage:
+	scripts/install_deps.sh --coverage
+	$(MAKE) coverage-build
+	find $(COVERED) -name '*.gcda' -delete
+	$(COVERED)/bin/unit
+	$(COVERED)/bin/sim --known tests/sim/seeds.txt --seeds 200
+	$(if $(COVERAGE_TESTS),BUILD=$(COVERED) python3 tests/e2e/run.py $(COVERAGE_TESTS))
+	mkdir -p $(COVERED)/report
+	gcovr --root . --object-directory $(COVERED) --exclude-unreachable-branches --exclude 'tests/.*' --sort-percentage \
+	    --html-details $(COVERED)/report/index.html --txt $(COVERED)/report/lines.txt $(COVERED)/obj
+	cat $(COVERED)/report/lines.txt
+	@echo "nothing runs:"; awk '$$4 == "0%" { print "  " $$1 }' $(COVERED)/report/lines.txt
+
 # The decoders of what peers say, under libFuzzer: every target for FUZZ_SECONDS, from the kept corpus. What is
 # found stays in $(BUILD)/fuzz/found; `make fuzz-keep` takes new inputs into the corpus, as few as it takes.
 FUZZ_SECONDS ?= 60
@@ -319,7 +346,7 @@ FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
 FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
                 batcher carrier checkpoint_choice checkpoint_fetch checkpoint_mail checkpoint_source checkpoint_words \
-                connection_table divergence domain_account domain_link ingress output_windows) \
+                connection_table divergence domain_account domain_link ingress operator_mail output_windows) \
                 checkpoint/file_sum.cpp checkpoint/manifest.cpp \
                 $(patsubst %,paxos/%.cpp,core/incarnation core/membership core/message core/types \
                 link/address_book link/certificate link/connection link/frame link/peer_address link/refusal_log \

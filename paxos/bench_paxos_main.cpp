@@ -78,8 +78,8 @@ class Load {
     void attach(Node* node) { node_ = node; }
 
     void decided(const Entry& entry) {
-        if (node_->role() != crane::paxos::Role::Leader) return;
-        if (entry.kind == EntryKind::NewView) {
+        if (node_->role() != crane::paxos::Role::kLeader) return;
+        if (entry.kind == EntryKind::kNewView) {
             begin_ = Clock::now() + seconds(options_.warm_up_seconds);
             fill();
             return;

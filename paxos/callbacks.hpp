@@ -14,13 +14,14 @@ struct NodeCallbacks {
     /// Every decided entry, NewView entries included (kind tells), from `first_index` on, strictly in index
     /// order. May call propose(), send_app_message() and pause_delivery(); must not destroy the node.
     std::function<void(const Entry&)> on_decided;
-    /// Role, view or known leader changed. leader is 0 while none is known. Role::Leader is reported when the
-    /// view change is won, before the NewView entry of that view is decided; propose() works from here on.
+    /// Role, view or known leader changed. leader is 0 while none is known. Role::kLeader is reported when
+    /// the view change is won, before the NewView entry of that view is decided; propose() works from here
+    /// on.
     std::function<void(Role role, uint64_t view, uint32_t leader)> on_role;
     /// A decided entry changed who the replicas are. Also called from start(), with what holds then. When
     /// membership.removed() has this replica, it should be shut down.
     std::function<void(const MembershipAt& membership)> on_membership;
-    /// Opaque bytes (at most max_report_bytes) that this replica attaches to its acknowledgements to the
+    /// Opaque bytes (at most kMaxReportBytes) that this replica attaches to its acknowledgements to the
     /// leader. Called for every acknowledgement, so keep it cheap. Empty: nothing attached.
     std::function<std::string()> make_report;
     /// On the leader: the report of replica `from`.

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/core.hpp"
 #include "paxos/heartbeat_thread.hpp"
 #include "paxos/node_links.hpp"
@@ -102,9 +102,9 @@ class Node::Impl {
     }
     std::string change_membership(const MembershipChange& change) {
         PeerAddress address;
-        if (change.kind == ChangeKind::Add && !parse_address(change.address, address))
+        if (change.kind == ChangeKind::kAdd && !parse_address(change.address, address))
             return "'" + change.address + "' is no address: it has to be HOST:PORT";
-        if (change.kind == ChangeKind::Add && links_.open() && !links_.encrypted() &&
+        if (change.kind == ChangeKind::kAdd && links_.open() && !links_.encrypted() &&
             !is_loopback(address.host))
             return "'" + change.address +
                    "' is not on loopback, and the replicas' links are not encrypted: give all of them "
@@ -320,7 +320,7 @@ const Incarnations& Node::starts() const {
     return impl_->core().starts();
 }
 bool Node::disowned() const {
-    return impl_->core().disowned() != Copy::Current;
+    return impl_->core().disowned() != Copy::kCurrent;
 }
 void Node::step_down() {
     impl_->wish().step_down();

@@ -36,7 +36,7 @@ void NodeLinks::close() {
 }
 
 bool NodeLinks::on_frame(ReplicaId from, FrameType type, std::string_view payload) {
-    if (type == FrameType::App) {
+    if (type == FrameType::kApp) {
         callbacks_.on_app_message(from, payload);
         return true;
     }
@@ -49,14 +49,14 @@ bool NodeLinks::on_frame(ReplicaId from, FrameType type, std::string_view payloa
 void NodeLinks::send(const Message& message) {
     std::string frame = begin_frame();
     encode(message, frame);
-    finish_frame(FrameType::Protocol, frame);
-    if (message.type == MessageType::Disown) {
+    finish_frame(FrameType::kProtocol, frame);
+    if (message.type == MessageType::kDisown) {
         if (open()) transport_->answer(message.to, std::move(frame));
         return;
     }
     // What tells that this replica is there waits for no entries, whose order is their own.
-    const bool overtakes = message.type != MessageType::Prepare && message.type != MessageType::TakeOver;
-    transport_->send(message.to, FrameType::Protocol, std::move(frame), overtakes);
+    const bool overtakes = message.type != MessageType::kPrepare && message.type != MessageType::kTakeOver;
+    transport_->send(message.to, FrameType::kProtocol, std::move(frame), overtakes);
 }
 
 // The core's peers, and whoever a peer with a longer log knows of.
@@ -71,12 +71,12 @@ void NodeLinks::follow(const Core& core) {
 }
 
 bool NodeLinks::send_app_message(ReplicaId to, const std::string& message) {
-    if (message.size() > max_app_message_bytes || !up(to)) return false;
-    return transport_->send(to, FrameType::App, make_frame(FrameType::App, message));
+    if (message.size() > kMaxAppMessageBytes || !up(to)) return false;
+    return transport_->send(to, FrameType::kApp, make_frame(FrameType::kApp, message));
 }
 
 size_t NodeLinks::app_queue_bytes(ReplicaId to) const {
-    return open() ? transport_->queued_bytes(to, FrameType::App) : 0;
+    return open() ? transport_->queued_bytes(to, FrameType::kApp) : 0;
 }
 
 }  // namespace crane::paxos

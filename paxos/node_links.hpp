@@ -18,16 +18,16 @@ struct NodeLinksCallbacks {
     std::function<void(ReplicaId from, std::string_view message)> on_app_message;
     std::function<void(ReplicaId peer, bool up)> on_link;
     std::function<void(ReplicaId peer)> on_gone;
-    std::function<void()> on_news;  // there may be others to follow
+    std::function<void()> on_news;  ///< there may be others to follow
 };
 
 class NodeLinks : public Links {
   public:
-    // Listens. `core` tells who the replicas are.
+    /// Listens. `core` tells who the replicas are.
     NodeLinks(event_base* base, const NodeConfig& config, const Core& core, NodeLinksCallbacks callbacks);
 
     void start() { transport_->start(); }
-    void close();  // for good; not from one of the callbacks
+    void close();  ///< for good; not from one of the callbacks
     bool open() const { return transport_ != nullptr; }
 
     bool up(ReplicaId peer) const override { return open() && transport_->up(peer); }
@@ -46,7 +46,7 @@ class NodeLinks : public Links {
     const ReplicaId self_;
     const NodeLinksCallbacks callbacks_;
     AddressBook book_;
-    uint64_t known_peers_ = 0;  // Core::peers_version() that the transport knows
+    uint64_t known_peers_ = 0;  ///< Core::peers_version() that the transport knows
     std::unique_ptr<Transport> transport_;
     TransportStats last_stats_;
 };

@@ -25,21 +25,21 @@ NodeConfig validated(NodeConfig config) {
         refuse("cluster_id \"" + config.cluster_id + "\" cannot stand in a certificate: use 1 to " +
                std::to_string(kMaxClusterNameBytes) + " letters, digits, '-', '.' and '_'");
     if (config.db_dir.empty()) refuse("db_dir is empty");
-    if (config.members.empty() || config.members.size() > max_members)
-        refuse("1 to " + std::to_string(max_members) + " replicas are needed");
+    if (config.members.empty() || config.members.size() > kMaxMembers)
+        refuse("1 to " + std::to_string(kMaxMembers) + " replicas are needed");
     std::set<uint32_t> ids;
     for (const PeerAddress& member : config.members) {
-        if (member.id == 0 || member.id > max_replica_id)
+        if (member.id == 0 || member.id > kMaxReplicaId)
             refuse("replica id " + std::to_string(member.id) + " is out of range");
-        if (member.host.size() > max_address_bytes - 6) refuse("a peer address is too long");
+        if (member.host.size() > kMaxAddressBytes - 6) refuse("a peer address is too long");
         if (!ids.insert(member.id).second)
             refuse("replica id " + std::to_string(member.id) + " appears twice");
     }
     if (ids.count(config.self) == 0)
         refuse("this replica, " + std::to_string(config.self) + ", is not among the members");
     const size_t voters = config.members.size() - (config.join ? 1 : 0);
-    if (voters < 1 || voters > max_voters)
-        refuse(std::to_string(voters) + " voting members: 1 to " + std::to_string(max_voters) +
+    if (voters < 1 || voters > kMaxVoters)
+        refuse(std::to_string(voters) + " voting members: 1 to " + std::to_string(kMaxVoters) +
                " are needed");
     if (config.heartbeat_ms == 0 || config.election_timeout_ms < 3 * config.heartbeat_ms)
         refuse("election_timeout_ms must be at least three times heartbeat_ms, and that not 0");

@@ -7,7 +7,7 @@
 
 namespace crane::paxos {
 
-// Returns it. Throws std::runtime_error, for the operator.
+/// Returns it. Throws std::runtime_error, for the operator.
 NodeConfig validated(NodeConfig config);
 StoreOptions store_options(const NodeConfig& config);
 CoreConfig core_config(const NodeConfig& config);

@@ -6,15 +6,15 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr int rounds_per_turn = 4;  // of taking the outbox; what is left waits for the next turn
-constexpr size_t max_waiting = 4096;
-constexpr uint64_t attention_heartbeats = 2;    // between two looks at the clock
-constexpr uint64_t usual_lateness_us = 25'000;  // of a turn: no news
+constexpr int kRoundsPerTurn = 4;  // of taking the outbox; what is left waits for the next turn
+constexpr size_t kMaxWaiting = 4096;
+constexpr uint64_t kAttentionHeartbeats = 2;   // between two looks at the clock
+constexpr uint64_t kUsualLatenessUs = 25'000;  // of a turn: no news
 
 }  // namespace
 
@@ -68,8 +68,8 @@ void Shell::turn() {
 // How much later than asked for is this? The process did not run, or something else kept the loop.
 void Shell::look_at_clock() {
     const uint64_t now = clock_.now_us();
-    if (attention_us_ != 0 && now > attention_us_ + usual_lateness_us) held_up_us_ += now - attention_us_;
-    attention_us_ = core_.decides_alone() ? 0 : now + attention_heartbeats * core_.config().heartbeat_us;
+    if (attention_us_ != 0 && now > attention_us_ + kUsualLatenessUs) held_up_us_ += now - attention_us_;
+    attention_us_ = core_.decides_alone() ? 0 : now + kAttentionHeartbeats * core_.config().heartbeat_us;
 }
 
 void Shell::move_clock() {
@@ -107,7 +107,7 @@ void Shell::work() {
     core_.tick(clock_.now_us());
     changed();
     more_ = true;
-    for (int round = 0; round < rounds_per_turn && more_ && running() && !busy_; ++round) take();
+    for (int round = 0; round < kRoundsPerTurn && more_ && running() && !busy_; ++round) take();
     if (busy_) return;
     if (wants_room_ && core_.can_propose()) {
         wants_room_ = false;
@@ -177,7 +177,7 @@ void Shell::when_idle(std::function<void()> change) {
     more_ = true;
     if (!busy_)
         change();
-    else if (waiting_.size() < max_waiting)
+    else if (waiting_.size() < kMaxWaiting)
         waiting_.push_back(std::move(change));
 }
 
@@ -192,7 +192,7 @@ void Shell::receive(const Message& message) {
         move_clock();
         core_.step(message);
         changed();
-        if (core_.disowned() == Copy::Current) return;
+        if (core_.disowned() == Copy::kCurrent) return;
         storage_.disown();
         throw DisownedStore(
             "replica " + std::to_string(core_.disowned_by()) + " knows that this database " +
@@ -207,7 +207,7 @@ void Shell::receive(const Message& message) {
 bool Shell::propose(std::string& value) {
     if (!running() || closing_) return false;
     if (!busy_ && core_.propose(value)) return true;
-    wants_room_ |= core_.role() == Role::Leader;
+    wants_room_ |= core_.role() == Role::kLeader;
     return false;
 }
 
@@ -254,10 +254,10 @@ void Shell::handle_link_events() {
 
 void Shell::send(std::vector<Message>& messages) {
     for (Message& message : messages) {
-        if (!links_.up(message.to) && message.type != MessageType::Disown) continue;
-        if (message.type == MessageType::Ack && message.ok && callbacks_.make_report) {
+        if (!links_.up(message.to) && message.type != MessageType::kDisown) continue;
+        if (message.type == MessageType::kAck && message.ok && callbacks_.make_report) {
             message.report = callbacks_.make_report();
-            CRANE_CHECK(message.report.size() <= max_report_bytes);
+            CRANE_CHECK(message.report.size() <= kMaxReportBytes);
         }
         links_.send(message);
     }
@@ -287,7 +287,7 @@ void Shell::report_mismatches() {
             "database "
             "away and start it with rejoin = true",
             core_.leader(), seen.mismatched_chains);
-    if (news(seen.disowned, disowned_) && seen.disowned_from != no_replica)
+    if (news(seen.disowned, disowned_) && seen.disowned_from != kNoReplica)
         spdlog::error("paxos: {} ({} messages refused)", describe_disowned(seen), seen.disowned);
     if (news(seen.absurd_views, absurd_views_))
         spdlog::error(
@@ -312,7 +312,7 @@ void Shell::deliver() {
         last_delivered_ = entry.index;
         ++delivered_;
         if (callbacks_.on_decided) callbacks_.on_decided(entry);
-        if (entry.kind != EntryKind::Membership) continue;
+        if (entry.kind != EntryKind::kMembership) continue;
         MembershipAt at{entry.index, {}};
         CRANE_CHECK(decode(*entry.value, at.membership));
         report_membership(at);
@@ -340,12 +340,12 @@ void Shell::shutdown(uint64_t patience_us) {
     if (closing_) return;
     closing_ = true;
     close_deadline_us_ = clock_.now_us() + patience_us;
-    if (running()) transfer_leadership(no_replica);
+    if (running()) transfer_leadership(kNoReplica);
 }
 
 void Shell::finish_closing() {
     if (!closing_ || closed_) return;
-    const bool handed_over = !running() || core_.role() != Role::Leader || core_.decides_alone() ||
+    const bool handed_over = !running() || core_.role() != Role::kLeader || core_.decides_alone() ||
                              clock_.now_us() >= close_deadline_us_;
     if (!handed_over) return;
     closed_ = true;

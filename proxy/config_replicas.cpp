@@ -79,10 +79,10 @@ void read_replicas(ConfigTable& root, Config& config) {
     if (!single && begins && config.replicas.size() % 2 == 0) {
         root.fail("replica", "there are " + std::to_string(config.replicas.size()) + "; use 1, 3, 5 or 7");
     }
-    if (begins && config.replicas.size() > paxos::max_voters) root.fail("replica", "at most 7 replicas");
-    if (config.replicas.size() > paxos::max_members) {
+    if (begins && config.replicas.size() > paxos::kMaxVoters) root.fail("replica", "at most 7 replicas");
+    if (config.replicas.size() > paxos::kMaxMembers) {
         root.fail("replica",
-                  "at most " + std::to_string(paxos::max_members) + " replicas, learners included");
+                  "at most " + std::to_string(paxos::kMaxMembers) + " replicas, learners included");
     }
     if (config.join && config.replicas.size() < 2) {
         root.fail("replica", "with join = true there has to be a [[replica]] of the cluster that is joined");

@@ -163,9 +163,9 @@ void Craned::try_restart() {
 }
 
 std::string Craned::change_membership(const nlohmann::json& request) {
-    const std::map<std::string, paxos::ChangeKind> kinds = {{"add", paxos::ChangeKind::Add},
-                                                            {"promote", paxos::ChangeKind::Promote},
-                                                            {"remove", paxos::ChangeKind::Remove}};
+    const std::map<std::string, paxos::ChangeKind> kinds = {{"add", paxos::ChangeKind::kAdd},
+                                                            {"promote", paxos::ChangeKind::kPromote},
+                                                            {"remove", paxos::ChangeKind::kRemove}};
     const auto kind = kinds.find(request.value("do", ""));
     if (kind == kinds.end()) return "member needs \"do\": add, promote or remove";
     if (!request.contains("id") || !request["id"].is_number_unsigned() || request["id"] > kMaxReplicaId)

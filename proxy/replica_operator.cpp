@@ -19,7 +19,7 @@ std::string Replica::change_membership(const paxos::MembershipChange& change) {
     if (!sequencer_.leads()) {
         return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
     }
-    if (change.kind == paxos::ChangeKind::Add && change.id > kMaxReplicaId)
+    if (change.kind == paxos::ChangeKind::kAdd && change.id > kMaxReplicaId)
         return "replica ids go up to " + std::to_string(kMaxReplicaId);
     return sequencer_.change_membership(change);
 }

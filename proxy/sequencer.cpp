@@ -86,16 +86,16 @@ void Sequencer::decided(const paxos::Entry& entry) {
         rejoining_ = false;
         spdlog::info("rejoined: this replica has all that was decided, and votes");
     }
-    if (entry.kind == paxos::EntryKind::Value) {
-        if (undecided_ > 0 && node_->role() == paxos::Role::Leader && entry.view == node_->view())
+    if (entry.kind == paxos::EntryKind::kValue) {
+        if (undecided_ > 0 && node_->role() == paxos::Role::kLeader && entry.view == node_->view())
             --undecided_;
         ++batches_seen_;
         delivered_ = entry.position();
         events_.on_batch(entry.index, entry.view, entry.value);
         return;
     }
-    const bool own = entry.kind == paxos::EntryKind::NewView && entry.view == node_->view();
-    if (own && node_->role() == paxos::Role::Leader && !ready_) {
+    const bool own = entry.kind == paxos::EntryKind::kNewView && entry.view == node_->view();
+    if (own && node_->role() == paxos::Role::kLeader && !ready_) {
         ready_ = true;
         events_.on_ready();
     }
@@ -164,7 +164,7 @@ uint64_t Sequencer::first_log_index() const {
 }
 
 bool Sequencer::leads() const {
-    return !node_ || node_->role() == paxos::Role::Leader;
+    return !node_ || node_->role() == paxos::Role::kLeader;
 }
 uint64_t Sequencer::view() const {
     return node_ ? node_->view() : kLocalView;
@@ -188,9 +188,9 @@ uint64_t Sequencer::membership_index() const {
 
 const char* Sequencer::role_name() const {
     if (leads()) return "primary";
-    if (node_->role() == paxos::Role::Follower && !membership().voter(self_))
+    if (node_->role() == paxos::Role::kFollower && !membership().voter(self_))
         return membership().removed(self_) ? "removed" : "learner";
-    return node_->role() == paxos::Role::Follower ? "backup" : "candidate";
+    return node_->role() == paxos::Role::kFollower ? "backup" : "candidate";
 }
 
 uint64_t Sequencer::decided_index() const {
@@ -207,7 +207,7 @@ uint64_t Sequencer::look_ahead(uint64_t first, const std::function<void(const st
         return std::max(first, local_index_ + local_queue_.size() + 1);
     }
     for (const paxos::Entry& entry : node_->read_decided(std::max(first, first_log_index()))) {
-        if (entry.kind == paxos::EntryKind::Value) see(*entry.value);
+        if (entry.kind == paxos::EntryKind::kValue) see(*entry.value);
         first = entry.index + 1;
     }
     return first;

@@ -5,11 +5,12 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: install_deps.sh [--demo | --test | --bench] [--check]
+usage: install_deps.sh [--demo | --test | --bench | --coverage] [--check]
   (none)    what building and running Crane needs
   --demo    besides: Apache, curl and ab
   --test    besides: every server and client of the tests and the evaluation
   --bench   besides: what consensus is measured against (etcd)
+  --coverage  besides: what tells which lines the tests run (gcovr)
   --check   install nothing; list what is missing and exit 1 if anything is
 Without an option and with --test also CRIU, for process images (scripts/install_criu.sh); where it cannot be had that is
 said, and the rest goes on.
@@ -24,6 +25,7 @@ test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strac
     lighttpd mariadb-server postgresql git clang-format clang-tidy clang libclang-rt-14-dev openssl spin golang-go nftables
     e2fsprogs)
 bench=(etcd-server golang-go)
+coverage=(gcovr)
 
 wanted=("${build[@]}")
 check_only=false
@@ -33,6 +35,7 @@ for option in "$@"; do
         --demo) wanted+=("${demo[@]}") criu=false ;;
         --test) wanted+=("${demo[@]}" "${test[@]}") ;;
         --bench) wanted+=("${bench[@]}") criu=false ;;
+        --coverage) wanted+=("${coverage[@]}") criu=false ;;
         --check) check_only=true ;;
         -h | --help) usage && exit 0 ;;
         *) usage >&2 && exit 2 ;;

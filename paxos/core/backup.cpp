@@ -1,13 +1,13 @@
 // Core, a follower's side: taking the leader's log.
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/core.hpp"
 
 namespace crane::paxos {
 
 void Core::queue_reject(const Message& message, uint64_t hint) {
-    Message reply = make(MessageType::Ack, message.from);
+    Message reply = make(MessageType::kAck, message.from);
     reply.view = message.view;
     reply.index = message.index;
     reply.hint = hint;
@@ -22,8 +22,8 @@ bool Core::accept_leader(const Message& message) {
         queue_reject(message, commit_);
         return false;
     }
-    CRANE_CHECK(message.view > view_ || role_ != Role::Leader);
-    if (message.view > view_ || role_ != Role::Follower || leader_ != message.from)
+    CRANE_CHECK(message.view > view_ || role_ != Role::kLeader);
+    if (message.view > view_ || role_ != Role::kFollower || leader_ != message.from)
         become_follower(message.view, message.from);
     else
         saw_arrival(leader_heard_us_);
@@ -62,7 +62,7 @@ void Core::on_prepare(const Message& message) {
                 ++stats_.mismatched_chains;
                 return;
             }
-            CRANE_CHECK(role_ == Role::Follower);
+            CRANE_CHECK(role_ == Role::kFollower);
             if (!has_room_) {
                 --index;
                 break;

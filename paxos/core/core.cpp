@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/quorum.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr uint64_t silent_heartbeats = 4;  // time for a leader to open its connection and call
+constexpr uint64_t kSilentHeartbeats = 4;  // time for a leader to open its connection and call
 // Of the election timeout, at random: enough for one of two to have asked and won before the other asks.
-constexpr uint64_t spread_percent = 40;
+constexpr uint64_t kSpreadPercent = 40;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader&
       origin_{stored.database,  stored.starts,   config.run,          stored.view,
               stored.end.index, stored.replaces, stored.previous_runs},
       starts_(stored.known_starts) {
-    CRANE_CHECK(config.self != no_replica && config.self <= max_replica_id);
+    CRANE_CHECK(config.self != kNoReplica && config.self <= kMaxReplicaId);
     CRANE_CHECK(config.max_inflight_entries > 0 && config.max_batch_bytes > 0);
     CRANE_CHECK(stored.end.view <= stored.view);
     // An entry of the present view came from its only leader, and so did the log before it. Without this, a
@@ -54,7 +54,7 @@ Core::Core(const CoreConfig& config, const StoredState& stored, const LogReader&
     // Who has been in a view may have a leader that has not called yet, and deposes nobody until it had time
     // to.
     if (view_ > 0)
-        silent_until_us_ = std::min(config.election_timeout_us, silent_heartbeats * config.heartbeat_us);
+        silent_until_us_ = std::min(config.election_timeout_us, kSilentHeartbeats * config.heartbeat_us);
 }
 
 void Core::deliver_from(uint64_t index) {
@@ -94,7 +94,7 @@ uint64_t Core::random_election_timeout() {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     z ^= z >> 31;
     const uint64_t least = patience_.timeout_us();
-    return least + z % (least * spread_percent / 100 + 1);
+    return least + z % (least * kSpreadPercent / 100 + 1);
 }
 
 void Core::advance_clock(uint64_t now_us) {
@@ -126,19 +126,19 @@ void Core::saw_arrival(uint64_t previous_us) {
 void Core::tick(uint64_t now_us) {
     CRANE_CHECK(!persist_out_);
     advance_clock(now_us);
-    if (role_ == Role::Leader) {
+    if (role_ == Role::kLeader) {
         leader_tick();
         return;
     }
     if (now_us_ >= election_deadline_us_)
         start_pre_vote();
-    else if (role_ != Role::Follower && now_us_ >= ask_again_us_)
+    else if (role_ != Role::kFollower && now_us_ >= ask_again_us_)
         ask_for_votes();
 }
 
 uint64_t Core::next_deadline_us() const {
-    if (role_ == Role::Leader) return leader_deadline_us();
-    return role_ == Role::Follower ? election_deadline_us_ : std::min(election_deadline_us_, ask_again_us_);
+    if (role_ == Role::kLeader) return leader_deadline_us();
+    return role_ == Role::kFollower ? election_deadline_us_ : std::min(election_deadline_us_, ask_again_us_);
 }
 
 void Core::step(const Message& message) {
@@ -146,27 +146,27 @@ void Core::step(const Message& message) {
     if (message.to != config_.self || message.from == config_.self) return;
     if (refuse(message)) return;
     switch (message.type) {
-        case MessageType::PreVote:
-        case MessageType::ViewChange:
+        case MessageType::kPreVote:
+        case MessageType::kViewChange:
             on_vote_request(message);
             break;
-        case MessageType::PreVoteReply:
-        case MessageType::ViewChangeReply:
+        case MessageType::kPreVoteReply:
+        case MessageType::kViewChangeReply:
             on_vote_reply(message);
             break;
-        case MessageType::Prepare:
+        case MessageType::kPrepare:
             on_prepare(message);
             break;
-        case MessageType::Commit:
+        case MessageType::kCommit:
             on_commit(message);
             break;
-        case MessageType::Ack:
+        case MessageType::kAck:
             on_ack(message);
             break;
-        case MessageType::TakeOver:
+        case MessageType::kTakeOver:
             on_take_over(message);
             break;
-        case MessageType::Disown:
+        case MessageType::kDisown:
             on_disown(message);
             break;
     }
@@ -175,7 +175,7 @@ void Core::step(const Message& message) {
 void Core::take_outbox(Outbox& out) {
     CRANE_CHECK(!persist_out_);
     out = Outbox{};
-    if (role_ == Role::Leader) fill_leader_sends(out);
+    if (role_ == Role::kLeader) fill_leader_sends(out);
     fill_persist(out.persist);
     fill_replies(out);
     fill_decided(out);
@@ -211,7 +211,7 @@ void Core::persisted() {
     durable_view_ = view_;
     durable_ = log_.last_index();
     count_votes();
-    if (role_ == Role::Leader) advance_commit();
+    if (role_ == Role::kLeader) advance_commit();
 }
 
 void Core::fill_replies(Outbox& out) {
@@ -219,12 +219,12 @@ void Core::fill_replies(Outbox& out) {
     replies_.clear();
     if (!ack_due_) return;
     ack_due_ = false;
-    if (role_ != Role::Follower || leader_ == no_replica) return;
+    if (role_ != Role::kFollower || leader_ == kNoReplica) return;
     out.send_after.push_back(make_ack(matched_));
 }
 
 Message Core::make_ack(uint64_t index) const {
-    Message ack = make(MessageType::Ack, leader_);
+    Message ack = make(MessageType::kAck, leader_);
     ack.ok = true;
     ack.rejoining = rejoining_ ? config_.run : 0;
     ack.index = index;
@@ -236,9 +236,9 @@ Message Core::make_ack(uint64_t index) const {
 void Core::still_here(std::vector<Message>& out) const {
     // What is not on disk is not to be spoken of: neither a promise, nor that this replica is back.
     if (view_ != durable_view_ || rejoined_due_) return;
-    if (role_ == Role::Follower && leader_ != no_replica)
+    if (role_ == Role::kFollower && leader_ != kNoReplica)
         out.push_back(make_ack(std::min(matched_, durable_)));
-    if (role_ != Role::Leader) return;
+    if (role_ != Role::kLeader) return;
     for (const Peer& peer : peers_) out.push_back(make_commit(peer.id, true));
 }
 
@@ -264,7 +264,7 @@ void Core::trim_memory() {
 void Core::hold_checkpoint(uint64_t index) {
     CRANE_CHECK(!persist_out_);
     checkpoint_ = std::max(checkpoint_, std::min(index, delivered_));
-    if (role_ == Role::Leader) learn_checkpoints();
+    if (role_ == Role::kLeader) learn_checkpoints();
 }
 
 // What a majority holds survives what the log survives: whoever has lost too much is restored from one of
@@ -276,17 +276,17 @@ void Core::truncate_log() {
 
 uint64_t Core::matched(ReplicaId id) const {
     const Peer* peer = find_peer(id);
-    return role_ == Role::Leader && peer != nullptr ? peer->match : 0;
+    return role_ == Role::kLeader && peer != nullptr ? peer->match : 0;
 }
 
 bool Core::needs_checkpoint(ReplicaId id) const {
     const Peer* peer = find_peer(id);
-    return role_ == Role::Leader && peer != nullptr && peer->must_restore;
+    return role_ == Role::kLeader && peer != nullptr && peer->must_restore;
 }
 
 uint64_t Core::held_checkpoint(ReplicaId id) const {
     const Peer* peer = find_peer(id);
-    return role_ == Role::Leader && peer != nullptr ? peer->checkpoint : 0;
+    return role_ == Role::kLeader && peer != nullptr ? peer->checkpoint : 0;
 }
 
 uint64_t Core::heard_us(ReplicaId id) const {
@@ -297,7 +297,7 @@ uint64_t Core::heard_us(ReplicaId id) const {
 std::string Core::describe() const {
     std::string text = "replica " + std::to_string(config_.self) + ": " + role_name(role_) + " in view " +
                        view_name(view_) +
-                       (leader_ == no_replica ? ", no leader" : ", leader " + std::to_string(leader_)) + "\n";
+                       (leader_ == kNoReplica ? ", no leader" : ", leader " + std::to_string(leader_)) + "\n";
     text += "log: " + std::to_string(log_.start().index + 1) + ".." + std::to_string(log_.last_index()) +
             ", durable " + std::to_string(durable_) + ", decided " + std::to_string(commit_) +
             ", delivered " + std::to_string(delivered_) + ", in memory " +
@@ -319,8 +319,8 @@ std::string Core::describe() const {
         text += "REFUSED: " + std::to_string(stats_.absurd_views) +
                 " messages of views that cannot be, the last from " + "replica " +
                 std::to_string(stats_.absurd_from) + "\n";
-    if (stats_.disowned_from != no_replica) text += "REFUSED: " + describe_disowned(stats_) + "\n";
-    if (role_ != Role::Leader) return text;
+    if (stats_.disowned_from != kNoReplica) text += "REFUSED: " + describe_disowned(stats_) + "\n";
+    if (role_ != Role::kLeader) return text;
     for (const Peer& peer : peers_) {
         text += "peer " + std::to_string(peer.id) + ": matched " + std::to_string(peer.match) + ", next " +
                 std::to_string(peer.next) + (peer.probing ? ", probing" : "") + ", in flight " +

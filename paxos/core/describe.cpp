@@ -5,8 +5,8 @@
 namespace crane::paxos {
 namespace {
 
-constexpr size_t shown_value_bytes = 16;
-constexpr size_t shown_entries = 6;  // of a longer list only the ends are shown
+constexpr size_t kShownValueBytes = 16;
+constexpr size_t kShownEntries = 6;  // of a longer list only the ends are shown
 
 std::string at(uint64_t index, View view) {
     return std::to_string(index) + "@" + view_name(view);
@@ -15,10 +15,9 @@ std::string at(uint64_t index, View view) {
 // Values are opaque: whatever would not show as itself becomes a dot.
 std::string quoted(std::string_view value) {
     std::string text = "\"";
-    for (const char c : value.substr(0, shown_value_bytes))
-        text += c >= ' ' && c <= '~' && c != '"' ? c : '.';
+    for (const char c : value.substr(0, kShownValueBytes)) text += c >= ' ' && c <= '~' && c != '"' ? c : '.';
     text += "\"";
-    if (value.size() > shown_value_bytes) text += "... " + std::to_string(value.size()) + " bytes";
+    if (value.size() > kShownValueBytes) text += "... " + std::to_string(value.size()) + " bytes";
     return text;
 }
 
@@ -37,19 +36,19 @@ std::string value_in_words(EntryKind kind, std::string_view value) {
     Membership membership;
     Incarnations starts;
     switch (kind) {
-        case EntryKind::NewView:
+        case EntryKind::kNewView:
             return "new view";
-        case EntryKind::Return:
+        case EntryKind::kReturn:
             if (!decode_comeback(value, comeback)) break;
             return "return of " + std::to_string(comeback.replica) + " in run " +
                    std::to_string(comeback.run);
-        case EntryKind::Membership:
+        case EntryKind::kMembership:
             if (!decode(value, membership)) break;
             return "members " + describe(membership);
-        case EntryKind::Start:
+        case EntryKind::kStart:
             if (!decode(value, starts)) break;
             return describe(starts);
-        case EntryKind::Value:
+        case EntryKind::kValue:
             break;
     }
     return quoted(value);
@@ -92,7 +91,7 @@ std::string describe(const std::vector<Entry>& entries) {
     std::string text = "[";
     for (size_t i = 0; i < entries.size(); ++i) {
         if (i > 0) text += ", ";
-        if (entries.size() > shown_entries && i == 2) {
+        if (entries.size() > kShownEntries && i == 2) {
             i = entries.size() - 2;
             text += "..., ";
         }
@@ -105,25 +104,25 @@ std::string describe(const Message& message) {
     std::string text = std::to_string(message.from) + "->" + std::to_string(message.to) + " " +
                        message_name(message.type) + " ";
     switch (message.type) {
-        case MessageType::PreVote:
-        case MessageType::ViewChange:
+        case MessageType::kPreVote:
+        case MessageType::kViewChange:
             return text + describe_vote(message);
-        case MessageType::PreVoteReply:
-        case MessageType::ViewChangeReply:
+        case MessageType::kPreVoteReply:
+        case MessageType::kViewChangeReply:
             return text + describe_vote_reply(message);
-        case MessageType::Prepare:
+        case MessageType::kPrepare:
             return text + "view " + view_name(message.view) + ", after " +
                    at(message.index, message.index_view) + " " + describe(message.entries) +
                    describe_commit(message);
-        case MessageType::Commit:
+        case MessageType::kCommit:
             return text + "view " + view_name(message.view) + describe_commit(message) +
                    (message.wants_ack ? ", answer!" : "");
-        case MessageType::Ack:
+        case MessageType::kAck:
             return text + describe_ack(message);
-        case MessageType::TakeOver:
+        case MessageType::kTakeOver:
             return text + "view " + view_name(message.view) + ", if your log ends at " +
                    std::to_string(message.index);
-        case MessageType::Disown:
+        case MessageType::kDisown:
             return text + "your database " + describe(static_cast<Copy>(message.index)) + ", run " +
                    std::to_string(message.hint);
     }

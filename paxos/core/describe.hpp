@@ -13,10 +13,10 @@
 namespace crane::paxos {
 
 std::string describe(const LogPosition& position);
-std::string describe_value(const Entry& entry);           // new view; members 1, 2, 3; "value"
-std::string describe(const Entry& entry);                 // 3@2.1 "value"
-std::string describe(const std::vector<Entry>& entries);  // [1@1.1 new view, 2@1.1 "value"]
-std::string describe(const Message& message);             // 1->2 Prepare view 1.1, ...
-std::string describe(const PersistBatch& batch);          // view 2.1; cut from 4; append [...]
+std::string describe_value(const Entry& entry);           ///< new view; members 1, 2, 3; "value"
+std::string describe(const Entry& entry);                 ///< 3@2.1 "value"
+std::string describe(const std::vector<Entry>& entries);  ///< [1@1.1 new view, 2@1.1 "value"]
+std::string describe(const Message& message);             ///< 1->2 Prepare view 1.1, ...
+std::string describe(const PersistBatch& batch);          ///< view 2.1; cut from 4; append [...]
 
 }  // namespace crane::paxos

@@ -2,20 +2,20 @@
 
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/wire.hpp"
 
 namespace crane::paxos {
 
 std::string describe(Copy copy) {
     switch (copy) {
-        case Copy::Current:
+        case Copy::kCurrent:
             return "is the current one";
-        case Copy::Older:
+        case Copy::kOlder:
             return "is an older copy: this replica has spoken from a newer one since";
-        case Copy::Second:
+        case Copy::kSecond:
             return "is a copy: this replica speaks, or has spoken, from another one with the same past";
-        case Copy::Unannounced:
+        case Copy::kUnannounced:
             return "is not the one that this replica had, and does not know that it replaces it";
     }
     return "?";
@@ -23,14 +23,14 @@ std::string describe(Copy copy) {
 
 Copy Incarnation::judge(const Origin& origin) const {
     if (origin.database != database) {
-        if (std::find(before.begin(), before.end(), origin.database) != before.end()) return Copy::Older;
-        return origin.replaces ? Copy::Current : Copy::Unannounced;
+        if (std::find(before.begin(), before.end(), origin.database) != before.end()) return Copy::kOlder;
+        return origin.replaces ? Copy::kCurrent : Copy::kUnannounced;
     }
-    if (origin.start < start) return Copy::Older;
-    if (origin.start == start) return origin.run == run ? Copy::Current : Copy::Second;
+    if (origin.start < start) return Copy::kOlder;
+    if (origin.start == start) return origin.run == run ? Copy::kCurrent : Copy::kSecond;
     const uint64_t back = origin.start - start - 1;
-    return back < origin.previous_runs.size() && origin.previous_runs[back] != run ? Copy::Older
-                                                                                   : Copy::Current;
+    return back < origin.previous_runs.size() && origin.previous_runs[back] != run ? Copy::kOlder
+                                                                                   : Copy::kCurrent;
 }
 
 const Incarnation* Incarnations::find(ReplicaId replica) const {
@@ -52,7 +52,7 @@ Incarnation& Incarnations::place(ReplicaId replica) {
 
 Copy Incarnations::judge(ReplicaId replica, const Origin& origin) const {
     const Incarnation* known = origin.database != 0 ? find(replica) : nullptr;
-    return known != nullptr ? known->judge(origin) : Copy::Current;
+    return known != nullptr ? known->judge(origin) : Copy::kCurrent;
 }
 
 bool Incarnations::replaces(ReplicaId replica, const Origin& origin) const {
@@ -66,11 +66,11 @@ bool Incarnations::names(ReplicaId replica, const Origin& origin) const {
 }
 
 bool Incarnations::record(ReplicaId replica, const Origin& origin) {
-    if (origin.database == 0 || names(replica, origin) || judge(replica, origin) != Copy::Current)
+    if (origin.database == 0 || names(replica, origin) || judge(replica, origin) != Copy::kCurrent)
         return false;
     Incarnation& known = place(replica);
     if (known.database != 0 && known.database != origin.database) {
-        if (known.before.size() == max_databases_before) known.before.erase(known.before.begin());
+        if (known.before.size() == kMaxDatabasesBefore) known.before.erase(known.before.begin());
         known.before.push_back(known.database);
     }
     known.database = origin.database;
@@ -102,7 +102,7 @@ void Incarnations::keep_only(const std::vector<ReplicaId>& replicas) {
 }
 
 void encode(const Incarnations& table, std::string& out) {
-    CRANE_CHECK(!table.known_.empty() && table.known_.size() <= max_incarnations);
+    CRANE_CHECK(!table.known_.empty() && table.known_.size() <= kMaxIncarnations);
     put_int(out, static_cast<uint8_t>(table.known_.size()));
     for (const Incarnation& one : table.known_) {
         put_int(out, one.replica);
@@ -116,15 +116,15 @@ bool decode(std::string_view bytes, Incarnations& table) {
     WireReader in(bytes);
     table.known_.clear();
     const uint8_t count = in.get_int<uint8_t>();
-    if (in.bad() || count == 0 || count > max_incarnations) return false;
-    ReplicaId previous = no_replica;
+    if (in.bad() || count == 0 || count > kMaxIncarnations) return false;
+    ReplicaId previous = kNoReplica;
     for (uint8_t i = 0; i < count; ++i) {
         Incarnation one;
         one.replica = in.get_int<uint32_t>();
         for (uint64_t* word : {&one.database, &one.start, &one.run}) *word = in.get_int<uint64_t>();
         const uint8_t before = in.get_int<uint8_t>();
-        if (in.bad() || one.replica <= previous || one.replica > max_replica_id || one.database == 0 ||
-            one.run == 0 || before > max_databases_before)
+        if (in.bad() || one.replica <= previous || one.replica > kMaxReplicaId || one.database == 0 ||
+            one.run == 0 || before > kMaxDatabasesBefore)
             return false;
         previous = one.replica;
         for (uint8_t j = 0; j < before; ++j) one.before.push_back(in.get_int<uint64_t>());

@@ -2,7 +2,7 @@
 //
 // A database that is put back from an older copy, or runs a second time from a copy, has forgotten what it
 // promised and acknowledged. So each database has a number and counts its starts, durably and before it
-// speaks; the leader has each start that it hears of decided (EntryKind::Start, whose value is this table),
+// speaks; the leader has each start that it hears of decided (EntryKind::kStart, whose value is this table),
 // and every replica judges who speaks to it by the newest table in its log.
 //
 // Rules kept here:
@@ -24,31 +24,31 @@
 namespace crane::paxos {
 
 struct Origin {
-    uint64_t database = 0;  // a random number; 0: a storage that counts no starts
+    uint64_t database = 0;  ///< a random number; 0: a storage that counts no starts
     uint64_t start = 0;
-    uint64_t run = 0;  // of the process
-    View view = 0;     // promised when it was started
+    uint64_t run = 0;  ///< of the process
+    View view = 0;     ///< promised when it was started
     uint64_t index = 0;
-    bool replaces = false;  // a lost one
-    // The runs of the starts before, the newest first, until all of the sender's log knows this one: a copy
-    // that was started often enough has a high count, but not the runs of those that it pretends to follow.
+    bool replaces = false;  ///< a lost one
+    /// The runs of the starts before, the newest first, until all of the sender's log knows this one: a copy
+    /// that was started often enough has a high count, but not the runs of those that it pretends to follow.
     std::vector<uint64_t> previous_runs = {};
 
     bool same_start(const Origin& other) const {
         return database == other.database && start == other.start && run == other.run;
     }
 };
-constexpr size_t max_previous_runs = 16;
+constexpr size_t kMaxPreviousRuns = 16;
 
-enum class Copy : uint8_t { Current, Older, Second, Unannounced };
-// For the operator of the replica, after "this database" or "its database".
+enum class Copy : uint8_t { kCurrent, kOlder, kSecond, kUnannounced };
+/// For the operator of the replica, after "this database" or "its database".
 std::string describe(Copy copy);
 
-// The newest start of a replica's database that is known.
+/// The newest start of a replica's database that is known.
 struct Incarnation {
-    ReplicaId replica = no_replica;
+    ReplicaId replica = kNoReplica;
     uint64_t database = 0, start = 0, run = 0;
-    std::vector<uint64_t> before;  // databases that this one replaces
+    std::vector<uint64_t> before;  ///< databases that this one replaces
 
     Copy judge(const Origin& origin) const;
     bool is(const Origin& origin) const {
@@ -57,38 +57,38 @@ struct Incarnation {
     bool operator==(const Incarnation&) const = default;
 };
 
-constexpr size_t max_databases_before = 8;  // older ones are forgotten
-constexpr size_t max_incarnations = 16;     // replicas: those of two memberships that follow each other
-constexpr size_t max_incarnations_bytes = 2048;
+constexpr size_t kMaxDatabasesBefore = 8;  ///< older ones are forgotten
+constexpr size_t kMaxIncarnations = 16;    ///< replicas: those of two memberships that follow each other
+constexpr size_t kMaxIncarnationsBytes = 2048;
 
 class Incarnations {
   public:
     Copy judge(ReplicaId replica, const Origin& origin) const;
     bool names(ReplicaId replica, const Origin& origin) const;
-    // Whether another database of that replica is the known one.
+    /// Whether another database of that replica is the known one.
     bool replaces(ReplicaId replica, const Origin& origin) const;
-    // Whether that is news.
+    /// Whether that is news.
     bool record(ReplicaId replica, const Origin& origin);
-    // What `decided` knows, but nothing less than was known. False: more was known than that.
+    /// What `decided` knows, but nothing less than was known. False: more was known than that.
     bool learn(const Incarnations& decided);
     void keep_only(const std::vector<ReplicaId>& replicas);
     bool empty() const { return known_.empty(); }
     const std::vector<Incarnation>& known() const { return known_; }
     bool operator==(const Incarnations&) const = default;
 
-    // Format: count u8 | per replica: id u32, database u64, start u64, run u64, count u8 of databases before,
-    // u64 each.
-    friend void encode(const Incarnations& table, std::string& out);  // appends
-    // False when the bytes are not exactly one well-formed table.
+    /// Format: count u8 | per replica: id u32, database u64, start u64, run u64, count u8 of databases
+    /// before, u64 each.
+    friend void encode(const Incarnations& table, std::string& out);  ///< appends
+    /// False when the bytes are not exactly one well-formed table.
     friend bool decode(std::string_view bytes, Incarnations& table);
 
   private:
     const Incarnation* find(ReplicaId replica) const;
     Incarnation& place(ReplicaId replica);
-    std::vector<Incarnation> known_;  // by replica, ascending
+    std::vector<Incarnation> known_;  ///< by replica, ascending
 };
 
-// A table, and the entry that has all of it; 0: none does.
+/// A table, and the entry that has all of it; 0: none does.
 struct StartsAt {
     uint64_t index = 0;
     Incarnations table;

@@ -5,22 +5,22 @@
 namespace crane::paxos {
 namespace {
 
-constexpr size_t max_known = 256;  // replicas; with more, all is forgotten, which only makes this see less
+constexpr size_t kMaxKnown = 256;  // replicas; with more, all is forgotten, which only makes this see less
 
 }  // namespace
 
 Copy Lineages::judge(const Known& known, const Origin& origin, bool decided) {
     const Origin& newest = known.origin;
-    if (origin.same_start(newest)) return Copy::Current;
+    if (origin.same_start(newest)) return Copy::kCurrent;
     if (!decided) {
         const Copy copy =
-            Incarnation{no_replica, newest.database, newest.start, newest.run, {}}.judge(origin);
-        if (copy != Copy::Current) return copy;
+            Incarnation{kNoReplica, newest.database, newest.start, newest.run, {}}.judge(origin);
+        if (copy != Copy::kCurrent) return copy;
     }
     const bool has_less =
         origin.view < known.promised ||
         (origin.view == known.promised && known.acked_view == known.promised && origin.index < known.acked);
-    return origin.start != newest.start && has_less ? Copy::Older : Copy::Current;
+    return origin.start != newest.start && has_less ? Copy::kOlder : Copy::kCurrent;
 }
 
 bool Lineages::believed(ReplicaId replica, uint64_t run) const {
@@ -30,14 +30,14 @@ bool Lineages::believed(ReplicaId replica, uint64_t run) const {
 
 Copy Lineages::hear(const Message& message, bool decided) {
     const Origin& origin = message.origin;
-    if (origin.database == 0) return Copy::Current;  // a storage that counts no starts
-    if (known_.size() >= max_known && known_.count(message.from) == 0) known_.clear();
+    if (origin.database == 0) return Copy::kCurrent;  // a storage that counts no starts
+    if (known_.size() >= kMaxKnown && known_.count(message.from) == 0) known_.clear();
     Known& known = known_[message.from];
     if (known.origin.database == origin.database) {
         // Late, or from one of two; what a later start said is kept apart from it.
-        if (decided && origin.start < known.origin.start) return Copy::Current;
+        if (decided && origin.start < known.origin.start) return Copy::kCurrent;
         const Copy copy = judge(known, origin, decided);
-        if (copy != Copy::Current) return copy;
+        if (copy != Copy::kCurrent) return copy;
     } else {
         const uint64_t before = known.origin.run;
         known = Known{};
@@ -46,11 +46,11 @@ Copy Lineages::hear(const Message& message, bool decided) {
     if (known.origin.run != origin.run) known.previous_run = known.origin.run;
     known.origin = origin;
     known.promised = std::max(known.promised, message.promised);
-    if (message.type != MessageType::Ack || !message.ok || message.view < known.acked_view)
-        return Copy::Current;
+    if (message.type != MessageType::kAck || !message.ok || message.view < known.acked_view)
+        return Copy::kCurrent;
     known.acked = message.view == known.acked_view ? std::max(known.acked, message.index) : message.index;
     known.acked_view = message.view;
-    return Copy::Current;
+    return Copy::kCurrent;
 }
 
 }  // namespace crane::paxos

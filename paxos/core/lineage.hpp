@@ -24,9 +24,9 @@ namespace crane::paxos {
 
 class Lineages {
   public:
-    // Whether the sender is to be believed; remembers what it says if so. `decided`: the table names it.
+    /// Whether the sender is to be believed; remembers what it says if so. `decided`: the table names it.
     Copy hear(const Message& message, bool decided);
-    // Whether it spoke for that replica before.
+    /// Whether it spoke for that replica before.
     bool believed(ReplicaId replica, uint64_t run) const;
 
   private:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 
 namespace crane::paxos {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/incarnation.hpp"
 #include "paxos/core/quorum.hpp"
 #include "paxos/core/wire.hpp"
@@ -14,31 +14,31 @@ std::string name(ReplicaId id) {
     return "replica " + std::to_string(id);
 }
 
-constexpr ReplicaId max_id_step = 16;  // ids are never used again, and there are few
+constexpr ReplicaId kMaxIdStep = 16;  // ids are never used again, and there are few
 
 std::string add_learner(const MembershipChange& change, Membership& membership) {
-    if (change.id == no_replica || change.id > max_replica_id)
+    if (change.id == kNoReplica || change.id > kMaxReplicaId)
         return "replica id " + std::to_string(change.id) + " is out of range";
     if (membership.find(change.id) != nullptr) return name(change.id) + " is a member already";
     if (change.id <= membership.highest_id)
         return "replica id " + std::to_string(change.id) + " has been used: the next that can be added is " +
                std::to_string(membership.highest_id + 1);
-    if (change.id > membership.highest_id + max_id_step)
+    if (change.id > membership.highest_id + kMaxIdStep)
         return "replica id " + std::to_string(change.id) + " would use up all ids from " +
                std::to_string(membership.highest_id + 1) + " on for ever: take that, or one soon after";
     for (const Member& member : membership.members)
         if (!member.address.empty() && member.address == change.address)
             return change.address + " is the address of " + name(member.id);
-    if (membership.members.size() >= max_members)
-        return "there are " + std::to_string(max_members) + " members, and no more may be";
+    if (membership.members.size() >= kMaxMembers)
+        return "there are " + std::to_string(kMaxMembers) + " members, and no more may be";
     membership.add({change.id, false, change.address});
     return "";
 }
 
 std::string promote(Member& member, const Membership& membership) {
     if (member.voter) return name(member.id) + " votes already";
-    if (membership.voters() >= max_voters)
-        return "there are " + std::to_string(max_voters) + " voting members, and no more may be";
+    if (membership.voters() >= kMaxVoters)
+        return "there are " + std::to_string(kMaxVoters) + " voting members, and no more may be";
     member.voter = true;
     return "";
 }
@@ -74,7 +74,7 @@ size_t Membership::quorum() const {
 }
 
 void Membership::add(Member member) {
-    CRANE_CHECK(member.id != no_replica && find(member.id) == nullptr);
+    CRANE_CHECK(member.id != kNoReplica && find(member.id) == nullptr);
     highest_id = std::max(highest_id, member.id);
     const auto place = std::find_if(members.begin(), members.end(),
                                     [&](const Member& other) { return other.id > member.id; });
@@ -82,17 +82,17 @@ void Membership::add(Member member) {
 }
 
 std::string apply(const MembershipChange& change, Membership& membership) {
-    if (change.address.size() > max_address_bytes) return "the address is too long";
-    if (change.kind == ChangeKind::Add) return add_learner(change, membership);
+    if (change.address.size() > kMaxAddressBytes) return "the address is too long";
+    if (change.kind == ChangeKind::kAdd) return add_learner(change, membership);
     auto* member = const_cast<Member*>(membership.find(change.id));
     if (member == nullptr) return name(change.id) + " is not a member";
-    if (change.kind == ChangeKind::Promote) return promote(*member, membership);
-    CRANE_CHECK(change.kind == ChangeKind::Remove);
+    if (change.kind == ChangeKind::kPromote) return promote(*member, membership);
+    CRANE_CHECK(change.kind == ChangeKind::kRemove);
     return remove(*member, membership);
 }
 
 void encode(const Membership& membership, std::string& out) {
-    CRANE_CHECK(!membership.members.empty() && membership.members.size() <= max_members);
+    CRANE_CHECK(!membership.members.empty() && membership.members.size() <= kMaxMembers);
     put_int(out, static_cast<uint8_t>(membership.members.size()));
     put_int(out, membership.highest_id);
     for (const Member& member : membership.members) {
@@ -107,20 +107,20 @@ bool decode(std::string_view bytes, Membership& membership) {
     membership = Membership{};
     const uint8_t count = in.get_int<uint8_t>();
     membership.highest_id = in.get_int<uint32_t>();
-    if (in.bad() || count == 0 || count > max_members) return false;
-    ReplicaId previous = no_replica;
+    if (in.bad() || count == 0 || count > kMaxMembers) return false;
+    ReplicaId previous = kNoReplica;
     for (uint8_t i = 0; i < count; ++i) {
         Member member;
         member.id = in.get_int<uint32_t>();
         const uint8_t voter = in.get_int<uint8_t>();
-        member.address = in.get_bytes(max_address_bytes);
+        member.address = in.get_bytes(kMaxAddressBytes);
         if (in.bad() || member.id <= previous || member.id > membership.highest_id || voter > 1) return false;
         previous = member.id;
         member.voter = voter == 1;
         membership.members.push_back(std::move(member));
     }
     const size_t voters = membership.voters();
-    return in.finished() && voters >= 1 && voters <= max_voters && membership.highest_id <= max_replica_id;
+    return in.finished() && voters >= 1 && voters <= kMaxVoters && membership.highest_id <= kMaxReplicaId;
 }
 
 std::string describe(const Membership& membership) {
@@ -144,7 +144,7 @@ bool decode_comeback(std::string_view bytes, Comeback& comeback) {
     WireReader in(bytes);
     comeback.replica = in.get_int<uint32_t>();
     comeback.run = in.get_int<uint64_t>();
-    return in.finished() && comeback.replica != no_replica && comeback.run != 0;
+    return in.finished() && comeback.replica != kNoReplica && comeback.run != 0;
 }
 
 bool well_formed(EntryKind kind, std::string_view value) {
@@ -152,15 +152,15 @@ bool well_formed(EntryKind kind, std::string_view value) {
     Membership membership;
     Incarnations starts;
     switch (kind) {
-        case EntryKind::Value:
+        case EntryKind::kValue:
             return true;
-        case EntryKind::NewView:
+        case EntryKind::kNewView:
             return value.empty();
-        case EntryKind::Return:
+        case EntryKind::kReturn:
             return decode_comeback(value, comeback);
-        case EntryKind::Membership:
+        case EntryKind::kMembership:
             return decode(value, membership);
-        case EntryKind::Start:
+        case EntryKind::kStart:
             return decode(value, starts);
     }
     return false;

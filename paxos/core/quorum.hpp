@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 
 namespace crane::paxos {
 
@@ -15,8 +15,8 @@ constexpr size_t majority(size_t members) {
     return members / 2 + 1;
 }
 
-// The largest value that a majority has reached: with `acknowledged` holding one number per member, the index
-// up to which the log is on a majority.
+/// The largest value that a majority has reached: with `acknowledged` holding one number per member, the
+/// index up to which the log is on a majority.
 inline uint64_t majority_reached(std::vector<uint64_t> acknowledged) {
     CRANE_CHECK(!acknowledged.empty());
     const auto nth = acknowledged.begin() + static_cast<std::ptrdiff_t>(majority(acknowledged.size()) - 1);

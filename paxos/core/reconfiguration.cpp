@@ -1,7 +1,7 @@
 // Core: who the replicas are. Membership changes, and the return of a replica that lost its database.
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/core.hpp"
 
 namespace crane::paxos {
@@ -33,11 +33,11 @@ bool Core::leaves_it_to_others() const {
 void Core::resign() {
     if (transferring()) return;
     if (!may_lead()) {
-        transfer_leadership(no_replica);
-        if (!transferring()) become_follower(view_, no_replica);
+        transfer_leadership(kNoReplica);
+        if (!transferring()) become_follower(view_, kNoReplica);
     } else if (!eligible_ && now_us_ >= resign_again_us_) {
         resign_again_us_ = now_us_ + barred_patience_us();
-        transfer_leadership(no_replica);
+        transfer_leadership(kNoReplica);
     }
 }
 
@@ -49,7 +49,7 @@ std::vector<ReplicaId> Core::peers() const {
 
 bool Core::rejoining(ReplicaId id) const {
     const Peer* peer = find_peer(id);
-    return role_ == Role::Leader && peer != nullptr && peer->rejoining != 0;
+    return role_ == Role::kLeader && peer != nullptr && peer->rejoining != 0;
 }
 
 // Makes peers_ fit the membership. A leader keeps a removed one for a while, so that it learns of its
@@ -64,19 +64,19 @@ void Core::set_peers() {
         else if (peer.leaving_until_us == 0)
             peer.leaving_until_us = now_us_ + 2 * config_.election_timeout_us;
     }
-    if (role_ != Role::Leader)
+    if (role_ != Role::kLeader)
         std::erase_if(peers_, [](const Peer& peer) { return peer.leaving_until_us != 0; });
     for (const Member& member : membership().members) {
         if (member.id == config_.self || find_peer(member.id) != nullptr) continue;
         Peer peer;
         peer.id = member.id;
         peer.voter = member.voter;
-        peer.next = role_ == Role::Leader ? std::max(view_start_, log_.start().index + 1) : 1;
+        peer.next = role_ == Role::kLeader ? std::max(view_start_, log_.start().index + 1) : 1;
         peer.heard_us = now_us_;
         peers_.push_back(std::move(peer));
     }
     std::sort(peers_.begin(), peers_.end(), [](const Peer& a, const Peer& b) { return a.id < b.id; });
-    if (role_ == Role::Leader) learn_checkpoints();
+    if (role_ == Role::kLeader) learn_checkpoints();
 }
 
 void Core::retire_peers() {
@@ -89,13 +89,13 @@ void Core::retire_peers() {
 }
 
 void Core::adopt(const Entry& entry) {
-    if (entry.kind == EntryKind::Return && rejoining_) {
+    if (entry.kind == EntryKind::kReturn && rejoining_) {
         Comeback comeback;
         CRANE_CHECK(decode_comeback(*entry.value, comeback));
         if (comeback == Comeback{config_.self, config_.run}) comeback_index_ = entry.index;
     }
-    if (entry.kind == EntryKind::Start) adopt_starts(entry);
-    if (entry.kind != EntryKind::Membership) return;
+    if (entry.kind == EntryKind::kStart) adopt_starts(entry);
+    if (entry.kind != EntryKind::kMembership) return;
     MembershipAt next{entry.index, {}};
     CRANE_CHECK(decode(*entry.value, next.membership) && entry.index > membership_index());
     // Whoever proposed this one knew that the one before is decided: it is what is left if this one goes.
@@ -133,18 +133,18 @@ void Core::hear_rejoining(Peer& peer, uint64_t run) {
     peer.rejoining = run;
     if (run == 0 || peer.comeback_run == run || !can_propose()) return;
     peer.comeback_run = run;
-    append(EntryKind::Return, encode_comeback({peer.id, run}));
+    append(EntryKind::kReturn, encode_comeback({peer.id, run}));
 }
 
 std::string Core::why_no_change(const MembershipChange& change, const Membership& next) const {
-    if (role_ != Role::Leader) return "this replica does not lead";
+    if (role_ != Role::kLeader) return "this replica does not lead";
     if (transferring()) return "leadership is being handed over";
     if (commit_ < view_start_) return "this leader has not decided anything yet: try again";
     if (membership_index() > commit_) return "another change of the membership is under way";
     if (!can_propose()) return "the pipeline is full: try again";
-    if (change.kind == ChangeKind::Remove && change.id == config_.self)
+    if (change.kind == ChangeKind::kRemove && change.id == config_.self)
         return "replica " + std::to_string(change.id) + " leads: hand over leadership first";
-    if (change.kind == ChangeKind::Promote) {
+    if (change.kind == ChangeKind::kPromote) {
         const Peer& peer = *find_peer(change.id);
         const uint64_t behind = log_.last_index() - peer.match;
         if (peer.probing || now_us_ >= peer.heard_us + config_.election_timeout_us)
@@ -159,7 +159,7 @@ std::string Core::why_no_change(const MembershipChange& change, const Membership
         if (next.voter(peer.id) && peer.rejoining == 0 &&
             now_us_ < peer.heard_us + config_.election_timeout_us)
             ++answering;
-    if ((change.kind == ChangeKind::Promote || change.kind == ChangeKind::Remove) &&
+    if ((change.kind == ChangeKind::kPromote || change.kind == ChangeKind::kRemove) &&
         answering < next.quorum())
         return "only " + std::to_string(answering) + " of the " + std::to_string(next.voters()) +
                " voting members that this would leave are answering: it would stop the cluster";
@@ -174,7 +174,7 @@ std::string Core::propose_change(const MembershipChange& change) {
     if (!error.empty()) return error;
     std::string value;
     encode(next, value);
-    append(EntryKind::Membership, std::move(value));
+    append(EntryKind::kMembership, std::move(value));
     CRANE_CHECK(membership() == next);
     return "";
 }

@@ -1,27 +1,27 @@
 // Core, the leader's side: proposals, sending the log, counting acknowledgements.
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/core.hpp"
 #include "paxos/core/quorum.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr size_t max_flights = 128;  // Prepares on their way to one peer
+constexpr size_t kMaxFlights = 128;  // Prepares on their way to one peer
 
 }  // namespace
 
 bool Core::can_propose() const {
-    if (role_ != Role::Leader || transferring()) return false;
+    if (role_ != Role::kLeader || transferring()) return false;
     return log_.last_index() - commit_ < config_.max_inflight_entries &&
            uncommitted_bytes_ < config_.max_inflight_bytes;
 }
 
 bool Core::propose(std::string& value) {
     CRANE_CHECK(!persist_out_);
-    if (!can_propose() || value.size() > max_value_bytes) return false;
-    append(EntryKind::Value, std::move(value));
+    if (!can_propose() || value.size() > kMaxValueBytes) return false;
+    append(EntryKind::kValue, std::move(value));
     ++stats_.proposals;
     return true;
 }
@@ -44,7 +44,7 @@ void Core::on_ack(const Message& message) {
         return;
     }
     Peer* found = find_peer(message.from);
-    if (role_ != Role::Leader || message.view != view_ || found == nullptr) return;
+    if (role_ != Role::kLeader || message.view != view_ || found == nullptr) return;
     if (message.index > log_.last_index()) return;
     Peer& peer = *found;
     // One that was away says nothing of the machine, as long as a majority was there.
@@ -139,7 +139,7 @@ void Core::learn_checkpoints() {
 
 bool Core::has_room(const Peer& peer) const {
     if (peer.probing) return !peer.probe_out;
-    return peer.flights.size() < (peer.refuses() ? 1 : max_flights) &&
+    return peer.flights.size() < (peer.refuses() ? 1 : kMaxFlights) &&
            peer.flight_bytes < config_.max_inflight_bytes;
 }
 
@@ -158,7 +158,7 @@ void Core::fill_leader_sends(Outbox& out) {
         if (peer.id == transfer_to_ && peer.match == log_.last_index() &&
             now_us_ >= transfer_sent_us_ + config_.heartbeat_us) {
             transfer_sent_us_ = now_us_;
-            Message order = make(MessageType::TakeOver, peer.id);
+            Message order = make(MessageType::kTakeOver, peer.id);
             order.index = log_.last_index();
             out.send_now.push_back(std::move(order));
         }
@@ -172,7 +172,7 @@ void Core::send_entries(Peer& peer, Outbox& out) {
         peer.probing = true;
         peer.next = log_.start().index + 1;
     }
-    Message prepare = make(MessageType::Prepare, peer.id);
+    Message prepare = make(MessageType::kPrepare, peer.id);
     const LogPosition before = log_.position(peer.next - 1);
     prepare.index = before.index;
     prepare.index_view = before.view;
@@ -182,7 +182,7 @@ void Core::send_entries(Peer& peer, Outbox& out) {
     // Nothing to send when the log was cut to its end: then the question whether the peer's log matches
     // there.
     if (peer.next <= log_.last_index() && !(peer.probing && peer.unanswered) &&
-        log_.copy(peer.next, log_.last_index(), peer.refuses() ? 1 : max_batch_entries,
+        log_.copy(peer.next, log_.last_index(), peer.refuses() ? 1 : kMaxBatchEntries,
                   config_.max_batch_bytes, prepare.entries))
         stats_.entries_from_disk += prepare.entries.size();
     if (peer.flights.empty()) peer.progress_us = now_us_;
@@ -202,7 +202,7 @@ void Core::send_entries(Peer& peer, Outbox& out) {
 }
 
 Message Core::make_commit(ReplicaId to, bool wants_ack) const {
-    Message commit = make(MessageType::Commit, to);
+    Message commit = make(MessageType::kCommit, to);
     commit.commit = commit_;
     commit.checkpoint = common_checkpoint_;
     commit.wants_ack = wants_ack;
@@ -229,14 +229,14 @@ void Core::rewind(Peer& peer) {
 
 void Core::link_restored(ReplicaId id) {
     Peer* peer = find_peer(id);
-    if (peer == nullptr || role_ != Role::Leader) return;
+    if (peer == nullptr || role_ != Role::kLeader) return;
     if (peer->probe_out || !peer->flights.empty()) rewind(*peer);
     peer->sent_us = 0;
 }
 
 void Core::leader_tick() {
     if (!quorum_in_touch()) {
-        become_follower(view_, no_replica);
+        become_follower(view_, kNoReplica);
         return;
     }
     for (Peer& peer : peers_)
@@ -249,7 +249,7 @@ void Core::leader_tick() {
     resign();
     if (!transferring() || now_us_ < transfer_deadline_us_) return;
     declined_.insert(transfer_to_);
-    transfer_to_ = no_replica;
+    transfer_to_ = kNoReplica;
 }
 
 // The last moment at which a majority, this replica included, had been heard of.

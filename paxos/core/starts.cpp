@@ -1,13 +1,13 @@
 // Core: which starts of which databases count. See incarnation.hpp and lineage.hpp.
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/core.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr uint64_t in_touch_heartbeats = 4;
+constexpr uint64_t kInTouchHeartbeats = 4;
 
 }  // namespace
 
@@ -19,10 +19,10 @@ bool Core::refuse(const Message& message) {
         return true;
     }
     Copy copy = starts_.table.judge(message.from, message.origin);
-    if (copy == Copy::Current)
+    if (copy == Copy::kCurrent)
         copy = lineages_.hear(message, starts_.table.names(message.from, message.origin));
-    if (copy == Copy::Current) {
-        if (stats_.disowned_from == message.from) stats_.disowned_from = no_replica;
+    if (copy == Copy::kCurrent) {
+        if (stats_.disowned_from == message.from) stats_.disowned_from = kNoReplica;
         return false;
     }
     if (!lineages_.believed(message.from, message.origin.run)) {  // else what a process that is gone has left
@@ -30,8 +30,8 @@ bool Core::refuse(const Message& message) {
         stats_.disowned_from = message.from;
         stats_.disowned_as = copy;
     }
-    if (message.type == MessageType::Disown) return true;
-    Message reply = make(MessageType::Disown, message.from);
+    if (message.type == MessageType::kDisown) return true;
+    Message reply = make(MessageType::kDisown, message.from);
     reply.hint = message.origin.run;
     reply.index = static_cast<uint64_t>(copy);
     queue_reply(std::move(reply));
@@ -50,7 +50,7 @@ void Core::disown(Copy copy, ReplicaId by) {
 }
 
 void Core::on_disown(const Message& message) {
-    if (message.hint == origin_.run && message.index <= static_cast<uint64_t>(Copy::Unannounced))
+    if (message.hint == origin_.run && message.index <= static_cast<uint64_t>(Copy::kUnannounced))
         disown(static_cast<Copy>(message.index), message.from);
 }
 
@@ -72,7 +72,7 @@ void Core::adopt_starts(const Entry& entry) {
     starts_due_ = true;
     if (starts_.table.names(config_.self, origin_)) origin_.previous_runs.clear();
     const Copy own = starts_.table.judge(config_.self, origin_);
-    if (own != Copy::Current) disown(own, entry.leader());
+    if (own != Copy::kCurrent) disown(own, entry.leader());
 }
 
 // What was acknowledged counts only for the start that did: the next may be from a copy without it.
@@ -89,13 +89,13 @@ void Core::hear_start(Peer& peer, const Origin& origin) {
 bool Core::is_news(const Peer& peer) const {
     const Origin& origin = peer.origin;
     return origin.database != 0 && membership().find(peer.id) != nullptr && peer.match >= peer.lives_from &&
-           !starts_.table.names(peer.id, origin) && starts_.table.judge(peer.id, origin) == Copy::Current;
+           !starts_.table.names(peer.id, origin) && starts_.table.judge(peer.id, origin) == Copy::kCurrent;
 }
 
 // Proposes what is known of starts beyond what the log says, one entry at a time; or the same once more, for
 // a process that has to show that it lives.
 void Core::announce_starts() {
-    if (role_ != Role::Leader || !can_propose() || commit_ < view_start_ || starts_.index > commit_) return;
+    if (role_ != Role::kLeader || !can_propose() || commit_ < view_start_ || starts_.index > commit_) return;
     const auto waits = [this](const Peer& peer) {
         return is_news(peer) || peer.lives_from == log_.last_index() + 1;
     };
@@ -111,7 +111,7 @@ void Core::announce_starts() {
     if (next.empty()) return;
     std::string value;
     encode(next, value);
-    append(EntryKind::Start, std::move(value));
+    append(EntryKind::kStart, std::move(value));
 }
 
 bool Core::start_decided(const Peer& peer) const {
@@ -126,7 +126,7 @@ bool Core::needs_new_starts() const {
     size_t others = membership().voter(config_.self) ? 1 : 0;
     for (const Peer& peer : peers_)
         others += peer.voter && peer.answered && peer.rejoining == 0 && !peer.refuses() &&
-                  start_decided(peer) && now_us_ < peer.heard_us + in_touch_heartbeats * config_.heartbeat_us;
+                  start_decided(peer) && now_us_ < peer.heard_us + kInTouchHeartbeats * config_.heartbeat_us;
     return others < membership().quorum();
 }
 

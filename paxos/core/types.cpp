@@ -2,7 +2,7 @@
 
 #include <xxhash.h>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 
 namespace crane::paxos {
 
@@ -18,13 +18,13 @@ uint64_t chain_hash(uint64_t previous, const Entry& entry) {
 
 const char* role_name(Role role) {
     switch (role) {
-        case Role::Follower:
+        case Role::kFollower:
             return "follower";
-        case Role::PreCandidate:
+        case Role::kPreCandidate:
             return "pre-candidate";
-        case Role::Candidate:
+        case Role::kCandidate:
             return "candidate";
-        case Role::Leader:
+        case Role::kLeader:
             return "leader";
     }
     return "?";

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/core.hpp"
 #include "paxos/core/quorum.hpp"
 
@@ -11,18 +11,18 @@ namespace {
 
 // Elections that a replica may have missed. One that is told of more and believed it would next ask for a
 // view above, and there may be none.
-constexpr uint64_t max_view_leap = 1u << 24;
-constexpr size_t max_replies = 1024;  // queued within one turn; more are dropped, their senders ask again
+constexpr uint64_t kMaxViewLeap = 1u << 24;
+constexpr size_t kMaxReplies = 1024;  // queued within one turn; more are dropped, their senders ask again
 
 }  // namespace
 
 void Core::queue_reply(Message reply) {
-    if (replies_.size() < max_replies) replies_.push_back(std::move(reply));
+    if (replies_.size() < kMaxReplies) replies_.push_back(std::move(reply));
 }
 
 void Core::become_follower(View view, ReplicaId leader) {
     CRANE_CHECK(view >= view_);
-    CRANE_CHECK(leader == no_replica || leader == view_leader(view));
+    CRANE_CHECK(leader == kNoReplica || leader == view_leader(view));
     if (view > view_) {
         view_ = view;
         matched_ = commit_;  // what is decided is in every later leader's log
@@ -31,11 +31,11 @@ void Core::become_follower(View view, ReplicaId leader) {
         ++stats_.views_entered;
     }
     highest_seen_ = std::max(highest_seen_, view_);
-    role_ = Role::Follower;
+    role_ = Role::kFollower;
     leader_ = leader;
     leader_gone_ = false;
     votes_.clear();
-    transfer_to_ = no_replica;
+    transfer_to_ = kNoReplica;
     election_deadline_us_ = now_us_ + random_election_timeout();
 }
 
@@ -45,21 +45,21 @@ View Core::next_view() const {
 
 bool Core::believable(View view) const {
     const uint64_t known = view_counter(std::max(view_, highest_seen_));
-    return view_counter(view) <= std::min(known + max_view_leap, max_view_counter - 1);
+    return view_counter(view) <= std::min(known + kMaxViewLeap, kMaxViewCounter - 1);
 }
 
 void Core::start_pre_vote() {
     if (!may_lead() || leaves_it_to_others()) {  // rejoining, a learner, no member, or barred
-        become_follower(view_, no_replica);
+        become_follower(view_, kNoReplica);
         return;
     }
     if (alone()) {
         start_view_change(false);
         return;
     }
-    role_ = Role::PreCandidate;
-    leader_ = no_replica;
-    transfer_to_ = no_replica;
+    role_ = Role::kPreCandidate;
+    leader_ = kNoReplica;
+    transfer_to_ = kNoReplica;
     forced_ = false;
     asked_view_ = next_view();
     votes_.clear();
@@ -68,9 +68,9 @@ void Core::start_pre_vote() {
 }
 
 void Core::start_view_change(bool forced) {
-    role_ = Role::Candidate;
-    leader_ = no_replica;
-    transfer_to_ = no_replica;
+    role_ = Role::kCandidate;
+    leader_ = kNoReplica;
+    transfer_to_ = kNoReplica;
     forced_ = forced;
     asked_view_ = next_view();
     CRANE_CHECK(asked_view_ > view_);
@@ -86,12 +86,12 @@ void Core::start_view_change(bool forced) {
 }
 
 void Core::ask_for_votes() {
-    CRANE_CHECK(role_ == Role::PreCandidate || role_ == Role::Candidate);
+    CRANE_CHECK(role_ == Role::kPreCandidate || role_ == Role::kCandidate);
     ask_again_us_ = now_us_ + config_.heartbeat_us;
     for (const Peer& peer : peers_) {
         if (!peer.voter || votes_.count(peer.id) > 0) continue;
         Message ask =
-            make(role_ == Role::Candidate ? MessageType::ViewChange : MessageType::PreVote, peer.id);
+            make(role_ == Role::kCandidate ? MessageType::kViewChange : MessageType::kPreVote, peer.id);
         ask.view = asked_view_;
         ask.forced = forced_;
         ask.index = log_.end().index;
@@ -105,25 +105,25 @@ void Core::count_votes() {
         std::count_if(votes_.begin(), votes_.end(), [this](ReplicaId id) { return membership().voter(id); }));
     const size_t own = membership().voter(config_.self) ? 1 : 0;
     if (granted + own < membership().quorum()) return;
-    if (role_ == Role::PreCandidate) {
+    if (role_ == Role::kPreCandidate) {
         start_view_change(false);
-    } else if (role_ == Role::Candidate && durable_view_ == view_) {
+    } else if (role_ == Role::kCandidate && durable_view_ == view_) {
         become_leader();
     }
 }
 
 void Core::become_leader() {
     CRANE_CHECK(view_leader(view_) == config_.self && durable_view_ == view_);
-    role_ = Role::Leader;
+    role_ = Role::kLeader;
     leader_ = config_.self;
     uncommitted_bytes_ = 0;
-    transfer_to_ = no_replica;
+    transfer_to_ = kNoReplica;
     declined_.clear();
     resign_again_us_ = 0;
     view_start_ = log_.last_index() + 1;
     peers_.clear();  // what was known of them in an earlier view means nothing
     set_peers();
-    append(EntryKind::NewView, std::string());
+    append(EntryKind::kNewView, std::string());
 }
 
 // The voters that are left ask one after the other, so that one election is enough where the first one can
@@ -136,7 +136,7 @@ uint64_t Core::succession_delay_us() const {
 }
 
 bool Core::peer_gone(ReplicaId peer) {
-    if (role_ != Role::Follower || peer != leader_ || leader_gone_) return false;
+    if (role_ != Role::kFollower || peer != leader_ || leader_gone_) return false;
     leader_gone_ = true;
     election_deadline_us_ = std::min(election_deadline_us_, now_us_ + succession_delay_us());
     return true;
@@ -145,14 +145,14 @@ bool Core::peer_gone(ReplicaId peer) {
 // A replica that hears its leader does not help another to depose it, unless the leader itself ordered it.
 bool Core::lease_holds(const Message& asked) const {
     if (asked.forced) return false;
-    if (role_ == Role::Leader || now_us_ < silent_until_us_) return true;
-    return leader_ != no_replica && leader_ != asked.from && !leader_gone_ &&
+    if (role_ == Role::kLeader || now_us_ < silent_until_us_) return true;
+    return leader_ != kNoReplica && leader_ != asked.from && !leader_gone_ &&
            now_us_ < leader_heard_us_ + config_.election_timeout_us;
 }
 
 void Core::on_vote_request(const Message& message) {
     if (view_leader(message.view) != message.from) return;
-    const bool only_asking = message.type == MessageType::PreVote;
+    const bool only_asking = message.type == MessageType::kPreVote;
     const LogPosition& end = log_.end();
     bool ok = false;
     if (message.view == view_) {
@@ -163,19 +163,19 @@ void Core::on_vote_request(const Message& message) {
         ok = !rejoining_ && !lease_holds(message) &&
              std::tie(message.index_view, message.index) >= std::tie(end.view, end.index);
         if (!only_asking) highest_seen_ = std::max(highest_seen_, message.view);
-        if (ok && !only_asking) become_follower(message.view, no_replica);
+        if (ok && !only_asking) become_follower(message.view, kNoReplica);
     }
     Message reply =
-        make(only_asking ? MessageType::PreVoteReply : MessageType::ViewChangeReply, message.from);
+        make(only_asking ? MessageType::kPreVoteReply : MessageType::kViewChangeReply, message.from);
     reply.view = message.view;
     reply.ok = ok;
     queue_reply(std::move(reply));
 }
 
 void Core::on_vote_reply(const Message& message) {
-    const bool pre = message.type == MessageType::PreVoteReply;
+    const bool pre = message.type == MessageType::kPreVoteReply;
     highest_seen_ = std::max(highest_seen_, message.promised);
-    if (role_ != (pre ? Role::PreCandidate : Role::Candidate) || message.view != asked_view_) return;
+    if (role_ != (pre ? Role::kPreCandidate : Role::kCandidate) || message.view != asked_view_) return;
     if (message.ok) {
         votes_.insert(message.from);
         count_votes();
@@ -185,7 +185,7 @@ void Core::on_vote_reply(const Message& message) {
 }
 
 void Core::on_take_over(const Message& message) {
-    if (role_ != Role::Follower || !may_lead() || !eligible_ || message.view != view_ ||
+    if (role_ != Role::kFollower || !may_lead() || !eligible_ || message.view != view_ ||
         message.from != leader_)
         return;
     // A late one: the leader went on, and would be deposed for a log that lacks what it proposed since.
@@ -196,18 +196,18 @@ void Core::on_take_over(const Message& message) {
 // Somebody promised a higher view: this one can no longer be acknowledged by it.
 void Core::saw_higher_view(View view) {
     highest_seen_ = std::max(highest_seen_, view);
-    if (view > view_ && role_ == Role::Leader) start_pre_vote();
+    if (view > view_ && role_ == Role::kLeader) start_pre_vote();
 }
 
 void Core::step_down() {
-    if (role_ != Role::Leader || alone()) return;
-    become_follower(view_, no_replica);
+    if (role_ != Role::kLeader || alone()) return;
+    become_follower(view_, kNoReplica);
     election_deadline_us_ += 2 * config_.election_timeout_us;
 }
 
 void Core::transfer_leadership(ReplicaId to) {
-    if (role_ != Role::Leader || transferring()) return;
-    if (to == no_replica) {
+    if (role_ != Role::kLeader || transferring()) return;
+    if (to == kNoReplica) {
         const auto asked = [this](const Peer& peer) { return !peer.voter || declined_.count(peer.id) > 0; };
         if (std::all_of(peers_.begin(), peers_.end(), asked)) declined_.clear();
         const Peer* best = nullptr;

@@ -125,19 +125,19 @@ bool usable_cluster_name(std::string_view cluster) {
 
 std::string to_uri(const Identity& identity) {
     return std::string(kUriScheme) + identity.cluster +
-           (identity.replica == no_replica ? "" : "/" + std::to_string(identity.replica));
+           (identity.replica == kNoReplica ? "" : "/" + std::to_string(identity.replica));
 }
 
 bool parse_uri(std::string_view uri, Identity& identity) {
     if (!uri.starts_with(kUriScheme)) return false;
     const std::string_view rest = uri.substr(kUriScheme.size());
     const size_t slash = rest.find('/');
-    Identity read{std::string(rest.substr(0, slash)), no_replica};
+    Identity read{std::string(rest.substr(0, slash)), kNoReplica};
     if (!usable_cluster_name(read.cluster)) return false;
     if (slash != std::string_view::npos) {
         const std::string_view number = rest.substr(slash + 1);
         std::from_chars(number.data(), number.data() + number.size(), read.replica);
-        if (read.replica == no_replica || read.replica > max_replica_id) return false;
+        if (read.replica == kNoReplica || read.replica > kMaxReplicaId) return false;
     }
     if (to_uri(read) != uri) return false;  // signs, leading zeros, more behind the number
     identity = std::move(read);
@@ -154,7 +154,7 @@ PemPair make_authority(const std::string& cluster, const Validity& validity) {
     add_extension(own, own, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
     add_extension(own, own, NID_key_usage, "critical,keyCertSign,cRLSign");
     add_extension(own, own, NID_subject_key_identifier, "hash");
-    add_extension(own, own, NID_subject_alt_name, "URI:" + to_uri({cluster, no_replica}));
+    add_extension(own, own, NID_subject_alt_name, "URI:" + to_uri({cluster, kNoReplica}));
     must(X509_sign(own, key.get(), EVP_sha256()) > 0, "sign a certificate");
     return to_pem(own, key.get());
 }
@@ -169,7 +169,7 @@ PemPair issue_certificate(const PemPair& authority, ReplicaId replica, const Val
     const CertificateInfo info = inspect(issuer.get());
     if (!info.authority || info.identity.cluster.empty())
         throw std::runtime_error("the authority's certificate is not one made by crane ca init");
-    if (replica == no_replica || replica > max_replica_id)
+    if (replica == kNoReplica || replica > kMaxReplicaId)
         throw std::runtime_error("replica id " + std::to_string(replica) + " is out of range");
     if (validity.not_after_s > info.validity.not_after_s)
         throw std::runtime_error("the authority's own certificate ends on " +

@@ -19,7 +19,7 @@ constexpr size_t kMaxClusterNameBytes = 64;
 
 struct Identity {
     std::string cluster;
-    ReplicaId replica = no_replica;  ///< no_replica: the cluster's authority
+    ReplicaId replica = kNoReplica;  ///< kNoReplica: the cluster's authority
     bool operator==(const Identity&) const = default;
 };
 

@@ -167,8 +167,8 @@ void Connection::parse_input() {
         size_t size = 0;
         const std::string_view rest = std::string_view(input_).substr(input_start_);
         const FrameStatus status = parse_frame(rest, max_payload_bytes_, type, payload, size);
-        if (status == FrameStatus::Incomplete) break;
-        if (status == FrameStatus::Bad || !handlers_.on_frame(type, payload)) {
+        if (status == FrameStatus::kIncomplete) break;
+        if (status == FrameStatus::kBad || !handlers_.on_frame(type, payload)) {
             fail("malformed data");
             return;
         }

@@ -44,18 +44,18 @@ std::string make_frame(FrameType type, std::string_view payload) {
 
 FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameType& type,
                         std::string_view& payload, size_t& size_bytes) {
-    if (bytes.size() < kFrameHeadBytes) return FrameStatus::Incomplete;
+    if (bytes.size() < kFrameHeadBytes) return FrameStatus::kIncomplete;
     FrameHead head;
     std::memcpy(&head, bytes.data(), sizeof head);
-    if (head.length > max_payload_bytes || head.type < static_cast<uint8_t>(FrameType::Hello) ||
-        head.type > static_cast<uint8_t>(FrameType::App) || head.zero[0] + head.zero[1] + head.zero[2] != 0)
-        return FrameStatus::Bad;
+    if (head.length > max_payload_bytes || head.type < static_cast<uint8_t>(FrameType::kHello) ||
+        head.type > static_cast<uint8_t>(FrameType::kApp) || head.zero[0] + head.zero[1] + head.zero[2] != 0)
+        return FrameStatus::kBad;
     size_bytes = kFrameHeadBytes + head.length;
-    if (bytes.size() < size_bytes) return FrameStatus::Incomplete;
+    if (bytes.size() < size_bytes) return FrameStatus::kIncomplete;
     payload = bytes.substr(kFrameHeadBytes, head.length);
-    if (frame_checksum(head, payload.data()) != head.checksum) return FrameStatus::Bad;
+    if (frame_checksum(head, payload.data()) != head.checksum) return FrameStatus::kBad;
     type = static_cast<FrameType>(head.type);
-    return FrameStatus::Complete;
+    return FrameStatus::kComplete;
 }
 
 std::string encode_hello(const Hello& hello) {

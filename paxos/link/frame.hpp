@@ -26,11 +26,11 @@ constexpr size_t kMaxReasonBytes = 512;       ///< of a refusal, as it is writte
 constexpr size_t kMaxFrameBytes = 20u << 20;  ///< the largest value, a batch around it, and room for heads
 
 enum class FrameType : uint8_t {
-    Hello = 1,
-    Welcome = 2,
-    Refused = 3,
-    Protocol = 4,  ///< a Message
-    App = 5,       ///< opaque bytes of the user
+    kHello = 1,
+    kWelcome = 2,
+    kRefused = 3,
+    kProtocol = 4,  ///< a Message
+    kApp = 5,       ///< opaque bytes of the user
 };
 
 /// A frame is built in place: begin_frame, append the payload, finish_frame.
@@ -40,7 +40,7 @@ inline std::string begin_frame() {
 void finish_frame(FrameType type, std::string& frame);
 std::string make_frame(FrameType type, std::string_view payload);
 
-enum class FrameStatus { Complete, Incomplete, Bad };
+enum class FrameStatus { kComplete, kIncomplete, kBad };
 /// Looks at the first frame in `bytes`. Complete: type and payload are set, and size_bytes says how much to
 /// consume.
 FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameType& type,
@@ -48,8 +48,8 @@ FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameT
 
 struct Hello {
     uint32_t version = kProtocolVersion;
-    ReplicaId from = no_replica;
-    ReplicaId to = no_replica;
+    ReplicaId from = kNoReplica;
+    ReplicaId to = kNoReplica;
     std::string cluster_id;
 };
 std::string encode_hello(const Hello& hello);

@@ -34,7 +34,7 @@ uint64_t now_ms() {
 struct IncomingPeers::Incoming {
     IncomingPeers* owner = nullptr;
     std::unique_ptr<Connection> connection;
-    ReplicaId from = no_replica;  // unknown until the greeting
+    ReplicaId from = kNoReplica;  // unknown until the greeting
     std::string address;
     event* timer = nullptr;
     ~Incoming() {
@@ -110,7 +110,7 @@ void IncomingPeers::on_accept(evconnlistener*, int fd, sockaddr* from, int, void
 
 // For one more stranger.
 void IncomingPeers::make_room() {
-    const auto stranger = [](const auto& incoming) { return incoming->from == no_replica; };
+    const auto stranger = [](const auto& incoming) { return incoming->from == kNoReplica; };
     if (static_cast<size_t>(std::count_if(all_.begin(), all_.end(), stranger)) < kMaxStrangers) return;
     Incoming& oldest = **std::find_if(all_.begin(), all_.end(), stranger);
     if (refusals_.is_news("too many", now_ms()))
@@ -156,7 +156,7 @@ bool IncomingPeers::close_quietly(Incoming& incoming) {
 
 void IncomingPeers::lost(Incoming& incoming, const std::string& reason) {
     const std::string line = "a peer connection from " + incoming.address + " came to nothing: " + reason;
-    if (incoming.from == no_replica && refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
+    if (incoming.from == kNoReplica && refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
     drop(incoming);
 }
 
@@ -175,13 +175,13 @@ std::string IncomingPeers::refusal(const Incoming& incoming, const Hello& hello)
 }
 
 bool IncomingPeers::on_incoming_frame(Incoming& incoming, FrameType type, std::string_view payload) {
-    if (incoming.from != no_replica) {
-        if (type != FrameType::Protocol && type != FrameType::App) return false;
+    if (incoming.from != kNoReplica) {
+        if (type != FrameType::kProtocol && type != FrameType::kApp) return false;
         ++frames_received_;
         bytes_received_ += payload.size() + kFrameHeadBytes;
         return events_.on_frame(incoming.from, type, payload);
     }
-    if (type == FrameType::Refused &&
+    if (type == FrameType::kRefused &&
         incoming.connection->peer() != nullptr) {  // the certificates are ours, so its words count
         const std::string line = "the peer at " + incoming.address +
                                  " refuses this replica: " + printable(payload, kMaxReasonBytes);
@@ -189,12 +189,12 @@ bool IncomingPeers::on_incoming_frame(Incoming& incoming, FrameType type, std::s
         return close_quietly(incoming);
     }
     Hello hello;
-    if (type != FrameType::Hello || !decode_hello(payload, hello)) return false;
+    if (type != FrameType::kHello || !decode_hello(payload, hello)) return false;
     const std::string reason = refusal(incoming, hello);
     if (!reason.empty()) {
         const std::string line = "refused a peer connection from " + incoming.address + ": " + reason;
         if (refusals_.is_news(line, now_ms())) spdlog::warn("{}", line);
-        incoming.connection->queue(make_frame(FrameType::Refused, reason), true);
+        incoming.connection->queue(make_frame(FrameType::kRefused, reason), true);
         incoming.connection->flush();
         return close_quietly(incoming);
     }
@@ -214,7 +214,7 @@ void IncomingPeers::greeted(Incoming& incoming, ReplicaId from) {
     incoming.connection->allow_large_frames();
     const std::string told = events_.introduction ? events_.introduction() : std::string();
     CRANE_CHECK(told.size() <= kMaxIntroductionBytes);
-    incoming.connection->queue(make_frame(FrameType::Welcome, told), true);
+    incoming.connection->queue(make_frame(FrameType::kWelcome, told), true);
     incoming.connection->flush();
     events_.on_greeted(from);
 }
@@ -228,7 +228,7 @@ void IncomingPeers::drop(Incoming& incoming) {
     graveyard_.push_back(std::move(*found));
     all_.erase(found);
     event_active(reaper_, EV_TIMEOUT, 1);
-    if (from != no_replica) events_.on_lost(from);
+    if (from != kNoReplica) events_.on_lost(from);
 }
 
 void IncomingPeers::on_reap(int, short, void* self) {

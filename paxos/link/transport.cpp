@@ -214,11 +214,11 @@ void Transport::dialled(Link& link) {
         shown != nullptr ? identity_mismatch(*shown, {config_.cluster_id, link.address.id}) : "";
     if (wrong.empty()) {
         const Hello hello{kProtocolVersion, config_.self, link.address.id, config_.cluster_id};
-        link.connection->queue(make_frame(FrameType::Hello, encode_hello(hello)), true);
+        link.connection->queue(make_frame(FrameType::kHello, encode_hello(hello)), true);
         return;
     }
     // The other side is to know why, too.
-    link.connection->queue(make_frame(FrameType::Refused, wrong.substr(0, kMaxReasonBytes)), true);
+    link.connection->queue(make_frame(FrameType::kRefused, wrong.substr(0, kMaxReasonBytes)), true);
     link.connection->flush();
     link.pause_ms = kMaxPauseMs;
     if (link.connection != nullptr) dial_failed(link, wrong);
@@ -268,13 +268,13 @@ void Transport::on_dial_timer(int, short, void* argument) {
 
 bool Transport::on_link_frame(Link& link, FrameType type, std::string_view payload) {
     if (link.up)  // nothing is sent this way after the greeting, but what answer() is for
-        return type == FrameType::Protocol && callbacks_.on_frame(link.address.id, type, payload);
-    if (type == FrameType::Refused) {
+        return type == FrameType::kProtocol && callbacks_.on_frame(link.address.id, type, payload);
+    if (type == FrameType::kRefused) {
         link.pause_ms = kMaxPauseMs;
         dial_failed(link, "refused: " + printable(payload, kMaxReasonBytes));
         return true;
     }
-    if (type != FrameType::Welcome) return false;
+    if (type != FrameType::kWelcome) return false;
     evtimer_del(link.timer);
     link.up = true;
     link.refused = false;
@@ -292,7 +292,7 @@ bool Transport::send(ReplicaId to, FrameType type, std::string frame, bool overt
     const auto found = links_.find(to);
     if (found == links_.end()) return false;
     Link& link = *found->second;
-    const bool urgent = type == FrameType::Protocol;
+    const bool urgent = type == FrameType::kProtocol;
     const size_t limit = urgent ? config_.max_protocol_queue_bytes : config_.max_app_queue_bytes;
     if (!link.up || link.connection->queued_bytes(urgent) + frame.size() > limit) {
         ++stats_.frames_dropped;
@@ -319,7 +319,7 @@ bool Transport::up(ReplicaId peer) const {
 }
 
 size_t Transport::queued_bytes(ReplicaId peer, FrameType type) const {
-    return up(peer) ? links_.at(peer)->connection->queued_bytes(type == FrameType::Protocol) : 0;
+    return up(peer) ? links_.at(peer)->connection->queued_bytes(type == FrameType::kProtocol) : 0;
 }
 
 TransportStats Transport::stats() const {

@@ -35,11 +35,11 @@ struct AddressInfo;
 
 struct TransportConfig {
     std::string cluster_id;
-    ReplicaId self = no_replica;
+    ReplicaId self = kNoReplica;
     std::vector<PeerAddress> members;
     TlsFiles tls;
     size_t max_protocol_queue_bytes = 32u << 20;
-    size_t max_app_queue_bytes = crane::paxos::max_app_queue_bytes;
+    size_t kMaxAppQueueBytes = crane::paxos::kMaxAppQueueBytes;
 };
 
 struct TransportCallbacks {
@@ -108,7 +108,7 @@ class Transport {
     const TransportCallbacks callbacks_;
     std::unique_ptr<TlsContext> tls_;  ///< null: the links are not encrypted
     bool started_ = false;
-    ReplicaId highest_id_ = no_replica;
+    ReplicaId highest_id_ = kNoReplica;
     event* reaper_ = nullptr;
     event* tls_timer_ = nullptr;
     std::map<ReplicaId, std::unique_ptr<Link>> links_;

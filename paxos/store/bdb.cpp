@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/storage.hpp"
 #include "paxos/store/log_scan.hpp"
 #include "paxos/store/page_scan.hpp"
@@ -15,7 +15,7 @@
 namespace crane::paxos {
 namespace {
 
-constexpr uint64_t full_disk_bytes = 1u << 20;
+constexpr uint64_t kFullDiskBytes = 1u << 20;
 
 void make_directories(FileSystem& files, const std::string& path) {
     for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
@@ -28,14 +28,14 @@ void make_directories(FileSystem& files, const std::string& path) {
 }
 
 // What a system may refuse to a sound database.
-constexpr std::array refusals = {EIO, ENOSPC, EDQUOT, EMFILE, ENFILE, EACCES, EPERM, EROFS, ENOMEM};
+constexpr std::array kRefusals = {EIO, ENOSPC, EDQUOT, EMFILE, ENFILE, EACCES, EPERM, EROFS, ENOMEM};
 
 // By the message that Berkeley DB makes of it; 0: nothing.
 int system_error_in(const char* message) {
-    const auto found = std::find_if(refusals.begin(), refusals.end(), [&](int error) {
+    const auto found = std::find_if(kRefusals.begin(), kRefusals.end(), [&](int error) {
         return std::strstr(message, strerrordesc_np(error)) != nullptr;
     });
-    return found == refusals.end() ? 0 : *found;
+    return found == kRefusals.end() ? 0 : *found;
 }
 
 }  // namespace
@@ -90,16 +90,16 @@ void BdbEnvironment::fail(const char* what, int code) const {
         std::lock_guard<std::mutex> guard(message_mutex_);
         if (!last_message_.empty()) text += " (" + last_message_ + ")";
         write_failed = write_failed_ || maintenance_error_ != 0;
-        const bool told = std::find(refusals.begin(), refusals.end(), code) != refusals.end();
+        const bool told = std::find(kRefusals.begin(), kRefusals.end(), code) != kRefusals.end();
         refused = told ? code : system_error_;
     }
     const bool damaged = code == DB_RUNRECOVERY || code == DB_VERIFY_BAD || code == DB_PAGE_NOTFOUND;
     if (damaged && refused == 0 && !write_failed)
-        throw DamagedStore(text + ". The database is damaged: " + rebuild_advice);
+        throw DamagedStore(text + ". The database is damaged: " + kRebuildAdvice);
     const bool no_space = refused == ENOSPC || refused == EDQUOT;
     if (write_failed && durable_)
         files_.make(mark_of_unwritten());  // if it can be; lost with what it is about
-    if (no_space || (write_failed && files_.free_bytes(directory_) < full_disk_bytes))
+    if (no_space || (write_failed && files_.free_bytes(directory_) < kFullDiskBytes))
         text += ". The disk is full: free some space there and start this replica again; nothing is lost";
     else if (write_failed)
         text += ". The disk could not be written: mend it and start this replica again; nothing is lost";
@@ -169,13 +169,13 @@ void BdbEnvironment::lock_directory() {
 // to learn of it or not. So of what it may have written last nothing is believed that does not come from the
 // disk.
 void BdbEnvironment::reread_newest() {
-    constexpr size_t last_files = 3;
+    constexpr size_t kLastFiles = 3;
     std::vector<std::string> names, logs;
     if (files_.list(directory_, names) != 0) return;  // will be said by whoever needs it
     for (std::string& name : names)
         if (name.rfind("log.0", 0) == 0) logs.push_back(std::move(name));
     std::sort(logs.begin(), logs.end());
-    if (logs.size() > last_files) logs.erase(logs.begin(), logs.end() - last_files);
+    if (logs.size() > kLastFiles) logs.erase(logs.begin(), logs.end() - kLastFiles);
     logs.emplace_back("log.db");
     const bool doubtful = files_.exists(mark_of_unwritten());
     for (const std::string& name : logs) {
@@ -234,15 +234,15 @@ void BdbEnvironment::check_complete(bool create, const LogScans& logs) {
     new_ = files_.exists(mark_of_new()) || (create && !tree && logs.newest.empty());
     const std::string is_damaged = "database " + directory_ + " is damaged: ";
     if (!new_ && !tree && logs.newest.empty()) throw StorageError("there is no database in " + directory_);
-    if (!new_ && !tree) throw DamagedStore(is_damaged + "log.db is missing. " + rebuild_advice);
+    if (!new_ && !tree) throw DamagedStore(is_damaged + "log.db is missing. " + kRebuildAdvice);
     if (!new_ && logs.newest.empty())
-        throw DamagedStore(is_damaged + "its log files are missing. " + rebuild_advice);
+        throw DamagedStore(is_damaged + "its log files are missing. " + kRebuildAdvice);
     const std::optional<LogPlace> lost = find_damage(logs);
     if (lost)
         throw DamagedStore(is_damaged + "what is at byte " + std::to_string(lost->offset) + " of log." +
                            std::to_string(lost->file) +
                            " does not hold, though it was on disk before more was written. " +
-                           rebuild_advice);
+                           kRebuildAdvice);
     if (!new_ || files_.exists(mark_of_new())) return;
     int error = files_.make(mark_of_new());
     if (error == 0) error = files_.sync(directory_);
@@ -276,12 +276,12 @@ void BdbEnvironment::open_tree(bool create) {
 // it. But where that record begins a new file, the one before stays as it is, and what recovery has wiped
 // out behind its end could come back.
 void BdbEnvironment::sync_inherited() {
-    constexpr size_t last_files = 3;
+    constexpr size_t kLastFiles = 3;
     int code = env_->txn_checkpoint(env_, 0, 0, DB_FORCE);
     if (code != 0) fail("write what was recovered", code);
     std::vector<LogFile> files;
     code = list_log_files(DB_ARCH_LOG, files);
-    if (files.size() > last_files) files.erase(files.begin(), files.end() - last_files);
+    if (files.size() > kLastFiles) files.erase(files.begin(), files.end() - kLastFiles);
     for (const LogFile& file : files)
         if (code == 0 && durable_) code = files_.sync(file.path);
     if (code != 0) fail("write what was recovered", code);
@@ -298,7 +298,7 @@ void BdbEnvironment::check_pages() {
     if (!page) return;
     failed_ = true;
     throw DamagedStore("database " + directory_ + " is damaged: page " + std::to_string(*page) +
-                       " of log.db is not what was written there. " + rebuild_advice);
+                       " of log.db is not what was written there. " + kRebuildAdvice);
 }
 
 // After a sync: nothing can lie behind it but what maintain() writes, and has not written to its end.

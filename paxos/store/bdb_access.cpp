@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/store/bdb.hpp"
 
 namespace crane::paxos {

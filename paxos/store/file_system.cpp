@@ -16,7 +16,7 @@
 namespace crane::paxos {
 namespace {
 
-constexpr int forget_attempts = 3;  // somebody else may be reading
+constexpr int kForgetAttempts = 3;  // somebody else may be reading
 
 // Whether any page of the file is in memory. Where it cannot be found out, none is taken to be.
 bool in_memory(int fd, size_t bytes) {
@@ -125,11 +125,11 @@ class HostFiles : public FileSystem {
         if (fd < 0) return errno;
         struct stat status {};
         int error = ::fsync(fd) == 0 && fstat(fd, &status) == 0 ? 0 : errno;
-        for (int attempt = 0; error == 0 && attempt < forget_attempts; ++attempt) {
+        for (int attempt = 0; error == 0 && attempt < kForgetAttempts; ++attempt) {
             if (lives_in_memory(fd)) break;
             error = ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
             if (error != 0 || !in_memory(fd, static_cast<size_t>(status.st_size))) break;
-            if (attempt + 1 == forget_attempts) error = EBUSY;
+            if (attempt + 1 == kForgetAttempts) error = EBUSY;
         }
         ::close(fd);
         return error;

@@ -12,10 +12,10 @@
 namespace crane::paxos {
 namespace {
 
-constexpr uint32_t checkpoint_type = 11;  // Berkeley DB's type of a checkpoint
+constexpr uint32_t kCheckpointType = 11;  // Berkeley DB's type of a checkpoint
 // To find a segment in a file: values may look like many, and may have been made to.
-constexpr int max_tries = 1000;
-constexpr size_t max_tried_bytes = 256u << 20;
+constexpr int kMaxTries = 1000;
+constexpr size_t kMaxTriedBytes = 256u << 20;
 
 // What comes before each record in the file: the place of the one before, this one's size with this header,
 // and a checksum.
@@ -44,14 +44,14 @@ std::string_view record_at(std::string_view bytes, size_t offset) {
 
 // A record that holds, and all before it do.
 void take(size_t offset, std::string_view bytes, std::string_view content, LogScan& scan) {
-    constexpr size_t redo_place = 16;  // behind the record's type, its transaction and the one before
+    constexpr size_t kRedoPlace = 16;  // behind the record's type, its transaction and the one before
     if (offset == 0) std::memcpy(&scan.previous, bytes.data(), sizeof(Header::previous));
     scan.last = offset;
     scan.end = offset + sizeof(Header) + content.size();
     uint32_t type = 0;
-    if (content.size() < redo_place + sizeof(LogPlace)) return;
+    if (content.size() < kRedoPlace + sizeof(LogPlace)) return;
     std::memcpy(&type, content.data(), sizeof type);
-    if (type == checkpoint_type) std::memcpy(&scan.redo, content.data() + redo_place, sizeof scan.redo);
+    if (type == kCheckpointType) std::memcpy(&scan.redo, content.data() + kRedoPlace, sizeof scan.redo);
 }
 
 // Finds segments behind a record that does not hold. What looks like one there may be part of a value, in
@@ -63,10 +63,10 @@ class SegmentSearch {
 
     // Where the first one behind the record at `broken` begins; npos: nowhere, as far as was looked.
     size_t find(size_t broken) {
-        std::array<char, sizeof segment_record_type> type;
-        std::memcpy(type.data(), &segment_record_type, sizeof segment_record_type);
+        std::array<char, sizeof kSegmentRecordType> type;
+        std::memcpy(type.data(), &kSegmentRecordType, sizeof kSegmentRecordType);
         size_t found = broken + sizeof(Header);
-        while (tries_ < max_tries && tried_bytes_ < max_tried_bytes) {
+        while (tries_ < kMaxTries && tried_bytes_ < kMaxTriedBytes) {
             found = bytes_.find({type.data(), type.size()}, found + 1);
             if (found == std::string_view::npos) break;
             if (holds(found - sizeof(Header), broken)) return found - sizeof(Header);
@@ -93,10 +93,10 @@ class SegmentSearch {
 };
 
 bool parse_log_name(const std::string& name, uint32_t& number) {
-    constexpr std::string_view prefix = "log.";
-    if (name.size() != prefix.size() + 10 || !name.starts_with(prefix)) return false;
+    constexpr std::string_view kPrefix = "log.";
+    if (name.size() != kPrefix.size() + 10 || !name.starts_with(kPrefix)) return false;
     const char* end = name.data() + name.size();
-    return std::from_chars(name.data() + prefix.size(), end, number).ptr == end;
+    return std::from_chars(name.data() + kPrefix.size(), end, number).ptr == end;
 }
 
 }  // namespace

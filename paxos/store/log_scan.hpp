@@ -19,33 +19,33 @@
 
 namespace crane::paxos {
 
-// One file.
+/// One file.
 struct LogScan {
-    uint32_t file = 0;   // 0: there is none
-    uint64_t bytes = 0;  // up to the last one that is not zero
-    uint64_t end = 0;    // of the records that hold
-    uint64_t last = 0;   // where the last of them begins
+    uint32_t file = 0;   ///< 0: there is none
+    uint64_t bytes = 0;  ///< up to the last one that is not zero
+    uint64_t end = 0;    ///< of the records that hold
+    uint64_t last = 0;   ///< where the last of them begins
     uint64_t previous =
         0;            // where the last record of the file before begins, as this one says; 0: it does not
-    LogPlace synced;  // what was on disk when a later record of this file was written
-    LogPlace redo;    // where recovery begins, as the last checkpoint in this file says; {}: none in it
+    LogPlace synced;  ///< what was on disk when a later record of this file was written
+    LogPlace redo;    ///< where recovery begins, as the last checkpoint in this file says; {}: none in it
 
-    // The records that hold end before what was on disk.
+    /// The records that hold end before what was on disk.
     bool damaged() const;
 };
 
-// `bytes`: a whole file in Berkeley DB 5.3's format without encryption. Anything else: nothing is found.
+/// `bytes`: a whole file in Berkeley DB 5.3's format without encryption. Anything else: nothing is found.
 LogScan scan_log(uint32_t file, std::string_view bytes);
 
 struct LogScans {
-    std::vector<LogScan> newest;  // those that recovery goes through, the newest first
+    std::vector<LogScan> newest;  ///< those that recovery goes through, the newest first
     LogScan oldest;
-    int error = 0;           // an errno value: not all could be read
-    std::string unreadable;  // what could not
+    int error = 0;           ///< an errno value: not all could be read
+    std::string unreadable;  ///< what could not
 };
 LogScans scan_logs(FileSystem& files, const std::string& directory);
 
-// What a disk has lost in them; nothing: they hold, as far as anybody can tell.
+/// What a disk has lost in them; nothing: they hold, as far as anybody can tell.
 std::optional<LogPlace> find_damage(const LogScans& logs);
 
 }  // namespace crane::paxos

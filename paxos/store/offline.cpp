@@ -4,14 +4,14 @@
 
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/describe.hpp"
 #include "paxos/store/store.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr size_t max_problems = 100;
+constexpr size_t kMaxProblems = 100;
 
 // Checks entry after entry against the one before.
 class LogCheck {
@@ -25,17 +25,17 @@ class LogCheck {
         if (known_ && entry.chain != chain_hash(last_.chain, entry))
             problem(name + " does not continue " + describe(last_) + ": its hash chain breaks");
         if (entry.view < last_.view) problem(name + " follows " + describe(last_) + " of a later view");
-        if (entry.kind == EntryKind::NewView && entry.view == last_.view && known_)
+        if (entry.kind == EntryKind::kNewView && entry.view == last_.view && known_)
             problem(name + " begins a view that has begun");
         if (entry.view != last_.view) ++report_.views;
-        if (entry.view != last_.view && entry.kind != EntryKind::NewView && !forced(entry))
+        if (entry.view != last_.view && entry.kind != EntryKind::kNewView && !forced(entry))
             problem(name + " is the first of its view, and should begin it");
-        if (entry.kind == EntryKind::Membership) membership_index_ = entry.index;
+        if (entry.kind == EntryKind::kMembership) membership_index_ = entry.index;
         ++report_.entries;
         report_.bytes += entry.size_bytes();
         last_ = entry.position();
         known_ = true;
-        return report_.problems.size() < max_problems;
+        return report_.problems.size() < kMaxProblems;
     }
 
     void finish(const StoredState& state) {
@@ -62,7 +62,7 @@ class LogCheck {
         if (!known_) ++report_.views;
     }
     // The only entry that begins a view without being its NewView: see force_new_cluster().
-    static bool forced(const Entry& entry) { return entry.kind == EntryKind::Membership; }
+    static bool forced(const Entry& entry) { return entry.kind == EntryKind::kMembership; }
 
     StoreReport& report_;
     LogPosition last_;
@@ -142,7 +142,7 @@ ForcedCluster force_new_cluster(const std::string& directory) {
     Entry& entry = forced.entry;
     entry.index = forced.before.end.index + 1;
     entry.view = make_view(view_counter(forced.before.view) + 1, log.replica);
-    entry.kind = EntryKind::Membership;
+    entry.kind = EntryKind::kMembership;
     entry.value = std::make_shared<const std::string>(std::move(value));
     entry.chain = chain_hash(forced.before.end.chain, entry);
     PersistBatch batch;

@@ -5,9 +5,9 @@
 namespace crane::paxos {
 namespace {
 
-constexpr size_t number_place = 8;  // in every page, behind the place of its last change in the log
-constexpr size_t size_place = 20;   // in the first page
-constexpr uint32_t min_page_bytes = 512, max_page_bytes = 65536;
+constexpr size_t kNumberPlace = 8;  // in every page, behind the place of its last change in the log
+constexpr size_t kSizePlace = 20;   // in the first page
+constexpr uint32_t kMinPageBytes = 512, kMaxPageBytes = 65536;
 
 uint32_t get(std::string_view bytes, size_t place) {
     uint32_t value = 0;
@@ -21,13 +21,13 @@ bool PageScan::add(std::string_view bytes) {
     rest_.append(bytes);
     const std::string_view all = rest_;
     if (page_bytes_ == 0) {
-        if (all.size() < min_page_bytes) return true;
-        page_bytes_ = get(all, size_place);
+        if (all.size() < kMinPageBytes) return true;
+        page_bytes_ = get(all, kSizePlace);
     }
-    if (page_bytes_ < min_page_bytes || page_bytes_ > max_page_bytes) return false;
+    if (page_bytes_ < kMinPageBytes || page_bytes_ > kMaxPageBytes) return false;
     size_t at = 0;
     for (; at + page_bytes_ <= all.size(); at += page_bytes_, ++page_) {
-        if (get(all, at + number_place) == page_) continue;
+        if (get(all, at + kNumberPlace) == page_) continue;
         misplaced_ = page_;
         return false;
     }

@@ -12,23 +12,23 @@
 
 namespace crane::paxos {
 
-// Takes a file in Berkeley DB 5.3's format piece by piece, however it is cut, and holds one page at most of
-// it besides. Anything else than such a file: nothing is found.
+/// Takes a file in Berkeley DB 5.3's format piece by piece, however it is cut, and holds one page at most of
+/// it besides. Anything else than such a file: nothing is found.
 class PageScan {
   public:
-    // False: there is nothing more to find out.
+    /// False: there is nothing more to find out.
     bool add(std::string_view bytes);
-    // The first page that is not in its place.
+    /// The first page that is not in its place.
     std::optional<uint64_t> misplaced() const { return misplaced_; }
 
   private:
-    std::string rest_;  // of a page that the last piece has cut
+    std::string rest_;  ///< of a page that the last piece has cut
     uint32_t page_bytes_ = 0;
     uint64_t page_ = 0;
     std::optional<uint64_t> misplaced_;
 };
 
-// The same of a whole file.
+/// The same of a whole file.
 std::optional<uint64_t> find_misplaced_page(std::string_view bytes);
 
 }  // namespace crane::paxos

@@ -5,14 +5,14 @@
 
 #include <cstring>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/wire.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr uint32_t flag_rejoining = 1, flag_lineage = 2, flag_replaces = 4, flag_starts = 8,
-                   flag_disowned = 16;
+constexpr uint32_t kFlagRejoining = 1, kFlagLineage = 2, kFlagReplaces = 4, kFlagStarts = 8,
+                   kFlagDisowned = 16;
 
 // Fills in the checksum of the record that begins at `begin`.
 void seal(std::string& out, uint64_t seed, size_t begin = 0) {
@@ -77,17 +77,17 @@ bool decode_entry(uint64_t index, std::string_view bytes, Entry& entry) {
 void encode_state(const StateRecord& state, std::string& out) {
     out.clear();
     put_int(out, uint64_t{0});
-    put_int(out, record_magic);
+    put_int(out, kRecordMagic);
     put_int(out, state.version);
     put_int(out, state.replica);
     put_bytes(out, state.cluster_id);
-    put_int(out, (state.rejoining ? flag_rejoining : 0) | (state.database != 0 ? flag_lineage : 0) |
-                     (state.replaces ? flag_replaces : 0) |
-                     (state.known_starts.table.empty() ? 0 : flag_starts) |
-                     (state.disowned ? flag_disowned : 0));
+    put_int(out, (state.rejoining ? kFlagRejoining : 0) | (state.database != 0 ? kFlagLineage : 0) |
+                     (state.replaces ? kFlagReplaces : 0) |
+                     (state.known_starts.table.empty() ? 0 : kFlagStarts) |
+                     (state.disowned ? kFlagDisowned : 0));
     for (uint64_t word : {state.view, state.commit, state.start.index, state.start.view, state.start.chain})
         put_int(out, word);
-    CRANE_CHECK(state.memberships.size() <= max_stored_memberships);
+    CRANE_CHECK(state.memberships.size() <= kMaxStoredMemberships);
     put_int(out, static_cast<uint8_t>(state.memberships.size()));
     std::string bytes;
     for (const MembershipAt& at : state.memberships) {
@@ -99,7 +99,7 @@ void encode_state(const StateRecord& state, std::string& out) {
     if (state.database != 0) {
         put_int(out, state.database);
         put_int(out, state.starts);
-        CRANE_CHECK(state.runs.size() <= max_stored_runs);
+        CRANE_CHECK(state.runs.size() <= kMaxStoredRuns);
         put_int(out, static_cast<uint8_t>(state.runs.size()));
         for (const uint64_t run : state.runs) put_int(out, run);
     }
@@ -116,39 +116,39 @@ bool decode_state(std::string_view bytes, StateRecord& state) {
     if (!seal_holds(bytes, 0)) return false;
     WireReader in(bytes.substr(8));
     state = StateRecord{};
-    if (in.get_int<uint32_t>() != record_magic) return false;
+    if (in.get_int<uint32_t>() != kRecordMagic) return false;
     state.version = in.get_int<uint32_t>();
     if (in.bad()) return false;
-    if (state.version < oldest_record_version || state.version > record_version) return true;
+    if (state.version < kOldestRecordVersion || state.version > kRecordVersion) return true;
     state.replica = in.get_int<uint32_t>();
-    state.cluster_id = in.get_bytes(max_cluster_id_bytes);
+    state.cluster_id = in.get_bytes(kMaxClusterIdBytes);
     const uint32_t flags = in.get_int<uint32_t>();
-    if ((flags & ~(flag_rejoining | flag_lineage | flag_replaces | flag_starts | flag_disowned)) != 0)
+    if ((flags & ~(kFlagRejoining | kFlagLineage | kFlagReplaces | kFlagStarts | kFlagDisowned)) != 0)
         return false;
-    state.rejoining = (flags & flag_rejoining) != 0;
-    state.replaces = (flags & flag_replaces) != 0;
-    state.disowned = (flags & flag_disowned) != 0;
+    state.rejoining = (flags & kFlagRejoining) != 0;
+    state.replaces = (flags & kFlagReplaces) != 0;
+    state.disowned = (flags & kFlagDisowned) != 0;
     for (uint64_t* word :
          {&state.view, &state.commit, &state.start.index, &state.start.view, &state.start.chain})
         *word = in.get_int<uint64_t>();
     const uint8_t count = in.get_int<uint8_t>();
-    if (in.bad() || count > max_stored_memberships) return false;
+    if (in.bad() || count > kMaxStoredMemberships) return false;
     for (uint8_t i = 0; i < count; ++i) {
         MembershipAt at;
         at.index = in.get_int<uint64_t>();
-        if (!decode(in.get_bytes(max_membership_bytes), at.membership)) return false;
+        if (!decode(in.get_bytes(kMaxMembershipBytes), at.membership)) return false;
         state.memberships.push_back(std::move(at));
     }
-    if ((flags & flag_lineage) != 0) {
+    if ((flags & kFlagLineage) != 0) {
         state.database = in.get_int<uint64_t>();
         state.starts = in.get_int<uint64_t>();
         const uint8_t runs = in.get_int<uint8_t>();
-        if (in.bad() || state.database == 0 || runs > max_stored_runs) return false;
+        if (in.bad() || state.database == 0 || runs > kMaxStoredRuns) return false;
         for (uint8_t i = 0; i < runs; ++i) state.runs.push_back(in.get_int<uint64_t>());
     }
-    if ((flags & flag_starts) != 0) {
+    if ((flags & kFlagStarts) != 0) {
         state.known_starts.index = in.get_int<uint64_t>();
-        if (!decode(in.get_bytes(max_incarnations_bytes), state.known_starts.table)) return false;
+        if (!decode(in.get_bytes(kMaxIncarnationsBytes), state.known_starts.table)) return false;
     }
     return in.finished();
 }

@@ -23,38 +23,38 @@
 
 namespace crane::paxos {
 
-constexpr uint32_t record_magic = 0x58505243;  // "CRPX"
-constexpr uint32_t record_version = 4;
-constexpr uint32_t oldest_record_version = 3;  // that is read
-constexpr size_t max_cluster_id_bytes = 256;
-constexpr size_t max_stored_runs = max_previous_runs + 1;  // with that of the newest start
+constexpr uint32_t kRecordMagic = 0x58505243;  ///< "CRPX"
+constexpr uint32_t kRecordVersion = 4;
+constexpr uint32_t kOldestRecordVersion = 3;  ///< that is read
+constexpr size_t kMaxClusterIdBytes = 256;
+constexpr size_t kMaxStoredRuns = kMaxPreviousRuns + 1;  ///< with that of the newest start
 
 using RecordKey = std::array<char, 8>;
 RecordKey make_key(uint64_t index);
 uint64_t key_index(const RecordKey& key);
 
 void encode_entry(const Entry& entry, std::string& out);
-void append_entry(const Entry& entry, std::string& out);  // behind what is there
+void append_entry(const Entry& entry, std::string& out);  ///< behind what is there
 bool decode_entry(uint64_t index, std::string_view bytes, Entry& entry);
 
 struct StateRecord {
-    uint32_t version = record_version;
-    ReplicaId replica = no_replica;
+    uint32_t version = kRecordVersion;
+    ReplicaId replica = kNoReplica;
     std::string cluster_id;
     View view = 0;
     uint64_t commit = 0;
     LogPosition start;
     bool rejoining = false;
-    uint64_t database = 0, starts = 0;  // see StoredState
+    uint64_t database = 0, starts = 0;  ///< see StoredState
     bool replaces = false;
-    bool disowned = false;       // see Storage
-    std::vector<uint64_t> runs;  // of this database's starts, the newest first
+    bool disowned = false;       ///< see Storage
+    std::vector<uint64_t> runs;  ///< of this database's starts, the newest first
     StartsAt known_starts;
-    std::vector<MembershipAt> memberships;  // see StoredState
+    std::vector<MembershipAt> memberships;  ///< see StoredState
 };
 
 void encode_state(const StateRecord& state, std::string& out);
-// False when damaged. A record of another version decodes as far as `version`, and the rest is left empty.
+/// False when damaged. A record of another version decodes as far as `version`, and the rest is left empty.
 bool decode_state(std::string_view bytes, StateRecord& state);
 
 }  // namespace crane::paxos

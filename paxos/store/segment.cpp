@@ -1,14 +1,14 @@
 #include "paxos/store/segment.hpp"
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/store/record.hpp"
 
 namespace crane::paxos {
 namespace {
 
-constexpr size_t size_bytes = sizeof(uint32_t);
-constexpr size_t synced_place = 16;
-constexpr size_t max_kept_bytes = 1u << 20;  // of memory, when a record is done
+constexpr size_t kSizeBytes = sizeof(uint32_t);
+constexpr size_t kSyncedPlace = 16;
+constexpr size_t kMaxKeptBytes = 1u << 20;  // of memory, when a record is done
 
 }  // namespace
 
@@ -34,8 +34,8 @@ SegmentWriter::SegmentWriter() {
 
 void SegmentWriter::clear() {
     record_.clear();
-    if (record_.capacity() > max_kept_bytes) record_.shrink_to_fit();
-    put_int(record_, segment_record_type);
+    if (record_.capacity() > kMaxKeptBytes) record_.shrink_to_fit();
+    put_int(record_, kSegmentRecordType);
     put_int(record_, uint32_t{0});
     put_int(record_, uint64_t{0});
     put_int(record_, uint64_t{0});
@@ -43,8 +43,8 @@ void SegmentWriter::clear() {
 }
 
 void SegmentWriter::set_synced(const LogPlace& place) {
-    std::memcpy(record_.data() + synced_place, &place.file, sizeof place.file);
-    std::memcpy(record_.data() + synced_place + sizeof place.file, &place.offset, sizeof place.offset);
+    std::memcpy(record_.data() + kSyncedPlace, &place.file, sizeof place.file);
+    std::memcpy(record_.data() + kSyncedPlace + sizeof place.file, &place.offset, sizeof place.offset);
 }
 
 void SegmentWriter::add(const Entry& entry) {
@@ -55,7 +55,7 @@ void SegmentWriter::add(const Entry& entry) {
     const size_t place = record_.size();
     put_int(record_, uint32_t{0});
     append_entry(entry, record_);
-    const auto size = static_cast<uint32_t>(record_.size() - place - size_bytes);
+    const auto size = static_cast<uint32_t>(record_.size() - place - kSizeBytes);
     std::memcpy(record_.data() + place, &size, sizeof size);
 }
 
@@ -65,7 +65,7 @@ SegmentReader::SegmentReader(std::string_view record) : in_(record) {
     in_.get_int<uint64_t>();
     synced_.file = in_.get_int<uint32_t>();
     synced_.offset = in_.get_int<uint32_t>();
-    if (!in_.bad() && type == segment_record_type) return;
+    if (!in_.bad() && type == kSegmentRecordType) return;
     in_ = WireReader({});
     synced_ = {};
 }

@@ -18,22 +18,22 @@
 
 namespace crane::paxos {
 
-constexpr uint32_t segment_record_type = DB_user_BEGIN + 1;
+constexpr uint32_t kSegmentRecordType = DB_user_BEGIN + 1;
 
-// What the tree knows of a segment.
+/// What the tree knows of a segment.
 struct Segment {
     uint64_t first = 0;
     uint64_t last = 0;
     LogPlace place;
 };
 
-void encode_segment(const Segment& segment, std::string& out);  // without `last`, which is the key
+void encode_segment(const Segment& segment, std::string& out);  ///< without `last`, which is the key
 bool decode_segment(uint64_t last, std::string_view bytes, Segment& segment);
 
 class SegmentWriter {
   public:
     SegmentWriter();
-    void add(const Entry& entry);  // the one after the last one added
+    void add(const Entry& entry);  ///< the one after the last one added
     void set_synced(const LogPlace& place);
     bool empty() const { return last_ == 0; }
     uint64_t first() const { return first_; }
@@ -49,8 +49,8 @@ class SegmentWriter {
 class SegmentReader {
   public:
     explicit SegmentReader(std::string_view record);
-    const LogPlace& synced() const { return synced_; }  // {}: not a segment
-    // The next entry's bytes, not yet decoded; false at the end, and when the record is not well formed.
+    const LogPlace& synced() const { return synced_; }  ///< {}: not a segment
+    /// The next entry's bytes, not yet decoded; false at the end, and when the record is not well formed.
     bool next(uint64_t& index, std::string_view& bytes);
 
   private:

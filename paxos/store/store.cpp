@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/store/bdb.hpp"
 #include "paxos/store/record.hpp"
 #include "paxos/store/segment.hpp"
@@ -12,10 +12,10 @@ namespace crane::paxos {
 namespace {
 
 // The commit index is only a head start for the next run: worth a write of its own only now and then.
-constexpr uint64_t commit_lag = 256;
-constexpr uint64_t verified_at_open = 256;        // newest entries
-constexpr uint64_t deletions_per_call = 1024;     // segments
-constexpr size_t max_segment_bytes = 256u << 10;  // of values, unless one alone is larger
+constexpr uint64_t kCommitLag = 256;
+constexpr uint64_t kVerifiedAtOpen = 256;        // newest entries
+constexpr uint64_t kDeletionsPerCall = 1024;     // segments
+constexpr size_t kMaxSegmentBytes = 256u << 10;  // of values, unless one alone is larger
 
 std::string_view view_of(const RecordKey& key) {
     return {key.data(), key.size()};
@@ -32,7 +32,7 @@ class BdbStore::Impl {
   public:
     Impl(const StoreOptions& options, bool create)
         : directory_(options.directory),
-          segment_bytes_(std::min<size_t>(max_segment_bytes, options.sizes.log_file_bytes / 4)),
+          segment_bytes_(std::min<size_t>(kMaxSegmentBytes, options.sizes.log_file_bytes / 4)),
           environment_(options, create) {
         std::string bytes;
         if (!environment_.get(view_of(make_key(0)), bytes)) {
@@ -42,10 +42,10 @@ class BdbStore::Impl {
             return;
         }
         if (!decode_state(bytes, state_)) damaged("the checksum of its state record does not hold");
-        if (state_.version < oldest_record_version || state_.version > record_version)
+        if (state_.version < kOldestRecordVersion || state_.version > kRecordVersion)
             throw StorageError("database " + directory_ + " has format version " +
                                std::to_string(state_.version) + "; this program reads version " +
-                               std::to_string(record_version));
+                               std::to_string(kRecordVersion));
         if (create) check_identity(options);
         environment_.set_complete();
     }
@@ -53,7 +53,7 @@ class BdbStore::Impl {
     [[noreturn]] void damaged(const std::string& how) const {
         std::string text = "database " + directory_ + " is damaged: " + how;
         if (!environment_.recovery().empty()) text += " (" + environment_.recovery() + ")";
-        throw DamagedStore(text + ". " + rebuild_advice);
+        throw DamagedStore(text + ". " + kRebuildAdvice);
     }
 
     StoredState load() const {
@@ -86,7 +86,7 @@ class BdbStore::Impl {
         if (batch.truncate_from != 0) truncate_tail(transaction, batch);
         append(transaction, batch.append);
         if (batch.has_view || batch.rejoined || !batch.memberships.empty() || batch.has_starts ||
-            batch.commit >= state_.commit + commit_lag) {
+            batch.commit >= state_.commit + kCommitLag) {
             CRANE_CHECK(!batch.has_view || batch.view > state_.view);
             if (batch.has_view) state_.view = batch.view;
             if (batch.rejoined) state_.rejoining = false;
@@ -107,9 +107,9 @@ class BdbStore::Impl {
                                 "others run");
         if (state_.database == 0) state_.database = random_number();  // made before they were counted
         ++state_.starts;
-        state_.version = record_version;
+        state_.version = kRecordVersion;
         state_.runs.insert(state_.runs.begin(), run);
-        if (state_.runs.size() > max_stored_runs) state_.runs.pop_back();
+        if (state_.runs.size() > kMaxStoredRuns) state_.runs.pop_back();
         save_state();
     }
 
@@ -152,13 +152,13 @@ class BdbStore::Impl {
         uint64_t deleted = 0;
         Segment segment;
         bool found = find(1, segment);
-        for (; found && segment.last <= state_.start.index && deleted < deletions_per_call; ++deleted) {
+        for (; found && segment.last <= state_.start.index && deleted < kDeletionsPerCall; ++deleted) {
             transaction.erase(view_of(make_key(segment.last)));
             found = find(segment.last + 1, segment);
         }
         transaction.commit(false);  // lost in a crash: cut again later
         if (found || newest_.file != 0) environment_.release_log(found ? segment.place.file : newest_.file);
-        return deleted == deletions_per_call;
+        return deleted == kDeletionsPerCall;
     }
 
     void read(uint64_t first, uint64_t last, size_t max_bytes, std::vector<Entry>& out) const {
@@ -248,7 +248,7 @@ class BdbStore::Impl {
     }
 
     void initialise(const StoreOptions& options) {
-        CRANE_CHECK(!options.cluster_id.empty() && options.cluster_id.size() <= max_cluster_id_bytes);
+        CRANE_CHECK(!options.cluster_id.empty() && options.cluster_id.size() <= kMaxClusterIdBytes);
         state_.cluster_id = options.cluster_id;
         state_.replica = options.replica;
         state_.rejoining = state_.replaces = options.rejoin;
@@ -287,12 +287,12 @@ class BdbStore::Impl {
 
     LogPosition verify_tail(uint64_t last) const {
         const uint64_t oldest = state_.start.index + 1;
-        const uint64_t first = last - oldest >= verified_at_open ? last - verified_at_open + 1 : oldest;
+        const uint64_t first = last - oldest >= kVerifiedAtOpen ? last - kVerifiedAtOpen + 1 : oldest;
         LogPosition position = state_.start;
         uint64_t index = first;
         while (index <= last) {
             std::vector<Entry> entries;
-            read(index, last, max_segment_bytes, entries);
+            read(index, last, kMaxSegmentBytes, entries);
             for (const Entry& entry : entries) {
                 if ((index > first || first == oldest) && entry.chain != chain_hash(position.chain, entry))
                     damaged("entry " + std::to_string(index) + " does not continue the one before it");
@@ -375,7 +375,7 @@ OfflineLog read_offline(const std::string& directory, uint64_t first,
     uint64_t index = std::max(first, log.state.start.index + 1);
     while (index <= log.state.end.index) {
         std::vector<Entry> entries;
-        store.read(index, log.state.end.index, max_segment_bytes, entries);
+        store.read(index, log.state.end.index, kMaxSegmentBytes, entries);
         index += entries.size();
         for (const Entry& entry : entries)
             if (!visit(entry)) return log;

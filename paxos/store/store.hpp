@@ -27,22 +27,22 @@ namespace crane::paxos {
 struct DatabaseSizes {
     uint32_t cache_bytes = 16u << 20;
     uint32_t log_buffer_bytes = 2u << 20;
-    uint32_t log_file_bytes = 32u << 20;  // the largest value has to fit
-    // Of a new database. No more than what a disk writes as a whole: Berkeley DB has no second copy of a page
-    // that a power cut has torn.
+    uint32_t log_file_bytes = 32u << 20;  ///< the largest value has to fit
+    /// Of a new database. No more than what a disk writes as a whole: Berkeley DB has no second copy of a
+    /// page that a power cut has torn.
     uint32_t page_bytes = 512;
-    uint32_t checkpoint_kbytes = 32768;  // of log, after which maintain() writes pages back
+    uint32_t checkpoint_kbytes = 32768;  ///< of log, after which maintain() writes pages back
 };
 
 struct StoreOptions {
-    std::string directory;  // created when missing
+    std::string directory;  ///< created when missing
     std::string cluster_id;
-    ReplicaId replica = no_replica;
-    bool durable = true;    // false: a commit does not wait for the disk
-    bool rejoin = false;    // a database created now replaces a lost one: see StoredState::rejoining
-    uint64_t database = 0;  // the number of a database created now; 0: a random one
+    ReplicaId replica = kNoReplica;
+    bool durable = true;    ///< false: a commit does not wait for the disk
+    bool rejoin = false;    ///< a database created now replaces a lost one: see StoredState::rejoining
+    uint64_t database = 0;  ///< the number of a database created now; 0: a random one
     DatabaseSizes sizes = {};
-    FileSystem* files = nullptr;  // where the database is; null: the host's. Must outlive the store
+    FileSystem* files = nullptr;  ///< where the database is; null: the host's. Must outlive the store
 };
 
 class BdbStore : public Storage {
@@ -60,19 +60,19 @@ class BdbStore : public Storage {
                     const Incarnations& starts) override;
     void begin_run(uint64_t run) override;
     void disown() override;
-    // Whatever it is a copy of is given up for this one.
+    /// Whatever it is a copy of is given up for this one.
     void own();
     uint64_t syncs() const override;
-    // What opening has dropped of an unfinished write, for people; empty: nothing.
+    /// What opening has dropped of an unfinished write, for people; empty: nothing.
     const std::string& recovery() const;
 
-    // Writes dirty pages back if enough was written since the last time, or if log files can go; else does
-    // nothing. Call now and then, from any thread. Errors show up again in the next persist(), which reports
-    // them.
+    /// Writes dirty pages back if enough was written since the last time, or if log files can go; else does
+    /// nothing. Call now and then, from any thread. Errors show up again in the next persist(), which reports
+    /// them.
     void maintain();
 
-    // Closes with everything written back; errors are swallowed (the log is safe without it). Implied by
-    // destruction.
+    /// Closes with everything written back; errors are swallowed (the log is safe without it). Implied by
+    /// destruction.
     void close(uint64_t commit) override;
 
   private:
@@ -82,16 +82,16 @@ class BdbStore : public Storage {
                                           const std::function<bool(const Entry&)>& visit, FileSystem* files);
 };
 
-// For tools: the log of a replica that is not running.
+/// For tools: the log of a replica that is not running.
 struct OfflineLog {
     std::string cluster_id;
-    ReplicaId replica = no_replica;
+    ReplicaId replica = kNoReplica;
     StoredState state;
-    std::string recovery;  // what opening has dropped; see BdbStore
+    std::string recovery;  ///< what opening has dropped; see BdbStore
 };
-// Opens the database in `directory` (recovering it as its replica would), describes it, and calls `visit` for
-// the entries from `first` on until it returns false. Throws StorageError, also when the replica is running.
-// `files`: see StoreOptions.
+/// Opens the database in `directory` (recovering it as its replica would), describes it, and calls `visit`
+/// for the entries from `first` on until it returns false. Throws StorageError, also when the replica is
+/// running. `files`: see StoreOptions.
 OfflineLog read_offline(const std::string& directory, uint64_t first,
                         const std::function<bool(const Entry&)>& visit, FileSystem* files = nullptr);
 

@@ -5,7 +5,7 @@
 namespace crane::paxos {
 namespace {
 
-constexpr auto interval = std::chrono::seconds(1);
+constexpr auto kInterval = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -22,7 +22,7 @@ StoreMaintenance::~StoreMaintenance() {
 
 void StoreMaintenance::loop() {
     std::unique_lock<std::mutex> guard(mutex_);
-    while (!signal_.wait_for(guard, interval, [this] { return stopping_; })) {
+    while (!signal_.wait_for(guard, kInterval, [this] { return stopping_; })) {
         guard.unlock();
         store_.maintain();
         guard.lock();

@@ -12,7 +12,7 @@ namespace crane::paxos {
 
 class StoreMaintenance {
   public:
-    // `store` must outlive this.
+    /// `store` must outlive this.
     explicit StoreMaintenance(BdbStore& store);
     ~StoreMaintenance();
     StoreMaintenance(const StoreMaintenance&) = delete;

@@ -92,13 +92,13 @@ std::string time_text(uint64_t ns) {
 
 json entry_json(const paxos::Entry& entry) {
     json out = {{"index", entry.index}, {"view", paxos::view_name(entry.view)}};
-    if (entry.kind != paxos::EntryKind::Value) {
-        const std::map<paxos::EntryKind, const char*> names = {{paxos::EntryKind::NewView, "new-view"},
-                                                               {paxos::EntryKind::Return, "return"},
-                                                               {paxos::EntryKind::Membership, "members"},
-                                                               {paxos::EntryKind::Start, "start"}};
+    if (entry.kind != paxos::EntryKind::kValue) {
+        const std::map<paxos::EntryKind, const char*> names = {{paxos::EntryKind::kNewView, "new-view"},
+                                                               {paxos::EntryKind::kReturn, "return"},
+                                                               {paxos::EntryKind::kMembership, "members"},
+                                                               {paxos::EntryKind::kStart, "start"}};
         out["kind"] = names.at(entry.kind);
-        if (entry.kind != paxos::EntryKind::NewView) out["detail"] = paxos::describe_value(entry);
+        if (entry.kind != paxos::EntryKind::kNewView) out["detail"] = paxos::describe_value(entry);
         return out;
     }
     timebubble::BatchDecoder batch;

@@ -38,9 +38,9 @@ IMPURE = re.compile(r"^\s*#\s*include <(event2?/|openssl/|db\.h|sys/socket|sys/e
 DECLARATION = re.compile(r"^[a-zA-Z_:][^=/{]*\)( noexcept)?;")
 
 
-# The consensus part began with names and comments of its own (max_voters, `//` above declarations): not yet in line.
-OLDER = re.compile(r"^(paxos/(core|store)/|paxos/[^/]+$|tests/sim/|tests/unit/test_paxos)")
 CONSTANT = re.compile(r"^\s*(?:static |inline )*constexpr (?:[\w:<>, ]+?)[ *&]+(\w+)(?:\[\w*\])?\s*[={(;]")
+ENUM = re.compile(r"\benum class \w+[^;{]*\{")
+ENUMERATOR = re.compile(r"(?:^|[,{])\s*([A-Za-z]\w*)")
 UNIT_AFTER_UNDERSCORE = re.compile(r"\bk[A-Z]\w*_(?:ns|us|ms|s|bytes)\b")
 MEMBER_COMMENT = re.compile(r"^ {0,4}[^/\s#].*[;,{}] +// (?!NOLINT|namespace)")
 COMMENT = re.compile(r"^(\s*///?)(?: (.*))?$")
@@ -51,12 +51,21 @@ FULL_LINE, BROKEN_LINE = 85, 90
 def constant_problems(name, lines):
     if name.suffix not in {".cpp", ".hpp"}:
         return
+    in_enum = False
     for number, line in enumerate(lines, 1):
-        found = CONSTANT.match(line)
-        if found and "(" not in line[: found.end(1)] and line.rstrip().endswith((";", "{", ",", "=")):
-            is_function = line[found.end(1) :].startswith("(")
-            if not is_function and not re.match(r"k[A-Z0-9]", found[1]) and not OLDER.match(name.as_posix()):
+        code = line.partition("//")[0].rstrip()
+        found = CONSTANT.match(code)
+        if found and "(" not in code[: found.end(1)] and code.endswith((";", "{", ",", "=")):
+            is_function = code[found.end(1) :].startswith("(")
+            if not is_function and not re.match(r"k[A-Z0-9]", found[1]):
                 yield f"{name}:{number}: the constant {found[1]} is to be named like kThis (docs/style.md)"
+        opens = ENUM.search(code)
+        in_enum = in_enum or bool(opens)
+        if in_enum:
+            for one in ENUMERATOR.findall(code[opens.end() :] if opens else code):
+                if not re.match(r"k[A-Z0-9]", one):
+                    yield f"{name}:{number}: the enumerator {one} is to be named like kThis (docs/style.md)"
+            in_enum = "}" not in code
         found = UNIT_AFTER_UNDERSCORE.search(line)
         if found:
             yield f"{name}:{number}: {found[0]}: a constant ends in its unit as in kPatienceMs (docs/style.md)"
@@ -86,7 +95,7 @@ def paragraphs(lines):
 
 
 def comment_problems(name, lines):
-    if name.suffix not in {".cpp", ".hpp"} or OLDER.match(name.as_posix()):
+    if name.suffix not in {".cpp", ".hpp"}:
         return
     for first, block, bullet, mark in list(paragraphs(lines)):
         for place in range(1, len(block)):

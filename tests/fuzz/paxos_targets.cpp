@@ -61,8 +61,8 @@ Parsed parse_whole(std::string_view bytes) {
         std::string_view payload;
         size_t size = 0;
         const FrameStatus status = parse_frame(bytes, kMaxGreetingBytes, type, payload, size);
-        if (status == FrameStatus::Incomplete) return out;
-        out.bad = status == FrameStatus::Bad;
+        if (status == FrameStatus::kIncomplete) return out;
+        out.bad = status == FrameStatus::kBad;
         if (out.bad) return out;
         must(make_frame(type, payload) == bytes.substr(0, size),
              "a frame that was parsed is made of other bytes");
@@ -127,7 +127,7 @@ void fuzz_hello(std::string_view bytes) {
         must(one.id != 1 && one.port != 0 && !one.host.empty(), "an address that is none");
         must(one.id != 2 || one == PeerAddress{2, "127.0.0.1", 7400}, "a peer changed what is configured");
     }
-    must(found.size() <= max_members + 2, "more replicas than there may be");
+    must(found.size() <= kMaxMembers + 2, "more replicas than there may be");
 }
 
 void fuzz_membership(std::string_view bytes) {
@@ -153,7 +153,7 @@ void fuzz_membership(std::string_view bytes) {
     describe(membership);
     // What can be decoded can be changed, and the outcome be decoded.
     const ReplicaId id = which % 4 == 0 ? membership.highest_id + 1 : which / 4u;
-    for (const ChangeKind kind : {ChangeKind::Add, ChangeKind::Promote, ChangeKind::Remove}) {
+    for (const ChangeKind kind : {ChangeKind::kAdd, ChangeKind::kPromote, ChangeKind::kRemove}) {
         Membership changed = membership;
         if (!apply({kind, id, "127.0.0.1:1"}, changed).empty()) {
             must(changed == membership, "a change that was refused left something behind");
@@ -238,7 +238,7 @@ void fuzz_record(std::string_view bytes) {
         must(again == record, "an entry encodes to other bytes");
     }
     StateRecord state;
-    if (!decode_state(record, state) || state.version != record_version) return;
+    if (!decode_state(record, state) || state.version != kRecordVersion) return;
     encode_state(state, again);
     must(again == record, "a state encodes to other bytes");
 }

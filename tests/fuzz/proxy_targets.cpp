@@ -1,6 +1,7 @@
 // What craneds say to each other beside consensus, the batches that they decide, and what a domain writes.
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "proxy/attached_clients.hpp"
@@ -8,6 +9,7 @@
 #include "proxy/divergence.hpp"
 #include "proxy/domain_link.hpp"
 #include "proxy/ingress.hpp"
+#include "proxy/operator_mail.hpp"
 #include "targets.hpp"
 #include "timebubble/batch.hpp"
 
@@ -276,6 +278,39 @@ void fuzz_rings(std::string_view bytes) {
     } catch (const std::runtime_error&) {
         // The domain is ended.
     }
+}
+
+void fuzz_letters(std::string_view bytes) {
+    Input in(bytes);
+    size_t sent = 0, done = 0;
+    OperatorMail mail(
+        [&](uint32_t, const std::string& message) {
+            must(message.size() > 1 + sizeof(uint64_t), "a letter without a number or words");
+            return ++sent % 5 != 0;
+        },
+        [&](const nlohmann::json& request) -> nlohmann::json {
+            must(request.is_object(), "an order that is no object");
+            if (++done % 3 == 0) throw std::runtime_error("no such order");
+            return {{"did", request.value("do", std::string())}};
+        });
+    uint64_t asked = 0;
+    for (unsigned letters = 0; !in.empty() && letters < 256; ++letters) {
+        const uint8_t what = in.number<uint8_t>();
+        std::string body(in.take(in.number<uint8_t>()));
+        if (what % 3 == 0) {
+            const uint64_t number = mail.ask(1, {{"do", what}});
+            must(number == 0 || number == ++asked, "orders are not numbered one after another");
+        } else if (what % 3 == 1) {
+            const size_t before = sent;
+            mail.on_request(2, body);
+            must(sent <= before + 1, "more than one answer to an order");
+        } else {
+            if (what & 0x80) body.insert(0, reinterpret_cast<const char*>(&asked), sizeof asked);
+            mail.on_answer(body);
+        }
+    }
+    for (uint64_t number = asked + 1; number < asked + 256; ++number)
+        must(mail.answer(number).empty(), "an answer to what was never asked");
 }
 
 }  // namespace crane::fuzz

@@ -11,12 +11,12 @@ struct Tamper {
     static void append_membership(Core& core, const Membership& membership) {
         std::string value;
         encode(membership, value);
-        core.append(EntryKind::Membership, std::move(value));
+        core.append(EntryKind::kMembership, std::move(value));
     }
     static void forget_that_it_rejoins(Core& core) { core.rejoining_ = false; }
     // As if a majority with entries of an older view were as good as one with the leader's own.
     static void decide_older_views(Core& core) {
-        if (core.role_ != Role::Leader || core.view_start_ <= core.commit_ + 1) return;
+        if (core.role_ != Role::kLeader || core.view_start_ <= core.commit_ + 1) return;
         std::vector<Entry> inherited;
         for (uint64_t index = core.commit_ + 1; index < core.view_start_; index = inherited.back().index + 1)
             core.log_.copy(index, core.view_start_ - 1, SIZE_MAX >> 1, SIZE_MAX, inherited);
@@ -52,7 +52,7 @@ namespace {
 ReplicaId other_voter(const Core& core, ReplicaId than, ReplicaId self) {
     for (const Member& member : core.membership().members)
         if (member.voter && member.id != than && member.id != self) return member.id;
-    return no_replica;
+    return kNoReplica;
 }
 
 struct AcknowledgeBeforePersist : Canary {
@@ -69,18 +69,18 @@ struct ForgetTheView : Canary {
 struct CountAVoteTwice : Canary {
     void arriving(Core& core, Message& message) override {
         const bool vote =
-            message.type == MessageType::ViewChangeReply || message.type == MessageType::PreVoteReply;
+            message.type == MessageType::kViewChangeReply || message.type == MessageType::kPreVoteReply;
         if (!vote || !message.ok) return;
         Message again = message;
         again.from = other_voter(core, message.from, message.to);
-        if (again.from != no_replica) core.step(again);
+        if (again.from != kNoReplica) core.step(again);
     }
 };
 
 struct TruncateDecided : Canary {
     void arriving(Core& core, Message& message) override {
-        if (message.type == MessageType::Prepare && message.view == core.view() &&
-            core.role() == Role::Follower)
+        if (message.type == MessageType::kPrepare && message.view == core.view() &&
+            core.role() == Role::kFollower)
             Tamper::truncate_behind(core, message.index);
     }
 };
@@ -110,7 +110,7 @@ struct BelieveTheCache : Canary {
 struct ChangeTwoVoters : Canary {
     bool change_membership(Core& core, const MembershipChange& change) override {
         Membership next = core.membership();
-        if (change.kind != ChangeKind::Add || next.voters() + 2 > max_voters || core.decided_index() == 0 ||
+        if (change.kind != ChangeKind::kAdd || next.voters() + 2 > kMaxVoters || core.decided_index() == 0 ||
             core.membership_index() > core.decided_index())
             return false;
         next.add({change.id, true, change.address});
@@ -122,16 +122,16 @@ struct ChangeTwoVoters : Canary {
 
 struct CountALearner : Canary {
     void arriving(Core& core, Message& message) override {
-        if (message.type != MessageType::Ack || core.membership().voter(message.from)) return;
+        if (message.type != MessageType::kAck || core.membership().voter(message.from)) return;
         Message counted = message;
-        counted.from = other_voter(core, no_replica, message.to);
-        if (counted.from != no_replica) core.step(counted);
+        counted.from = other_voter(core, kNoReplica, message.to);
+        if (counted.from != kNoReplica) core.step(counted);
     }
 };
 
 struct VoteForAShorterLog : Canary {
     void arriving(Core&, Message& message) override {
-        if (message.type == MessageType::ViewChange || message.type == MessageType::PreVote)
+        if (message.type == MessageType::kViewChange || message.type == MessageType::kPreVote)
             message.index_view = UINT64_MAX;
     }
 };

@@ -14,11 +14,11 @@ class Canary {
   public:
     virtual ~Canary() = default;
     virtual void disk(Disk&) {}
-    // The store was opened; what the core will be told of it.
+    /// The store was opened; what the core will be told of it.
     virtual void loaded(Replica&, paxos::StoredState&) {}
     virtual void before_turn(paxos::Core&) {}
     virtual void outbox(paxos::Outbox&) {}
-    // A message on its way into the core; may step the core with others, too.
+    /// A message on its way into the core; may step the core with others, too.
     virtual void arriving(paxos::Core&, paxos::Message&) {}
     virtual bool change_membership(paxos::Core&, const paxos::MembershipChange&) { return false; }
     virtual bool forgets_loss() const { return false; }
@@ -27,7 +27,7 @@ class Canary {
 
 struct NamedCanary {
     std::string name;
-    uint64_t within_seeds;  // must be caught in one of the first so many
+    uint64_t within_seeds;  ///< must be caught in one of the first so many
     std::function<std::unique_ptr<Canary>()> make;
 };
 const std::vector<NamedCanary>& canaries();

@@ -62,22 +62,22 @@ bool Checks::on_majority(const LogPosition& position, const Membership& membersh
 
 void Checks::sending(const Replica& replica, const Message& message) {
     const auto& shadow = replica.shadow;
-    if (message.type == MessageType::ViewChangeReply && message.ok && shadow.view() < message.view)
+    if (message.type == MessageType::kViewChangeReply && message.ok && shadow.view() < message.view)
         violate(name(replica) + " promised a view that is not on its disk: " + describe(message));
-    if (message.type != MessageType::Ack || !message.ok) return;
+    if (message.type != MessageType::kAck || !message.ok) return;
     if (shadow.last_index() < message.index || shadow.view() < message.view)
         violate(name(replica) + " acknowledged what is not on its disk, which ends at " +
                 describe(shadow.end()) + ": " + describe(message));
 }
 
 void Checks::persisting(const Replica& replica, const PersistBatch& batch) {
-    counts_.add(Count::persists);
+    counts_.add(Count::kPersists);
     for (const Entry& entry : batch.append) {
         Seen seen;
         seen.chain = entry.chain;
         seen.kind = entry.kind;
-        if (entry.kind == EntryKind::Membership) seen.membership = entry.value;
-        if (entry.kind == EntryKind::Value) {
+        if (entry.kind == EntryKind::kMembership) seen.membership = entry.value;
+        if (entry.kind == EntryKind::kValue) {
             const size_t colon = entry.value->find(':');
             seen.number = std::strtoull(entry.value->c_str() + colon + 1, nullptr, 10);
             if (std::strtoull(entry.value->c_str(), nullptr, 10) != entry.view)
@@ -103,22 +103,22 @@ void Checks::decide(Decided decided) {
         return;
     }
     const Seen& seen = found->second;
-    if (seen.kind == EntryKind::Value && seen.number != ++last_value_[position.view])
+    if (seen.kind == EntryKind::kValue && seen.number != ++last_value_[position.view])
         violate(describe(position) + " is value " + std::to_string(seen.number) +
                 " of its view, decided as " + std::to_string(last_value_[position.view]));
-    if (seen.kind == EntryKind::Membership) {
+    if (seen.kind == EntryKind::kMembership) {
         MembershipAt at{position.index, {}};
         if (!decode(*seen.membership, at.membership)) violate("a membership does not decode");
         memberships_.push_back(std::move(at));
     }
     ledger_.push_back(std::move(decided));
-    counts_.add(Count::decided);
+    counts_.add(Count::kDecided);
 }
 
 void Checks::extend(const Replica& replica) {
     const Core& core = *replica.core;
     const uint64_t decided = core.decided_index();
-    if (core.role() != Role::Leader) {
+    if (core.role() != Role::kLeader) {
         violate(name(replica) + " takes entry " + std::to_string(decided) +
                 " for decided, and no leader has decided it");
         return;
@@ -159,7 +159,7 @@ void Checks::cutting(const Replica& replica) {
     std::vector<uint64_t> held;
     for (const Member& member : core.membership().members)
         if (member.voter) held.push_back(replicas_.at(member.id)->checkpoint);
-    if (core.role() != Role::Leader || majority_reached(held) < common_checkpoint_)
+    if (core.role() != Role::kLeader || majority_reached(held) < common_checkpoint_)
         violate(name(replica) + " would have logs cut up to " + std::to_string(common_checkpoint_) +
                 ", and no majority of " + describe(core.membership()) + " holds a checkpoint of that");
 }
@@ -167,12 +167,12 @@ void Checks::cutting(const Replica& replica) {
 void Checks::observe(Replica& replica) {
     const Core& core = *replica.core;
     if (core.view() < replica.highest_view) violate(name(replica) + " went back in views");
-    counts_.add(Count::views, core.view() != replica.highest_view ? 1 : 0);
+    counts_.add(Count::kViews, core.view() != replica.highest_view ? 1 : 0);
     replica.highest_view = core.view();
-    if (core.role() == Role::Leader && replica.led != core.view()) {
+    if (core.role() == Role::kLeader && replica.led != core.view()) {
         replica.led = core.view();
-        counts_.add(Count::elections);
-        counts_.add(Count::led_barred, core.eligible() ? 0 : 1);
+        counts_.add(Count::kElections);
+        counts_.add(Count::kLedBarred, core.eligible() ? 0 : 1);
         new_leader(replica);
     }
     if (core.stats().mismatched_chains > 0)
@@ -186,7 +186,7 @@ void Checks::observe(Replica& replica) {
 }
 
 void Checks::delivering(Replica& replica, const Entry& entry) {
-    counts_.add(Count::delivered);
+    counts_.add(Count::kDelivered);
     if (entry.index != replica.delivered + 1)
         violate(name(replica) + " delivers entry " + std::to_string(entry.index) + " after " +
                 std::to_string(replica.delivered));

@@ -38,7 +38,7 @@ class Checks {
 
     void sending(const Replica& replica, const paxos::Message& message);
     void persisting(const Replica& replica, const paxos::PersistBatch& batch);
-    void observe(Replica& replica);  // after anything happened in its core
+    void observe(Replica& replica);  ///< after anything happened in its core
     void delivering(Replica& replica, const paxos::Entry& entry);
     void recovered(Replica& replica, const paxos::StoredState& found);
     void audit(Random& random);
@@ -47,13 +47,13 @@ class Checks {
     paxos::LogPosition position(uint64_t index) const;
     const paxos::MembershipAt& membership_at(uint64_t index) const;
     const paxos::MembershipAt& membership() const { return memberships_.back(); }
-    // Whether a majority of those who vote in it has the entry on its disk.
+    /// Whether a majority of those who vote in it has the entry on its disk.
     bool on_majority(const paxos::LogPosition& position, const paxos::Membership& membership) const;
 
   private:
     struct Seen {
         uint64_t chain = 0;
-        paxos::EntryKind kind = paxos::EntryKind::Value;
+        paxos::EntryKind kind = paxos::EntryKind::kValue;
         uint64_t number = 0;  // of the value within its view
         std::shared_ptr<const std::string> membership;
     };
@@ -78,14 +78,14 @@ class Checks {
     Counts& counts_;
     std::string violation_;
     std::shared_ptr<const paxos::MembershipAt> counted_;
-    std::vector<Decided> ledger_;  // [i] has index i + 1
+    std::vector<Decided> ledger_;  ///< [i] has index i + 1
     std::vector<paxos::MembershipAt> memberships_;
     std::unordered_map<Place, Seen, PlaceHash> seen_;
     std::map<paxos::View, uint64_t> last_value_;
     uint64_t common_checkpoint_ = 0;
 };
 
-// A value's text says in which view it was accepted, and as which.
+/// A value's text says in which view it was accepted, and as which.
 std::string make_value(paxos::View view, uint64_t number, size_t padding);
 
 }  // namespace crane::sim

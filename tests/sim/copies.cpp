@@ -40,7 +40,7 @@ bool World::is_known_for_old(const Replica& replica) const {
             if (member.id == replica.id) continue;
             const auto other = replicas_.find(member.id);
             if (other == replicas_.end() ||
-                other->second->shadow.starts().judge(replica.id, old.origin) == Copy::Current)
+                other->second->shadow.starts().judge(replica.id, old.origin) == Copy::kCurrent)
                 return false;
         }
     return true;
@@ -49,7 +49,7 @@ bool World::is_known_for_old(const Replica& replica) const {
 void World::put_back(Replica& replica) {
     Replica::OldDisk& old = *replica.old;
     note("put back", replica.id, old.origin.start);
-    counts_.add(Count::old_disks);
+    counts_.add(Count::kOldDisks);
     replica.disk->put_back(*old.image);
     replica.lost = replica.shadow;
     replica.shadow = old.shadow;

@@ -13,7 +13,7 @@ namespace crane::sim {
 namespace {
 
 // Unsynced writes to one file, kept one by one; Berkeley DB syncs long before.
-constexpr size_t max_unsynced = 1 << 16;
+constexpr size_t kMaxUnsynced = 1 << 16;
 
 }  // namespace
 
@@ -81,7 +81,7 @@ int Disk::write(File& file, uint64_t offset, const char* bytes, size_t count) {
         ++counts_.errors;
         return ENOSPC;
     }
-    if (file.unsynced.size() >= max_unsynced) return EIO;
+    if (file.unsynced.size() >= kMaxUnsynced) return EIO;
     file.unsynced.push_back({offset, std::string(bytes, count), false, run_});
     put(file.unsynced.back(), file.live);
     return 0;

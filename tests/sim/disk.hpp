@@ -22,13 +22,13 @@
 namespace crane::sim {
 
 struct DiskFaults {
-    // Of a sync: EIO. Some of the file is on the platter; the rest is still due, or it is forgotten and shown
-    // all the same, until it is read from the platter again or the machine dies.
+    /// Of a sync: EIO. Some of the file is on the platter; the rest is still due, or it is forgotten and
+    /// shown all the same, until it is read from the platter again or the machine dies.
     double sync_error = 0;
-    double write_error = 0;      // of a write: EIO
-    bool full = false;           // writes fail with ENOSPC
-    bool lying = false;          // a sync does nothing, and says that it did (a canary)
-    bool keeps_showing = false;  // what is forgotten, also to those who want the platter (a canary)
+    double write_error = 0;      ///< of a write: EIO
+    bool full = false;           ///< writes fail with ENOSPC
+    bool lying = false;          ///< a sync does nothing, and says that it did (a canary)
+    bool keeps_showing = false;  ///< what is forgotten, also to those who want the platter (a canary)
 };
 
 struct DiskCounts {
@@ -58,7 +58,7 @@ class Disk : public paxos::FileSystem {
 
     const std::string& root() const { return root_; }
     DiskFaults faults;
-    // No more faults, but those that a canary planted.
+    /// No more faults, but those that a canary planted.
     void mend() {
         DiskFaults planted;
         planted.lying = faults.lying;
@@ -68,31 +68,31 @@ class Disk : public paxos::FileSystem {
     const DiskCounts& counts() const { return counts_; }
     uint64_t operations() const { return operations_; }
 
-    // The machine (`power`) or only the process ends now: what is left is decided at once.
+    /// The machine (`power`) or only the process ends now: what is left is decided at once.
     void cut(bool power);
-    void cut_after(uint64_t operations, bool power);  // 0: never
+    void cut_after(uint64_t operations, bool power);  ///< 0: kNever
     bool is_cut() const { return cut_; }
     void restart();
-    void erase();  // another disk, empty
+    void erase();  ///< another disk, empty
     void put_back(const Disk& copy);
-    // Nothing of the write-ahead log would be lost; or nothing that an earlier process wrote.
+    /// Nothing of the write-ahead log would be lost; or nothing that an earlier process wrote.
     bool synced() const { return log_synced(UINT64_MAX); }
     bool inherited_synced() const { return log_synced(run_); }
-    // A disk that holds what is on the platter of this one and nothing else.
+    /// A disk that holds what is on the platter of this one and nothing else.
     std::unique_ptr<Disk> platter(const std::string& root) const;
 
     // disk_rot.cpp: what only a disk that is going bad does, while no process uses it.
-    // A disk that holds what the next process would find on this one.
+    /// A disk that holds what the next process would find on this one.
     std::unique_ptr<Disk> image(const std::string& root) const;
     const std::string& synced_bytes(const std::string& path) const { return names_.at(path)->synced; }
-    void damage(const std::string& path, uint64_t offset, const std::string& bytes);  // of those synced
+    void damage(const std::string& path, uint64_t offset, const std::string& bytes);  ///< of those synced
     void lose(const std::string& path);
 
-    // Of names, sizes, operations: not of contents, in which Berkeley DB puts times and process numbers.
+    /// Of names, sizes, operations: not of contents, in which Berkeley DB puts times and process numbers.
     uint64_t shape_hash() const;
     std::string describe() const;
 
-    // What Berkeley DB's hooks need: 0 or an errno value.
+    /// What Berkeley DB's hooks need: 0 or an errno value.
     int open(const std::string& path, bool create, bool exclusive, bool truncate, FileRef& file);
     int write(File& file, uint64_t offset, const char* bytes, size_t count);
     int truncate(File& file, uint64_t size);
@@ -100,9 +100,9 @@ class Disk : public paxos::FileSystem {
     int rename(const std::string& from, const std::string& to);
     int unlink(const std::string& path);
     FileRef find(const std::string& path) const;
-    std::vector<std::string> names() const;  // without the root
+    std::vector<std::string> names() const;  ///< without the root
 
-    // FileSystem
+    /// FileSystem
     int make_directory(const std::string&) override { return 0; }
     bool exists(const std::string& path) override { return find(path) != nullptr; }
     int remove(const std::string& path) override { return unlink(path); }
@@ -140,7 +140,7 @@ class Disk : public paxos::FileSystem {
 
     static void put(const Write& write, std::string& content);
     bool log_synced(uint64_t before_run) const;
-    bool operate();  // counts; false when the cut came first
+    bool operate();  ///< counts; false when the cut came first
     void rename_in(Names& names, const NameChange& change) const;
     FileRef survivor(const File& file, bool power);
     void keep_some(const File& file, File& left);
@@ -151,7 +151,7 @@ class Disk : public paxos::FileSystem {
     Names names_;
     Names synced_names_;
     std::vector<NameChange> name_changes_;
-    Names left_;  // after a cut
+    Names left_;  ///< after a cut
     Names left_synced_;
     uint64_t next_file_ = 1;
     uint64_t operations_ = 0;
@@ -163,7 +163,7 @@ class Disk : public paxos::FileSystem {
     DiskCounts counts_;
 };
 
-// Routes Berkeley DB's system calls on paths below /sim/ to the disks. Once per process.
+/// Routes Berkeley DB's system calls on paths below /sim/ to the disks. Once per process.
 void install_disk_hooks();
 
 }  // namespace crane::sim

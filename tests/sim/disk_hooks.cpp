@@ -15,14 +15,14 @@
 #include <cstring>
 #include <vector>
 
+#include "base/check.hpp"
 #include "disk_registry.hpp"
-#include "paxos/core/check.hpp"
 
 namespace crane::sim {
 namespace {
 
-constexpr int first_fd = 1 << 20;
-constexpr std::string_view prefix = "/sim/";
+constexpr int kFirstFd = 1 << 20;
+constexpr std::string_view kPrefix = "/sim/";
 
 struct Handle {
     Disk* disk = nullptr;
@@ -34,8 +34,8 @@ std::vector<Handle> handles;
 std::vector<Disk*> mounted;
 
 Handle& handle(int fd) {
-    CRANE_CHECK(fd >= first_fd && static_cast<size_t>(fd - first_fd) < handles.size());
-    return handles[static_cast<size_t>(fd - first_fd)];
+    CRANE_CHECK(fd >= kFirstFd && static_cast<size_t>(fd - kFirstFd) < handles.size());
+    return handles[static_cast<size_t>(fd - kFirstFd)];
 }
 
 Disk* disk_of(std::string_view path) {
@@ -62,7 +62,7 @@ int hook_open(const char* path, int flags, ...) {
     while (slot < handles.size() && handles[slot].file != nullptr) ++slot;
     if (slot == handles.size()) handles.emplace_back();
     handles[slot] = {disk, file, 0};
-    return first_fd + static_cast<int>(slot);
+    return kFirstFd + static_cast<int>(slot);
 }
 
 int hook_close(int fd) {
@@ -201,7 +201,7 @@ void install_disk_hooks() {
 
 extern "C" ssize_t read(int fd, void* buffer, size_t count) {
     using namespace crane::sim;
-    if (fd < first_fd) return syscall(SYS_read, fd, buffer, count);
+    if (fd < kFirstFd) return syscall(SYS_read, fd, buffer, count);
     Handle& from = handle(fd);
     const ssize_t got = read_at(*from.file, buffer, count, from.position);
     from.position += static_cast<uint64_t>(got);
@@ -210,7 +210,7 @@ extern "C" ssize_t read(int fd, void* buffer, size_t count) {
 
 extern "C" int stat(const char* __restrict path, struct stat* __restrict result) {
     using namespace crane::sim;
-    Disk* disk = std::string_view(path).substr(0, prefix.size()) == prefix ? disk_of(path) : nullptr;
+    Disk* disk = std::string_view(path).substr(0, kPrefix.size()) == kPrefix ? disk_of(path) : nullptr;
     if (disk == nullptr) return fstatat(AT_FDCWD, path, result, 0);
     const Disk::FileRef file = disk->find(path);
     if (file == nullptr) return fail(ENOENT);
@@ -223,9 +223,9 @@ extern "C" int stat(const char* __restrict path, struct stat* __restrict result)
 
 // Berkeley DB notes when it did what, and acts on it: the time of day stands still.
 extern "C" time_t time(time_t* result) {
-    constexpr time_t now = 1'700'000'000;
-    if (result != nullptr) *result = now;
-    return now;
+    constexpr time_t kNow = 1'700'000'000;
+    if (result != nullptr) *result = kNow;
+    return kNow;
 }
 
 extern "C" int clock_gettime(clockid_t clock, timespec* result) {

@@ -7,7 +7,7 @@
 
 namespace crane::sim {
 
-// Makes the disk reachable by the paths below its root for as long as it lives here.
+/// Makes the disk reachable by the paths below its root for as long as it lives here.
 class Mount {
   public:
     explicit Mount(Disk& disk);

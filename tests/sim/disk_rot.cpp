@@ -1,6 +1,6 @@
 // What a disk that is going bad does to what was synced long ago.
+#include "base/check.hpp"
 #include "disk.hpp"
-#include "paxos/core/check.hpp"
 
 namespace crane::sim {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "world.hpp"
 
 namespace crane::sim {
@@ -15,11 +15,11 @@ void World::fault() {
         if (now_us_ >= replica->disk_faults_until_us) replica->disk->mend();
     const FaultKind kind = profile_.pick(random_);
     note("fault", 0, static_cast<uint64_t>(kind));
-    if (kind <= FaultKind::pause)
+    if (kind <= FaultKind::kPause)
         machine_fault(kind);
-    else if (kind <= FaultKind::break_link)
+    else if (kind <= FaultKind::kBreakLink)
         network_fault(kind);
-    else if (kind <= FaultKind::look_at_platter)
+    else if (kind <= FaultKind::kLookAtPlatter)
         disk_fault(kind);
     else
         core_fault(kind);
@@ -29,26 +29,26 @@ void World::machine_fault(FaultKind kind) {
     Replica* replica = pick(true);
     if (replica == nullptr) return;
     switch (kind) {
-        case FaultKind::power_cut:
-            counts_.add(Count::power_cuts);
+        case FaultKind::kPowerCut:
+            counts_.add(Count::kPowerCuts);
             end(*replica, true);
             break;
-        case FaultKind::kill:
-            counts_.add(Count::kills);
+        case FaultKind::kKill:
+            counts_.add(Count::kKills);
             end(*replica, false);
             break;
-        case FaultKind::crash_in_disk_call:
-            counts_.add(Count::crashes_in_disk_calls);
+        case FaultKind::kCrashInDiskCall:
+            counts_.add(Count::kCrashesInDiskCalls);
             replica->disk->cut_after(random_.between(1, 12), random_.chance(0.8));
             break;
-        case FaultKind::shut_down:
+        case FaultKind::kShutDown:
             if (!replica->shell->closing()) shut_down(*replica);
             break;
-        case FaultKind::lose_disk:
+        case FaultKind::kLoseDisk:
             if (may_lose_disk(*replica)) lose_disk(*replica);
             break;
         default:
-            counts_.add(Count::pauses);
+            counts_.add(Count::kPauses);
             replica->paused_until_us = now_us_ + random_.skewed(300'000);
             break;
     }
@@ -71,7 +71,7 @@ bool World::anyone_lost() const {
 }
 
 void World::lose_disk(Replica& replica) {
-    counts_.add(Count::lost_disks);
+    counts_.add(Count::kLostDisks);
     end(replica, true);
     note("lose disk", replica.id);
     replace_disk(replica);
@@ -96,20 +96,20 @@ void World::disk_fault(FaultKind kind) {
     if (replica == nullptr) return;
     replica->disk_faults_until_us = now_us_ + random_.skewed(300'000);
     switch (kind) {
-        case FaultKind::failing_disk:
+        case FaultKind::kFailingDisk:
             replica->disk_suspect = true;
             replica->disk->faults.sync_error = random_.chance(0.7) ? 0.2 : 0;
             replica->disk->faults.write_error = random_.chance(0.5) ? 0.1 : 0;
             break;
-        case FaultKind::full_disk:
+        case FaultKind::kFullDisk:
             replica->disk_suspect = true;
             replica->disk->faults.full = true;
             break;
-        case FaultKind::slow_disk:
+        case FaultKind::kSlowDisk:
             replica->slow_until_us = now_us_ + random_.skewed(500'000);
             break;
-        case FaultKind::write_back:
-            counts_.add(Count::write_backs);
+        case FaultKind::kWriteBack:
+            counts_.add(Count::kWriteBacks);
             guarded(*replica, [&] { replica->store->maintain(); });
             break;
         default:
@@ -144,35 +144,35 @@ void World::network_fault(FaultKind kind) {
     const Replica* from = pick(true);
     const Replica* to = pick(true);
     switch (kind) {
-        case FaultKind::partition:
-            counts_.add(Count::partitions);
+        case FaultKind::kPartition:
+            counts_.add(Count::kPartitions);
             partition();
             break;
-        case FaultKind::reconnect:
+        case FaultKind::kReconnect:
             network_.reconnect();
             break;
-        case FaultKind::clog:
+        case FaultKind::kClog:
             if (from == nullptr || from == to) break;
-            counts_.add(Count::clogs);
+            counts_.add(Count::kClogs);
             network_.clog(from->id, to->id, now_us_ + random_.skewed(300'000));
             break;
         default:
             if (from == nullptr || from == to) break;
-            counts_.add(Count::broken_links);
+            counts_.add(Count::kBrokenLinks);
             network_.break_connection(from->id, to->id, now_us_);
             break;
     }
 }
 
 void World::core_fault(FaultKind kind) {
-    Replica* replica = kind == FaultKind::link_restored ? pick(true) : leader();
+    Replica* replica = kind == FaultKind::kLinkRestored ? pick(true) : leader();
     if (replica == nullptr || replica->busy() || now_us_ < replica->paused_until_us) return;
     const auto anyone = replicas_.begin();
     const Id other = std::next(anyone, static_cast<std::ptrdiff_t>(random_.below(replicas_.size())))->first;
-    if (kind == FaultKind::transfer) {
-        counts_.add(Count::transfers);
-        replica->shell->transfer_leadership(random_.chance(0.5) ? no_replica : other);
-    } else if (kind == FaultKind::step_down) {
+    if (kind == FaultKind::kTransfer) {
+        counts_.add(Count::kTransfers);
+        replica->shell->transfer_leadership(random_.chance(0.5) ? kNoReplica : other);
+    } else if (kind == FaultKind::kStepDown) {
         replica->shell->step_down();
     } else {
         replica->shell->link_changed(other, true);
@@ -185,11 +185,11 @@ void World::core_fault(FaultKind kind) {
 void World::restrain(Replica& replica) {
     if (added_.bar && (!added_.no_room || added_random_.chance(0.5))) {
         note("bar", replica.id);
-        counts_.add(Count::barred);
+        counts_.add(Count::kBarred);
         replica.barred_until_us = now_us_ + added_random_.skewed(2'000'000);
     } else {
         note("no room", replica.id);
-        counts_.add(Count::without_room);
+        counts_.add(Count::kWithoutRoom);
         replica.no_room_until_us = now_us_ + added_random_.skewed(500'000);
     }
 }
@@ -208,19 +208,19 @@ void World::added_fault() {
         restrain(replica);
     } else if (added_.pause_delivery && (!added_.peer_gone || added_random_.chance(0.3))) {
         note("pause delivery", replica.id);
-        counts_.add(Count::delivery_pauses);
+        counts_.add(Count::kDeliveryPauses);
         replica.delivery_paused_until_us = now_us_ + added_random_.skewed(300'000);
     } else {
         const auto any = static_cast<std::ptrdiff_t>(added_random_.below(replicas_.size()));
-        const Id leader = added_random_.chance(0.5) ? replica.core->leader() : no_replica;
-        const Id gone = leader != no_replica ? leader : std::next(replicas_.begin(), any)->first;
+        const Id leader = added_random_.chance(0.5) ? replica.core->leader() : kNoReplica;
+        const Id gone = leader != kNoReplica ? leader : std::next(replicas_.begin(), any)->first;
         note("gone", replica.id, gone);  // true or not
         replica.shell->peer_gone(gone);
     }
     guarded(replica, [&] {
         const uint64_t before = replica.shell->leaders_gone();
         turn(replica);
-        counts_.add(Count::peers_gone, replica.shell->leaders_gone() - before);
+        counts_.add(Count::kPeersGone, replica.shell->leaders_gone() - before);
     });
     set_wake(replica);
 }

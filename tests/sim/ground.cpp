@@ -1,6 +1,6 @@
 #include "ground.hpp"
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/describe.hpp"
 
 namespace crane::sim {
@@ -45,7 +45,7 @@ bool World::Ground::start_persist(const PersistBatch& batch) {
     if (!replica_.shadow.rejoining() && replica_.lost && !replica_.old_copy) {
         replica_.lost.reset();
         replica_.rejoins = false;
-        world_.counts_.add(Count::rejoined);
+        world_.counts_.add(Count::kRejoined);
     }
     replica_.busy_until_us = world_.now_us_ + world_.sync_us(replica_);
     return false;
@@ -53,7 +53,7 @@ bool World::Ground::start_persist(const PersistBatch& batch) {
 
 bool World::Ground::truncate_front(const LogPosition& start) {
     check_machine();
-    if (replica_.shadow.cut() != start.index) world_.counts_.add(Count::truncations);
+    if (replica_.shadow.cut() != start.index) world_.counts_.add(Count::kTruncations);
     replica_.shadow.cut_front(start);
     return replica_.store->truncate_front(start);
 }

@@ -15,7 +15,7 @@ class World::Ground : public ReplicaGround,
     Ground(World& world, Replica& replica);
     const paxos::NodeCallbacks& callbacks() const { return callbacks_; }
 
-    // Storage. A persist takes its time: the shell is told when the disk has answered.
+    /// Storage. A persist takes its time: the shell is told when the disk has answered.
     paxos::StoredState load() override { return replica_.store->load(); }
     void persist(const paxos::PersistBatch& batch) override;
     bool start_persist(const paxos::PersistBatch& batch) override;
@@ -42,7 +42,7 @@ class World::Ground : public ReplicaGround,
     void taken(paxos::Outbox& out) override;
 
   private:
-    void check_machine() const;  // throws when it has died
+    void check_machine() const;  ///< throws when it has died
 
     World& world_;
     Replica& replica_;

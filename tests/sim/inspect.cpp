@@ -51,7 +51,7 @@ World::Inspection World::inspect(const Replica& replica, Disk& copy) const {
 }
 
 std::string World::problems_of(Disk& copy) {
-    counts_.add(Count::stores_verified);
+    counts_.add(Count::kStoresVerified);
     const Mount mount(copy);
     try {
         const StoreReport report = verify_store(copy.root(), &copy);
@@ -64,7 +64,7 @@ std::string World::problems_of(Disk& copy) {
 // Whether what is on the platter, and nothing else, is what was acknowledged.
 void World::look_at_platter(Replica& replica) {
     if (!replica.shadow.exists() || replica.rotten || replica.disk->is_cut()) return;
-    counts_.add(Count::platters_opened);
+    counts_.add(Count::kPlattersOpened);
     const std::unique_ptr<Disk> copy = replica.disk->platter("/sim/platter");
     const Inspection found = inspect(replica, *copy);
     const std::string& wrong = found.refused.empty() ? found.differs : found.refused;

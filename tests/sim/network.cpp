@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 
 namespace crane::sim {
 namespace {
 
-constexpr size_t max_packets = 20'000;  // more are lost, as by full queues
-constexpr uint64_t max_late_us = 200'000;
+constexpr size_t kMaxPackets = 20'000;  // more are lost, as by full queues
+constexpr uint64_t kMaxLateUs = 200'000;
 
 }  // namespace
 
@@ -21,12 +21,12 @@ void Network::push(Packet packet) {
 void Network::send(uint64_t now_us, const paxos::Message& message) {
     Link& link = links_[{message.from, message.to}];
     if (cut_.count({message.from, message.to}) > 0 || now_us < link.down_until_us ||
-        packets_.size() >= max_packets || (faults.loss > 0 && random_.chance(faults.loss))) {
-        counts_.add(Count::messages_lost);
+        packets_.size() >= kMaxPackets || (faults.loss > 0 && random_.chance(faults.loss))) {
+        counts_.add(Count::kMessagesLost);
         return;
     }
     const bool again = faults.duplication > 0 && random_.chance(faults.duplication);
-    if (again) counts_.add(Count::messages_duplicated);
+    if (again) counts_.add(Count::kMessagesDuplicated);
     for (int copy = 0; copy < (again ? 2 : 1); ++copy) {
         Packet packet;
         packet.at_us = std::max(now_us, link.clogged_until_us) +
@@ -34,13 +34,13 @@ void Network::send(uint64_t now_us, const paxos::Message& message) {
         if (faults.ordered)
             packet.at_us = std::max(packet.at_us, link.last_at_us);
         else if (random_.chance(0.01))
-            packet.at_us += random_.below(max_late_us);
+            packet.at_us += random_.below(kMaxLateUs);
         link.last_at_us = packet.at_us;
         packet.connection = link.connection;
         packet.message = message;
         push(std::move(packet));
     }
-    counts_.add(Count::messages);
+    counts_.add(Count::kMessages);
 }
 
 bool Network::pop(Packet& packet) {

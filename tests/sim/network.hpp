@@ -27,10 +27,10 @@ struct NetworkFaults {
 struct Packet {
     uint64_t at_us = 0;
     uint64_t sequence = 0;
-    bool link_up = false;  // no message: `to` learns that its link to `message.from` is up again
+    bool link_up = false;  ///< no message: `to` learns that its link to `message.from` is up again
     uint64_t connection = 0;
     paxos::Message message;
-    bool operator<(const Packet& other) const {  // a heap's top is its greatest
+    bool operator<(const Packet& other) const {  ///< a heap's top is its greatest
         return std::tie(other.at_us, other.sequence) < std::tie(at_us, sequence);
     }
 };
@@ -44,13 +44,13 @@ class Network {
     NetworkFaults faults;
     void send(uint64_t now_us, const paxos::Message& message);
     uint64_t next_us() const { return packets_.empty() ? UINT64_MAX : packets_.front().at_us; }
-    bool pop(Packet& packet);  // false: it was lost on the way
+    bool pop(Packet& packet);  ///< false: it was lost on the way
 
     void cut(Id from, Id to) { cut_.insert({from, to}); }
     void reconnect() { cut_.clear(); }
     void clog(Id from, Id to, uint64_t until_us) { links_[{from, to}].clogged_until_us = until_us; }
     void unclog(uint64_t now_us);
-    // Everything under way is lost; `to` hears of it, and `from` may send again, after a while.
+    /// Everything under way is lost; `to` hears of it, and `from` may send again, after a while.
     void break_connection(Id from, Id to, uint64_t now_us);
     bool anything_cut() const { return !cut_.empty(); }
 
@@ -67,7 +67,7 @@ class Network {
     Counts& counts_;
     std::map<std::pair<Id, Id>, Link> links_;
     std::set<std::pair<Id, Id>> cut_;
-    std::vector<Packet> packets_;  // a heap
+    std::vector<Packet> packets_;  ///< a heap
     uint64_t sequence_ = 0;
 };
 

@@ -10,8 +10,8 @@ using namespace paxos;
 
 namespace {
 
-constexpr size_t max_replicas = 14;  // ever
-constexpr size_t enough_members = 9;
+constexpr size_t kMaxReplicas = 14;  // ever
+constexpr size_t kEnoughMembers = 9;
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void World::restore_who_needs_it() {
             continue;
         replica->restores = true;
         if (!replica->up()) continue;
-        counts_.add(Count::kills);
+        counts_.add(Count::kKills);
         end(*replica, false);
         set_wake(*replica);
     }
@@ -71,13 +71,13 @@ void World::change_membership() {
         if (!member.voter) learners.push_back(member.id);
     }
     MembershipChange change;
-    if (replicas_.size() < max_replicas && all.size() < enough_members && random_.chance(0.4)) {
-        change = {ChangeKind::Add, membership.highest_id + 1,
+    if (replicas_.size() < kMaxReplicas && all.size() < kEnoughMembers && random_.chance(0.4)) {
+        change = {ChangeKind::kAdd, membership.highest_id + 1,
                   "sim:" + std::to_string(membership.highest_id + 1)};
     } else if (!learners.empty() && random_.chance(0.7)) {
-        change = {ChangeKind::Promote, learners[random_.below(learners.size())], ""};
+        change = {ChangeKind::kPromote, learners[random_.below(learners.size())], ""};
     } else if (membership.voters() > 2 || random_.chance(0.1)) {
-        change = {ChangeKind::Remove, all[random_.below(all.size())], ""};
+        change = {ChangeKind::kRemove, all[random_.below(all.size())], ""};
     } else {
         return;
     }
@@ -95,12 +95,12 @@ void World::propose_change(Replica& first, const MembershipChange& change) {
             const std::string refused = first.shell->change_membership(change);
             note("change", change.id, static_cast<uint64_t>(change.kind) << 8 | (refused.empty() ? 1 : 0));
             if (settings_.verbose && !refused.empty()) say("refused: " + refused);
-            const Count done = change.kind == ChangeKind::Add       ? Count::learners_added
-                               : change.kind == ChangeKind::Promote ? Count::promoted
-                                                                    : Count::removed;
-            counts_.add(refused.empty() ? done : Count::changes_refused);
-            if (change.id == first.id && change.kind == ChangeKind::Remove)
-                first.shell->transfer_leadership(no_replica);
+            const Count done = change.kind == ChangeKind::kAdd       ? Count::kLearnersAdded
+                               : change.kind == ChangeKind::kPromote ? Count::kPromoted
+                                                                     : Count::kRemoved;
+            counts_.add(refused.empty() ? done : Count::kChangesRefused);
+            if (change.id == first.id && change.kind == ChangeKind::kRemove)
+                first.shell->transfer_leadership(kNoReplica);
         }
         turn(first);
     });

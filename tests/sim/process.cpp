@@ -1,8 +1,8 @@
 // A replica's process: how it starts, when its shell gets a turn, how it ends.
 #include <algorithm>
 
+#include "base/check.hpp"
 #include "ground.hpp"
-#include "paxos/core/check.hpp"
 
 namespace crane::sim {
 
@@ -10,7 +10,7 @@ using namespace paxos;
 
 namespace {
 
-constexpr size_t max_inbox = 4'000;
+constexpr size_t kMaxInbox = 4'000;
 
 }  // namespace
 
@@ -35,24 +35,24 @@ void World::guarded(Replica& replica, const std::function<void()>& act) {
 // What Node's constructor and start() do.
 void World::start(Replica& replica) {
     CRANE_CHECK(!replica.up());
-    replica.restart_at_us = never;
+    replica.restart_at_us = kNever;
     replica.disk->restart();
     before_start(replica);
     const DiskFaults& faults = replica.disk->faults;
     replica.disk_suspect = faults.full || faults.sync_error > 0 || faults.write_error > 0;
-    counts_.add(Count::restarts);
+    counts_.add(Count::kRestarts);
     note("start", replica.id, replica.disk->shape_hash());
     guarded(replica, [&] { open(replica); });
     if (!replica.up()) {
-        counts_.add(Count::failed_starts);
-        if (replica.restart_at_us == never) replica.restart_at_us = now_us_ + down_for_us();
+        counts_.add(Count::kFailedStarts);
+        if (replica.restart_at_us == kNever) replica.restart_at_us = now_us_ + down_for_us();
         return;
     }
     guarded(replica, [&] { turn(replica); });
 }
 
 void World::open(Replica& replica) {
-    if (replica.old_copy && ++replica.copy_starts > max_previous_runs) replace_disk(replica);
+    if (replica.old_copy && ++replica.copy_starts > kMaxPreviousRuns) replace_disk(replica);
     StoreOptions options;
     options.directory = replica.disk->root();
     options.cluster_id = "simulation";
@@ -122,7 +122,7 @@ void World::restore(Replica& replica) {
     replica.shadow = *replica.otherwise;
     replica.otherwise.reset();
     replica.restores = false;
-    counts_.add(Count::checkpoints_restored);
+    counts_.add(Count::kCheckpointsRestored);
     note("restore", replica.id, index);
 }
 
@@ -134,7 +134,7 @@ void World::destroy(Replica& replica) {
     replica.inbox.clear();
     replica.links_up.clear();
     replica.paused_until_us = replica.delivery_paused_until_us = 0;
-    replica.wake_us = never;
+    replica.wake_us = kNever;
 }
 
 void World::end(Replica& replica, bool power) {
@@ -156,23 +156,23 @@ void World::stop_by_disk(Replica& replica, const std::string& why) {
         return;
     }
     note("stop by disk", replica.id);
-    counts_.add(Count::disk_stops);
-    const bool disowned = replica.up() ? replica.core->disowned() != Copy::Current
+    counts_.add(Count::kDiskStops);
+    const bool disowned = replica.up() ? replica.core->disowned() != Copy::kCurrent
                                        : replica.old_copy && why.find("second copy") != why.npos;
     if (disowned && !replica.old_copy)
         checks_.violate("replica " + std::to_string(replica.id) + " is taken for a copy: " + why);
     if (!replica.disk_suspect && !replica.rotten && !disowned)
         checks_.violate("replica " + std::to_string(replica.id) + " stops on a sound disk: " + why);
-    if (replica.rotten) counts_.add(replica.up() ? Count::rot_found_later : Count::rot_refused);
+    if (replica.rotten) counts_.add(replica.up() ? Count::kRotFoundLater : Count::kRotRefused);
     destroy(replica);
-    if (disowned) counts_.add(Count::old_disks_noticed);
+    if (disowned) counts_.add(Count::kOldDisksNoticed);
     if (replica.rotten || disowned) replace_disk(replica);
     replica.restart_at_us = now_us_ + down_for_us();
 }
 
 void World::shut_down(Replica& replica) {
     note("shut down", replica.id);
-    counts_.add(Count::shutdowns);
+    counts_.add(Count::kShutdowns);
     replica.shell->shutdown(profile_.core.election_timeout_us);
 }
 
@@ -185,7 +185,7 @@ uint64_t World::sync_us(Replica& replica) {
 void World::wake(Replica& replica) {
     if (replica.busy()) {
         if (now_us_ < replica.busy_until_us) {
-            counts_.add(Count::waits_spoken_for);
+            counts_.add(Count::kWaitsSpokenFor);
             turn(replica);
             return;
         }
@@ -212,7 +212,7 @@ void World::turn(Replica& replica) {
 
 void World::set_wake(Replica& replica) {
     if (!replica.up()) {
-        replica.wake_us = replica.retired || replica.held ? never : replica.restart_at_us;
+        replica.wake_us = replica.retired || replica.held ? kNever : replica.restart_at_us;
         return;
     }
     if (replica.busy()) {
@@ -224,7 +224,7 @@ void World::set_wake(Replica& replica) {
     uint64_t due = work ? now_us_ : replica.shell->next_deadline_us();
     if (now_us_ < replica.delivery_paused_until_us) due = std::min(due, replica.delivery_paused_until_us);
     replica.wake_us = std::max(due, replica.paused_until_us);
-    CRANE_CHECK(replica.inbox.size() <= max_inbox);
+    CRANE_CHECK(replica.inbox.size() <= kMaxInbox);
 }
 
 }  // namespace crane::sim

@@ -34,9 +34,9 @@ void choose_core(Random& random, paxos::CoreConfig& core) {
 }  // namespace
 
 Profile Profile::of(Random& random) {
-    constexpr std::array<unsigned, 8> sizes = {1, 3, 3, 3, 3, 5, 5, 7};
+    constexpr std::array<unsigned, 8> kSizes = {1, 3, 3, 3, 3, 5, 5, 7};
     Profile profile;
-    profile.replicas = sizes[random.below(sizes.size())];
+    profile.replicas = kSizes[random.below(kSizes.size())];
     choose_network(random, profile.network);
     choose_sizes(random, profile.sizes);
     choose_core(random, profile.core);
@@ -49,8 +49,8 @@ Profile Profile::of(Random& random) {
     if (random.chance(0.2)) profile.sync_max_us = 20'000;
     for (uint32_t& weight : profile.weights)
         weight = random.chance(0.3) ? 0 : static_cast<uint32_t>(random.skewed(100));
-    profile.weights[static_cast<size_t>(FaultKind::reconnect)] += 20;
-    profile.weights[static_cast<size_t>(FaultKind::write_back)] += 20;
+    profile.weights[static_cast<size_t>(FaultKind::kReconnect)] += 20;
+    profile.weights[static_cast<size_t>(FaultKind::kWriteBack)] += 20;
     return profile;
 }
 

@@ -13,27 +13,27 @@
 namespace crane::sim {
 
 enum class FaultKind : uint8_t {
-    power_cut,
-    kill,
-    crash_in_disk_call,
-    shut_down,
-    lose_disk,
-    pause,
-    partition,
-    reconnect,
-    clog,
-    break_link,
-    failing_disk,
-    full_disk,
-    slow_disk,
-    write_back,
-    look_at_platter,
-    transfer,
-    step_down,
-    link_restored,
-    count_of_kinds
+    kPowerCut,
+    kKill,
+    kCrashInDiskCall,
+    kShutDown,
+    kLoseDisk,
+    kPause,
+    kPartition,
+    kReconnect,
+    kClog,
+    kBreakLink,
+    kFailingDisk,
+    kFullDisk,
+    kSlowDisk,
+    kWriteBack,
+    kLookAtPlatter,
+    kTransfer,
+    kStepDown,
+    kLinkRestored,
+    kCountOfKinds
 };
-constexpr size_t fault_kinds = static_cast<size_t>(FaultKind::count_of_kinds);
+constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kCountOfKinds);
 
 struct Profile {
     unsigned replicas = 3;
@@ -45,26 +45,26 @@ struct Profile {
     bool membership_changes = false;
     bool truncations = false;
     uint64_t sync_min_us = 50, sync_max_us = 400;
-    std::array<uint32_t, fault_kinds> weights{};
+    std::array<uint32_t, kFaultKinds> weights{};
     paxos::DatabaseSizes sizes;
-    paxos::CoreConfig core;  // all but who
+    paxos::CoreConfig core;  ///< all but who
 
     static Profile of(Random& random);
     FaultKind pick(Random& random) const;
     std::string text() const;
 };
 
-// Faults that chance decides in a stream of its own, so that a seed that knows none of them leads the life
-// that it led before there were any.
+/// Faults that chance decides in a stream of its own, so that a seed that knows none of them leads the life
+/// that it led before there were any.
 struct AddedFaults {
-    uint64_t interval_us = 0;  // between those that come by themselves; 0: never
+    uint64_t interval_us = 0;  ///< between those that come by themselves; 0: kNever
     bool peer_gone = false;
     bool pause_delivery = false;
-    bool bar = false;         // from leading
-    bool no_room = false;     // for entries
-    double rot = 0;           // of a disk, at each start
-    double verification = 0;  // by the operator, at each start
-    double old_disk = 0;      // is kept or put back, at each start
+    bool bar = false;         ///< from leading
+    bool no_room = false;     ///< for entries
+    double rot = 0;           ///< of a disk, at each start
+    double verification = 0;  ///< by the operator, at each start
+    double old_disk = 0;      ///< is kept or put back, at each start
 
     static AddedFaults of(Random& random);
 };

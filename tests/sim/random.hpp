@@ -14,7 +14,7 @@ class Random {
     uint64_t below(uint64_t bound) { return bound == 0 ? 0 : next() % bound; }
     uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }
     bool chance(double probability) { return static_cast<double>(next() >> 11) * 0x1.0p-53 < probability; }
-    // Most of the time small, now and then up to the whole bound: exponents are drawn evenly.
+    /// Most of the time small, now and then up to the whole bound: exponents are drawn evenly.
     uint64_t skewed(uint64_t bound) { return below(bound >> below(8)) + 1; }
 
   private:

@@ -11,7 +11,7 @@
 #include <array>
 #include <cstdio>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/store/log_scan.hpp"
 #include "world.hpp"
 
@@ -21,7 +21,7 @@ using namespace paxos;
 
 namespace {
 
-constexpr std::array<uint64_t, 2> sectors = {512, 4096};  // bytes that a disk loses together
+constexpr std::array<uint64_t, 2> kSectors = {512, 4096};  // bytes that a disk loses together
 
 // What of a file may rot.
 struct Part {
@@ -84,11 +84,11 @@ void World::rot(Replica& replica) {
     const std::string damaged = damage(replica);
     if (damaged.empty()) return;
     say("rot on the disk of replica " + std::to_string(replica.id) + ": " + damaged);
-    counts_.add(Count::rotten_disks);
+    counts_.add(Count::kRottenDisks);
     judge_rot(replica, damaged);
     // As long as it is so, nothing may be done to the cluster that a lost disk does not allow.
     replica.rejoins = replica.rotten;
-    if (!replica.rotten) counts_.add(Count::rot_harmless);
+    if (!replica.rotten) counts_.add(Count::kRotHarmless);
 }
 
 std::string World::damage(Replica& replica) {
@@ -111,7 +111,7 @@ std::string World::damage(Replica& replica) {
         return "a bit is flipped" + place;
     }
     // A log only grows: an older version of its sector ends earlier.
-    const uint64_t sector_bytes = sectors[added_random_.below(sectors.size())];
+    const uint64_t sector_bytes = kSectors[added_random_.below(kSectors.size())];
     const uint64_t sector = at / sector_bytes * sector_bytes;
     const uint64_t begin = part.is_log && added_random_.chance(0.5) ? at : sector;
     disk.damage(part.path, begin, std::string(std::min(sector + sector_bytes, part.bytes) - begin, '\0'));
@@ -147,7 +147,7 @@ void World::find_rot(Replica& replica) {
     if (problems_of(*copy).empty()) {  // it was in what has been cut since
         replica.rotten = replica.rejoins = false;
     } else {
-        counts_.add(Count::rot_found_later);
+        counts_.add(Count::kRotFoundLater);
         replace_disk(replica);
     }
     set_wake(replica);

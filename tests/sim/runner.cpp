@@ -10,15 +10,15 @@
 #include <cstdio>
 #include <cstring>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "world.hpp"
 
 namespace crane::sim {
 namespace {
 
-constexpr size_t lives_per_process = 8;  // what Berkeley DB leaves in memory after an error ends with it
-constexpr int hang_ms = 60'000;
-constexpr size_t max_violation_bytes = 32u << 10;
+constexpr size_t kLivesPerProcess = 8;  // what Berkeley DB leaves in memory after an error ends with it
+constexpr int kHangMs = 60'000;
+constexpr size_t kMaxViolationBytes = 32u << 10;
 
 struct Header {
     uint64_t seed = 0, trace = 0, violation_bytes = 0;
@@ -53,7 +53,7 @@ void write_all(int fd, const void* data, size_t size) {
     if (settings.canary != nullptr && std::freopen("/dev/null", "w", stderr) == nullptr) _exit(3);
     for (const uint64_t seed : seeds) {
         LifeResult result = lead_life(seed, settings, false);
-        result.violation.resize(std::min(result.violation.size(), max_violation_bytes));
+        result.violation.resize(std::min(result.violation.size(), kMaxViolationBytes));
         Header header;
         header.seed = seed;
         header.trace = result.trace;
@@ -114,7 +114,7 @@ class Runner {
     bool start() {
         std::vector<uint64_t> seeds;
         seeds.swap(left_over_);
-        for (uint64_t seed = 0; seeds.size() < lives_per_process && next_(seed);) seeds.push_back(seed);
+        for (uint64_t seed = 0; seeds.size() < kLivesPerProcess && next_(seed);) seeds.push_back(seed);
         if (seeds.empty()) return false;
         workers_.push_back(start_worker(settings_, std::move(seeds)));
         return true;
@@ -127,7 +127,7 @@ class Runner {
         for (size_t i = 0; i < polled.size(); ++i) {
             Worker& worker = workers_[i];
             if (polled[i].revents != 0) hear(worker);
-            if (worker.fd >= 0 && now_ms() > worker.heard_ms + hang_ms) kill(worker.pid, SIGKILL);
+            if (worker.fd >= 0 && now_ms() > worker.heard_ms + kHangMs) kill(worker.pid, SIGKILL);
         }
         std::erase_if(workers_, [](const Worker& worker) { return worker.fd < 0; });
     }

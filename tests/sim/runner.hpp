@@ -23,14 +23,14 @@ struct RunSettings {
     uint64_t steps = 10'000;
     unsigned jobs = 2;
     const NamedCanary* canary = nullptr;
-    bool twice = false;  // every life is led twice, and must be the same
+    bool twice = false;  ///< every life is led twice, and must be the same
 };
 
-// In this process.
+/// In this process.
 LifeResult lead_life(uint64_t seed, const RunSettings& settings, bool verbose);
 
-// In processes of their own. `next` gives a seed, or false when there are no more; `report` is called for
-// each life that ended, and says false when no more are to be started.
+/// In processes of their own. `next` gives a seed, or false when there are no more; `report` is called for
+/// each life that ended, and says false when no more are to be started.
 void run_lives(const RunSettings& settings, const std::function<bool(uint64_t& seed)>& next,
                const std::function<bool(const LifeResult&)>& report);
 

@@ -9,10 +9,10 @@ using namespace paxos;
 
 namespace {
 
-constexpr uint64_t progress_bound_us = 3'000'000;  // fifty election timeouts
-constexpr uint64_t agreement_bound_us = 6'000'000;
-constexpr uint64_t restart_bound_us = 50'000;
-constexpr uint64_t quiet_us = 100'000;
+constexpr uint64_t kProgressBoundUs = 3'000'000;  // fifty election timeouts
+constexpr uint64_t kAgreementBoundUs = 6'000'000;
+constexpr uint64_t kRestartBoundUs = 50'000;
+constexpr uint64_t kQuietUs = 100'000;
 
 }  // namespace
 
@@ -63,7 +63,7 @@ void World::calm(Replica& replica) {
     replica.barred_until_us = replica.no_room_until_us = 0;
     replica.held = false;
     if (!replica.up() && !replica.retired)
-        replica.restart_at_us = std::min(replica.restart_at_us, now_us_ + random_.below(restart_bound_us));
+        replica.restart_at_us = std::min(replica.restart_at_us, now_us_ + random_.below(kRestartBoundUs));
     set_wake(replica);
 }
 
@@ -129,7 +129,7 @@ void World::settle() {
     }
     note("core only", 0, core.size());
     const uint64_t before = checks_.decided() + 2;
-    run_until(now_us_ + progress_bound_us, [&] { return decides_again(core, before); });
+    run_until(now_us_ + kProgressBoundUs, [&] { return decides_again(core, before); });
     if (!violation().empty()) return;
     if (!decides_again(core, before)) {
         std::string who;
@@ -140,14 +140,14 @@ void World::settle() {
     network_.reconnect();
     for (auto& [id, replica] : replicas_) calm(*replica);
     note("all", 0);
-    run_until(now_us_ + quiet_us, [] { return false; });
+    run_until(now_us_ + kQuietUs, [] { return false; });
     proposals_on_ = false;
-    run_until(now_us_ + agreement_bound_us, [&] { return converged(); });
+    run_until(now_us_ + kAgreementBoundUs, [&] { return converged(); });
     if (!violation().empty()) return;
     if (!converged())
         checks_.violate("all faults have stopped, and the replicas do not agree\n" + state());
     else
-        counts_.add(Count::settled);
+        counts_.add(Count::kSettled);
 }
 
 }  // namespace crane::sim

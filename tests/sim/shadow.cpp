@@ -1,6 +1,6 @@
 #include "shadow.hpp"
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/describe.hpp"
 
 namespace crane::sim {

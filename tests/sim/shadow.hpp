@@ -14,11 +14,11 @@ namespace crane::sim {
 
 class Shadow {
   public:
-    // Whether the batch continues what is there.
+    /// Whether the batch continues what is there.
     bool fits(const paxos::PersistBatch& batch) const;
-    // The batch is on the platter.
+    /// The batch is on the platter.
     void apply(const paxos::PersistBatch& batch);
-    // The log's front was cut, which may or may not be on the platter.
+    /// The log's front was cut, which may or may not be on the platter.
     void cut_front(const paxos::LogPosition& start);
     void restart_at(const paxos::LogPosition& start, const paxos::MembershipAt& membership,
                     const paxos::Incarnations& starts);
@@ -34,15 +34,15 @@ class Shadow {
     const paxos::Incarnations& starts() const { return starts_.table; }
     const std::vector<paxos::MembershipAt>& memberships() const { return memberships_; }
 
-    // Empty when `found` is what must be there; else what differs. Where the front may be is then known.
+    /// Empty when `found` is what must be there; else what differs. Where the front may be is then known.
     std::string compare(const paxos::StoredState& found);
 
   private:
     bool exists_ = false;
     bool rejoining_ = false;
     paxos::View view_ = 0;
-    paxos::LogPosition start_;  // the least that the log may start after
-    paxos::LogPosition cut_;    // the most
+    paxos::LogPosition start_;  ///< the least that the log may start after
+    paxos::LogPosition cut_;    ///< the most
     std::deque<paxos::LogPosition> log_;
     std::vector<paxos::MembershipAt> memberships_;
     paxos::StartsAt starts_;

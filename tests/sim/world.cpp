@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/describe.hpp"
 
 namespace crane::sim {
@@ -15,8 +15,8 @@ using namespace paxos;
 
 namespace {
 
-constexpr uint64_t audit_every = 50;   // steps
-constexpr size_t inbox_limit = 2'000;  // messages that a paused replica's queues hold
+constexpr uint64_t kAuditEvery = 50;   // steps
+constexpr size_t kInboxLimit = 2'000;  // messages that a paused replica's queues hold
 
 Membership voters(unsigned count) {
     Membership membership;
@@ -78,7 +78,7 @@ void World::say(const std::string& line) const {
 Replica* World::leader() {
     Replica* best = nullptr;
     for (auto& [id, replica] : replicas_)
-        if (replica->up() && replica->core->role() == Role::Leader &&
+        if (replica->up() && replica->core->role() == Role::kLeader &&
             (best == nullptr || replica->core->view() > best->core->view()))
             best = replica.get();
     return best;
@@ -97,7 +97,7 @@ void World::arrive(Packet packet) {
     Replica& replica = *found->second;
     if (packet.link_up) {
         replica.links_up.push_back(packet.message.from);
-    } else if (replica.inbox.size() < inbox_limit) {
+    } else if (replica.inbox.size() < kInboxLimit) {
         std::string bytes;
         encode(packet.message, bytes);
         Message message;
@@ -121,13 +121,13 @@ void World::propose() {
             continue;
         bool accepted = false;
         for (uint64_t burst = random_.below(4); burst > 0; --burst) {
-            if (replica->core->role() != Role::Leader) break;
+            if (replica->core->role() != Role::kLeader) break;
             const uint64_t number = proposed_[replica->core->view()] + 1;
             const bool large = profile_.large_values && random_.chance(0.1);
             std::string value = make_value(replica->core->view(), number, random_.below(large ? 3'000 : 100));
             if (!replica->shell->propose(value)) break;
             proposed_[replica->core->view()] = number;
-            counts_.add(Count::proposals);
+            counts_.add(Count::kProposals);
             accepted = true;
         }
         if (!accepted) continue;
@@ -138,20 +138,20 @@ void World::propose() {
 
 bool World::step() {
     Replica* next = nullptr;
-    uint64_t wake_us = never;
+    uint64_t wake_us = kNever;
     for (auto& [id, replica] : replicas_)
         if (replica->wake_us < wake_us) {
             next = replica.get();
             wake_us = replica->wake_us;
         }
     const uint64_t network_us = network_.next_us();
-    const uint64_t proposal_us = proposals_on_ ? next_proposal_us_ : never;
-    const uint64_t fault_us = faults_on_ ? next_fault_us_ : never;
-    const uint64_t added_us = faults_on_ ? next_added_us_ : never;
+    const uint64_t proposal_us = proposals_on_ ? next_proposal_us_ : kNever;
+    const uint64_t fault_us = faults_on_ ? next_fault_us_ : kNever;
+    const uint64_t added_us = faults_on_ ? next_added_us_ : kNever;
     const uint64_t at_us =
         std::min({wake_us, network_us, proposal_us, fault_us, next_operation_us_, added_us});
-    CRANE_CHECK(at_us != never);
-    counts_.add(Count::steps);
+    CRANE_CHECK(at_us != kNever);
+    counts_.add(Count::kSteps);
     ++steps_;
     now_us_ = std::max(now_us_, at_us);
     if (at_us == network_us) {
@@ -173,7 +173,7 @@ bool World::step() {
     } else {
         operate();
     }
-    if (steps_ % audit_every == 0) checks_.audit(random_);
+    if (steps_ % kAuditEvery == 0) checks_.audit(random_);
     return violation().empty();
 }
 
@@ -192,15 +192,15 @@ void World::run() {
     for (auto& [id, replica] : replicas_) set_wake(*replica);
     run_steps(settings_.steps);
     if (violation().empty()) settle();
-    counts_.add(Count::simulated_ms, now_us_ / 1000);
+    counts_.add(Count::kSimulatedMs, now_us_ / 1000);
     for (const auto& [id, replica] : replicas_) {
         const DiskCounts& disk = replica->disk->counts();
-        counts_.add(Count::torn_sectors, disk.torn);
-        counts_.add(Count::lost_writes, disk.lost_writes);
-        counts_.add(Count::lost_names, disk.lost_names);
-        counts_.add(Count::removed_files, disk.removed);
-        counts_.add(Count::disk_errors, disk.errors);
-        counts_.add(Count::forgotten_writes, disk.forgotten);
+        counts_.add(Count::kTornSectors, disk.torn);
+        counts_.add(Count::kLostWrites, disk.lost_writes);
+        counts_.add(Count::kLostNames, disk.lost_names);
+        counts_.add(Count::kRemovedFiles, disk.removed);
+        counts_.add(Count::kDiskErrors, disk.errors);
+        counts_.add(Count::kForgottenWrites, disk.forgotten);
     }
 }
 

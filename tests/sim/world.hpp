@@ -24,7 +24,7 @@ namespace crane::sim {
 struct LifeSettings {
     uint64_t seed = 1;
     uint64_t steps = 10'000;
-    bool verbose = false;  // prints what happens
+    bool verbose = false;  ///< prints what happens
     Canary* canary = nullptr;
 };
 
@@ -53,7 +53,7 @@ class World {
     void say(const std::string& line) const;
     Replica& add_replica(Id id, bool founder);
     Replica* leader();
-    Replica* pick(bool up);  // any that is up, or any that is down and may come back
+    Replica* pick(bool up);  ///< any that is up, or any that is down and may come back
     uint64_t decided_of(const Replica& replica) const {
         return replica.up() ? replica.core->decided_index() : 0;
     }
@@ -63,8 +63,8 @@ class World {
     void open(Replica& replica);
     void restore(Replica& replica);
     void destroy(Replica& replica);
-    void end(Replica& replica, bool power);  // the machine, or the process, dies
-    void finish_cut(Replica& replica);       // its disk was cut in the middle of something
+    void end(Replica& replica, bool power);  ///< the machine, or the process, dies
+    void finish_cut(Replica& replica);       ///< its disk was cut in the middle of something
     void stop_by_disk(Replica& replica, const std::string& why);
     void shut_down(Replica& replica);
     void guarded(Replica& replica, const std::function<void()>& act);
@@ -91,7 +91,7 @@ class World {
     // rot.cpp
     void before_start(Replica& replica);
     void rot(Replica& replica);
-    std::string damage(Replica& replica);  // in words; empty: there was nothing to damage
+    std::string damage(Replica& replica);  ///< in words; empty: there was nothing to damage
     void judge_rot(Replica& replica, const std::string& damage);
     void find_rot(Replica& replica);
 
@@ -106,7 +106,7 @@ class World {
         std::string differs;  // how what it found is not what was acknowledged; empty: it is
     };
     Inspection inspect(const Replica& replica, Disk& copy) const;
-    std::string problems_of(Disk& copy);  // as the offline check tells them; empty: none
+    std::string problems_of(Disk& copy);  ///< as the offline check tells them; empty: none
     void look_at_platter(Replica& replica);
 
     // operator.cpp
@@ -142,7 +142,7 @@ class World {
     uint64_t next_proposal_us_ = 0;
     uint64_t next_fault_us_ = 0;
     uint64_t next_operation_us_ = 0;
-    uint64_t next_added_us_ = never;
+    uint64_t next_added_us_ = kNever;
     bool faults_on_ = true;
     bool proposals_on_ = true;
     uint64_t trace_ = 0;

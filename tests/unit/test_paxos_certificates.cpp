@@ -14,14 +14,14 @@ TEST_CASE("paxos certificates: a name says cluster and replica, in one way only"
     REQUIRE(identity == Identity{"5f1c02ab", 3});
     REQUIRE(to_uri(identity) == "crane://5f1c02ab/3");
     REQUIRE(parse_uri("crane://5f1c02ab", identity));
-    REQUIRE(identity == Identity{"5f1c02ab", no_replica});
+    REQUIRE(identity == Identity{"5f1c02ab", kNoReplica});
     for (const char* bad :
          {"", "crane://", "crane:///3", "crane://a/", "crane://a/0", "crane://a/03", "crane://a/+3",
           "crane://a/3/", "crane://a/3 ", "crane://a/65536", "crane://a b/3", "http://a/3", "CRANE://a/3",
           "crane://a/b/3", "crane://a/99999999999999999999"}) {
         INFO(bad);
         REQUIRE_FALSE(parse_uri(bad, identity));
-        REQUIRE(identity == Identity{"5f1c02ab", no_replica});
+        REQUIRE(identity == Identity{"5f1c02ab", kNoReplica});
     }
     REQUIRE_FALSE(usable_cluster_name(std::string(65, 'a')));
     REQUIRE_FALSE(usable_cluster_name("a/b"));
@@ -31,7 +31,7 @@ TEST_CASE("paxos certificates: what is issued names its replica, and does not ou
     const Authority authority;
     const CertificateInfo ca = inspect_certificate(authority.pair().certificate);
     REQUIRE(ca.authority);
-    REQUIRE(ca.identity == Identity{"unit", no_replica});
+    REQUIRE(ca.identity == Identity{"unit", kNoReplica});
     const PemPair pair = authority.issue(2, -1, 100);
     const CertificateInfo info = inspect_certificate(pair.certificate);
     REQUIRE_FALSE(info.authority);

@@ -27,7 +27,7 @@ Faults harsh(uint64_t seed) {
 void settle(Cluster& cluster) {
     cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.violation() == "");
-    REQUIRE(cluster.leader() != no_replica);
+    REQUIRE(cluster.leader() != kNoReplica);
     REQUIRE(cluster.decided() > 10);
 }
 
@@ -125,7 +125,7 @@ TEST_CASE("paxos: the others go on when the leader dies, and it catches up from 
     const uint64_t before = cluster.decided();
     cluster.crash(old);
     cluster.run(kSecondUs, Faults{});
-    REQUIRE(cluster.leader() != no_replica);
+    REQUIRE(cluster.leader() != kNoReplica);
     REQUIRE(cluster.leader() != old);
     REQUIRE(cluster.decided() > before + 100);
     cluster.restart(old);
@@ -149,7 +149,7 @@ TEST_CASE("paxos: without a majority nothing is decided, and the leader steps do
     const uint64_t stuck = cluster.decided();
     cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.decided() == stuck);
-    REQUIRE(cluster.leader() == no_replica);
+    REQUIRE(cluster.leader() == kNoReplica);
     cluster.heal();
     cluster.run(kSecondUs, Faults{});
     REQUIRE(cluster.violation() == "");
@@ -185,16 +185,16 @@ TEST_CASE("paxos: a view that cannot be, told by one member, stops no later elec
     settle(cluster);
     for (ReplicaId id = 1; id <= 3; ++id) {
         for (const MessageType type :
-             {MessageType::PreVoteReply, MessageType::ViewChangeReply, MessageType::Ack, MessageType::PreVote,
-              MessageType::ViewChange, MessageType::Commit}) {
+             {MessageType::kPreVoteReply, MessageType::kViewChangeReply, MessageType::kAck,
+              MessageType::kPreVote, MessageType::kViewChange, MessageType::kCommit}) {
             Message absurd;
             absurd.type = type;
             absurd.from = id % 3 + 1;
             absurd.to = id;
-            absurd.view = type == MessageType::Ack || type == MessageType::PreVoteReply
+            absurd.view = type == MessageType::kAck || type == MessageType::kPreVoteReply
                               ? cluster.core(id).view()
-                              : make_view(max_view_counter, absurd.from);
-            absurd.promised = make_view(max_view_counter, absurd.from);
+                              : make_view(kMaxViewCounter, absurd.from);
+            absurd.promised = make_view(kMaxViewCounter, absurd.from);
             cluster.core(id).step(absurd);
             cluster.act(id);
         }
@@ -242,7 +242,7 @@ TEST_CASE("paxos: backups learn a decision at once when nothing follows it") {
     cluster.proposal_interval_us = 100 * kSecondUs;
     cluster.run(kSecondUs, Faults{});
     const ReplicaId leader = cluster.leader();
-    REQUIRE(leader != no_replica);
+    REQUIRE(leader != kNoReplica);
     const uint64_t before = cluster.decided();
     Faults prompt;
     prompt.min_delay_us = prompt.max_delay_us = 100;

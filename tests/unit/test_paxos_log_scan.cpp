@@ -84,7 +84,7 @@ TEST_CASE("paxos log scan: a client's bytes in a write that was cut short are no
     SECTION("of which there are more than anybody wants to look at") {
         std::string many;
         for (int i = 0; i < 200'000; ++i)
-            many.append(reinterpret_cast<const char*>(&segment_record_type), sizeof segment_record_type);
+            many.append(reinterpret_cast<const char*>(&kSegmentRecordType), sizeof kSegmentRecordType);
         forged += many;
     }
     file.add(forged);

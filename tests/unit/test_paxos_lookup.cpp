@@ -17,7 +17,7 @@ TEST_CASE("paxos lookup: a name that nobody answers for holds nothing up") {
     {
         std::string slow_error;
         bool found = false;
-        const Lookup slow(base, {1, slow_name, 7000},
+        const Lookup slow(base, {1, kSlowName, 7000},
                           [&](const AddressInfo& info) { slow_error = info.error; });
         const Lookup fast(base, {2, "localhost", 7000}, [&](const AddressInfo& info) {
             found = info.error.empty() && info.list != nullptr && is_loopback(info.list->ai_addr);
@@ -37,7 +37,7 @@ TEST_CASE("paxos lookup: one that is given up answers to nobody") {
     name_server().fall_silent();
     event_base* const base = event_base_new();
     bool called = false;
-    std::make_unique<Lookup>(base, PeerAddress{1, slow_name, 7000}, [&](const AddressInfo&) {
+    std::make_unique<Lookup>(base, PeerAddress{1, kSlowName, 7000}, [&](const AddressInfo&) {
         called = true;
     }).reset();
     name_server().answer();

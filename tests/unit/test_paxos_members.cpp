@@ -25,7 +25,7 @@ struct Growing {
         NodeConfig config = nodes.config(id);
         config.members.push_back({id, "127.0.0.1", port});
         config.join = true;
-        REQUIRE(nodes.change({ChangeKind::Add, id, "127.0.0.1:" + std::to_string(port)}));
+        REQUIRE(nodes.change({ChangeKind::kAdd, id, "127.0.0.1:" + std::to_string(port)}));
         nodes.start(config);
         joined[id] = config;
     }
@@ -44,7 +44,7 @@ struct Growing {
             if (leader == 0) return false;
             if (leader == id) nodes[leader].node->transfer_leadership(0);
             return leader != id &&
-                   nodes[leader].node->change_membership({ChangeKind::Remove, id, ""}).empty();
+                   nodes[leader].node->change_membership({ChangeKind::kRemove, id, ""}).empty();
         });
     }
     std::map<uint32_t, NodeConfig> joined;
@@ -61,7 +61,7 @@ TEST_CASE("paxos members: a fourth replica learns, votes, and the links follow")
     REQUIRE(cluster.all_know({1, 2, 3, 4}, "learner 4"));
     REQUIRE(nodes.pump(50, 100));
     REQUIRE(nodes.same_everywhere());
-    REQUIRE(nodes.change({ChangeKind::Promote, 4, ""}));
+    REQUIRE(nodes.change({ChangeKind::kPromote, 4, ""}));
     REQUIRE(nodes.run_until([&] { return nodes[4].node->membership().voter(4); }));
     REQUIRE(nodes.pump(10, 110));
 
@@ -124,7 +124,7 @@ TEST_CASE("paxos members: one that was away finds those who came meanwhile, by i
     nodes.stop(3);
     for (const uint32_t id : {4, 5}) {
         cluster.add(id);
-        REQUIRE(nodes.change({ChangeKind::Promote, id, ""}));
+        REQUIRE(nodes.change({ChangeKind::kPromote, id, ""}));
         REQUIRE(cluster.all_know({1, 2}, std::to_string(id) + " at"));
     }
     REQUIRE(cluster.remove(1));
@@ -149,6 +149,6 @@ TEST_CASE("paxos members: a certificate alone makes nobody a member") {
     REQUIRE(nodes.run_until([&] { return log.has("refused: replica 4 is not a member"); }));
     REQUIRE(nodes[4].linked.empty());
     // It is let in as soon as it is one, and needs no restart for it.
-    REQUIRE(nodes.change({ChangeKind::Add, 4, "127.0.0.1:" + std::to_string(config.members[3].port)}));
+    REQUIRE(nodes.change({ChangeKind::kAdd, 4, "127.0.0.1:" + std::to_string(config.members[3].port)}));
     REQUIRE(nodes.run_until([&] { return nodes.linked({1, 2, 3, 4}); }));
 }

@@ -13,7 +13,7 @@ namespace {
 
 Message full_message() {
     Message message;
-    message.type = MessageType::Prepare;
+    message.type = MessageType::kPrepare;
     message.from = 2;
     message.to = 3;
     message.wants_ack = true;
@@ -29,7 +29,7 @@ Message full_message() {
         Entry entry;
         entry.index = 42 + i;
         entry.view = i == 0 ? make_view(3, 1) : message.view;
-        entry.kind = i == 1 ? EntryKind::NewView : EntryKind::Value;
+        entry.kind = i == 1 ? EntryKind::kNewView : EntryKind::kValue;
         entry.chain = 99 + i;
         entry.value = std::make_shared<const std::string>(i == 1 ? 0 : 10 * i + 5, 'v');
         message.entries.push_back(entry);
@@ -80,7 +80,7 @@ TEST_CASE("paxos: messages survive encoding") {
     REQUIRE(got.report == "report");
     REQUIRE(got.entries.size() == 3);
     REQUIRE(got.entries[2].index == 44);
-    REQUIRE(got.entries[1].kind == EntryKind::NewView);
+    REQUIRE(got.entries[1].kind == EntryKind::kNewView);
     REQUIRE(*got.entries[2].value == std::string(25, 'v'));
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("paxos: malformed fields are refused") {
         bytes[1] = 16;
     }
     SECTION("entries in another message than Prepare") {
-        bytes[0] = static_cast<char>(MessageType::Ack);
+        bytes[0] = static_cast<char>(MessageType::kAck);
     }
     SECTION("an entry from after the message's view") {
         Message message = full_message();
@@ -147,24 +147,24 @@ TEST_CASE("paxos: the decoder survives noise") {
 }
 
 TEST_CASE("paxos: frames") {
-    const std::string frame = make_frame(FrameType::App, "hello");
+    const std::string frame = make_frame(FrameType::kApp, "hello");
     FrameType type{};
     std::string_view payload;
     size_t size = 0;
     const std::string stream = frame + "rest";
-    REQUIRE(parse_frame(stream, 100, type, payload, size) == FrameStatus::Complete);
-    REQUIRE(type == FrameType::App);
+    REQUIRE(parse_frame(stream, 100, type, payload, size) == FrameStatus::kComplete);
+    REQUIRE(type == FrameType::kApp);
     REQUIRE(payload == "hello");
     REQUIRE(size == frame.size());
     for (size_t part = 0; part < frame.size(); ++part)
-        REQUIRE(parse_frame(frame.substr(0, part), 100, type, payload, size) == FrameStatus::Incomplete);
-    REQUIRE(parse_frame(frame, 4, type, payload, size) == FrameStatus::Bad);
+        REQUIRE(parse_frame(frame.substr(0, part), 100, type, payload, size) == FrameStatus::kIncomplete);
+    REQUIRE(parse_frame(frame, 4, type, payload, size) == FrameStatus::kBad);
     for (size_t byte = 0; byte < frame.size(); ++byte) {
         if (byte < 4) continue;  // a wrong length may also look incomplete
         INFO("byte " << byte);
         std::string damaged = frame;
         damaged[byte] = static_cast<char>(damaged[byte] ^ 1);
-        REQUIRE(parse_frame(damaged, 100, type, payload, size) == FrameStatus::Bad);
+        REQUIRE(parse_frame(damaged, 100, type, payload, size) == FrameStatus::kBad);
     }
 }
 

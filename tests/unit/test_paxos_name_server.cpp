@@ -46,7 +46,7 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
         const int first = real("127.0.0.2", service, hints, found);
         return first != 0 ? first : real("127.0.0.1", service, hints, &(*found)->ai_next);
     }
-    if (host == nullptr || std::strcmp(host, slow_name) != 0) return real(host, service, hints, found);
+    if (host == nullptr || std::strcmp(host, kSlowName) != 0) return real(host, service, hints, found);
     name_server().ask();
     return EAI_NONAME;
 }

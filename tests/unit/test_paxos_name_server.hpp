@@ -8,17 +8,17 @@
 
 namespace crane::paxos::testing {
 
-constexpr const char* slow_name = "slow.invalid";  // does not exist, which is told when answer() is called
+constexpr const char* kSlowName = "slow.invalid";  ///< does not exist, which is told when answer() is called
 
 struct NameServer {
     std::mutex mutex;
     std::condition_variable changed;
     bool answers = false;
     unsigned asked = 0, answered = 0;
-    std::atomic<bool> several_addresses = false;  // localhost is 127.0.0.2, and 127.0.0.1
+    std::atomic<bool> several_addresses = false;  ///< localhost is 127.0.0.2, and 127.0.0.1
 
     void ask();
-    void answer();  // waits for the question, and until it is answered
+    void answer();  ///< waits for the question, and until it is answered
     void fall_silent();
 };
 

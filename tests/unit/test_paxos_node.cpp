@@ -121,7 +121,7 @@ TEST_CASE("paxos node: a clean shutdown hands leadership over without an electio
     REQUIRE_FALSE(cluster[old].node->propose("too late"));
     REQUIRE(cluster.run_until([&] { return done && cluster.leader() != 0; }));
     for (const auto& [id, member] : cluster.members())  // ordered, not found out by a timeout
-        for (Role role : member.roles) REQUIRE(role != Role::PreCandidate);
+        for (Role role : member.roles) REQUIRE(role != Role::kPreCandidate);
     cluster.stop(old);
     REQUIRE(cluster.pump(10, 20));
 }
@@ -133,7 +133,7 @@ TEST_CASE("paxos node: leadership is transferred on request") {
     const uint32_t next = cluster.leader() % 3 + 1;
     cluster[cluster.leader()].node->transfer_leadership(next);
     REQUIRE(cluster.run_until([&] { return cluster.leader() == next; }));
-    REQUIRE(cluster[next].roles.back() == Role::Leader);
+    REQUIRE(cluster[next].roles.back() == Role::kLeader);
     REQUIRE(cluster.pump(10, 20));
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("paxos node: application messages keep their order, and are bounded") 
         REQUIRE(cluster[2].app[i].second == std::to_string(i));
     }
     REQUIRE(cluster[2].app[100].second.size() == 5u << 20);
-    REQUIRE_FALSE(cluster[1].node->send_app_message(2, std::string(max_app_message_bytes + 1, 'x')));
+    REQUIRE_FALSE(cluster[1].node->send_app_message(2, std::string(kMaxAppMessageBytes + 1, 'x')));
     REQUIRE_FALSE(cluster[1].node->send_app_message(9, "nobody"));
     unsigned accepted = 0;
     while (accepted < 100 && cluster[1].node->send_app_message(3, std::string(1u << 20, 'x'))) ++accepted;

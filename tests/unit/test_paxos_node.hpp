@@ -40,13 +40,13 @@ struct Running {
     std::vector<std::pair<uint32_t, std::string>> app, reports;
     unsigned writable = 0;
     std::vector<std::string> memberships;
-    std::set<uint32_t> linked;  // peers to which its sending side is up
+    std::set<uint32_t> linked;  ///< peers to which its sending side is up
     std::string fatal;
 };
 
 class NodeCluster {
   public:
-    // `adjust` may change what is common to all replicas, before they start.
+    /// `adjust` may change what is common to all replicas, before they start.
     explicit NodeCluster(unsigned replicas, const std::function<void(NodeConfig&)>& adjust = {},
                          std::function<TlsFiles(uint32_t id)> files = {})
         : tls(std::move(files)), base_(event_base_new(), event_base_free) {
@@ -130,13 +130,13 @@ class NodeCluster {
 
     uint32_t leader() const {
         for (const auto& [id, member] : members_)
-            if (member.node != nullptr && member.node->role() == Role::Leader) return id;
+            if (member.node != nullptr && member.node->role() == Role::kLeader) return id;
         return 0;
     }
     bool await_leader() {
         return run_until([&] { return leader() != 0 && members_.at(leader()).node->can_propose(); });
     }
-    // All that run have links to all that run, and to nobody else.
+    /// All that run have links to all that run, and to nobody else.
     bool linked(const std::set<uint32_t>& ids) const {
         for (const uint32_t id : ids) {
             std::set<uint32_t> others = ids;
@@ -145,7 +145,7 @@ class NodeCluster {
         }
         return true;
     }
-    // On whoever leads, again until it accepts.
+    /// On whoever leads, again until it accepts.
     bool change(const MembershipChange& change) {
         return run_until([&] {
             const uint32_t at = leader();
@@ -159,11 +159,11 @@ class NodeCluster {
 
     size_t values(uint32_t id) const {
         size_t count = 0;
-        for (const Entry& entry : members_.at(id).decided) count += entry.kind == EntryKind::Value;
+        for (const Entry& entry : members_.at(id).decided) count += entry.kind == EntryKind::kValue;
         return count;
     }
 
-    // Proposes `count` values, keeping the pipeline full, until all running replicas have `total` of them.
+    /// Proposes `count` values, keeping the pipeline full, until all running replicas have `total` of them.
     bool pump(unsigned count, size_t total) {
         unsigned proposed = 0;
         return run_until([&] {

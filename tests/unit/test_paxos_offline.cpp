@@ -29,7 +29,7 @@ void write_log(BdbStore& store, uint64_t values, uint64_t spoilt = 0) {
         Entry entry;
         entry.index = index;
         entry.view = batch.view;
-        entry.kind = index == 1 ? EntryKind::NewView : EntryKind::Value;
+        entry.kind = index == 1 ? EntryKind::kNewView : EntryKind::kValue;
         entry.value = std::make_shared<const std::string>(
             index == 1 ? "" : std::string(50, static_cast<char>('a' + index % 26)));
         entry.chain = chain_hash(chain, entry) ^ (index == spoilt ? 1 : 0);
@@ -78,7 +78,7 @@ TEST_CASE("paxos offline: a sound log that was cut behind a checkpoint is found 
         Entry entry;
         entry.index = end.index + 1;
         entry.view = batch.view = make_view(2, 1);
-        entry.kind = EntryKind::NewView;
+        entry.kind = EntryKind::kNewView;
         entry.value = std::make_shared<const std::string>();
         entry.chain = chain_hash(end.chain, entry);
         batch.has_view = true;
@@ -157,7 +157,7 @@ TEST_CASE(
     const auto members = [](std::initializer_list<ReplicaId> voters, ReplicaId learner) {
         Membership out;
         for (const ReplicaId id : voters) out.add({id, true, ""});
-        if (learner != no_replica) out.add({learner, false, ""});
+        if (learner != kNoReplica) out.add({learner, false, ""});
         return out;
     };
     StoredState state;
@@ -165,7 +165,7 @@ TEST_CASE(
     state.memberships = {{0, members({1, 2}, 3)}};
     REQUIRE_THAT(why_not_forced(3, state), Catch::Contains("does not vote"));
     REQUIRE(why_not_forced(2, state).empty());
-    state.memberships = {{0, members({1, 2, 3}, no_replica)}, {9, members({1, 2}, no_replica)}};
+    state.memberships = {{0, members({1, 2, 3}, kNoReplica)}, {9, members({1, 2}, kNoReplica)}};
     state.commit = 8;
     REQUIRE(why_not_forced(3, state).empty());
     state.commit = 9;

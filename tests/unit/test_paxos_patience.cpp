@@ -36,18 +36,18 @@ class Cluster {
     uint64_t now_us() const { return now_us_; }
     ReplicaId leader() {
         for (const auto& core : cores_)
-            if (core->role() == Role::Leader) return core->leader();
-        return no_replica;
+            if (core->role() == Role::kLeader) return core->leader();
+        return kNoReplica;
     }
     // All but `stopped` run for so long.
-    void run(uint64_t us, ReplicaId stopped = no_replica) {
+    void run(uint64_t us, ReplicaId stopped = kNoReplica) {
         for (const uint64_t end_us = now_us_ + us; now_us_ < end_us; now_us_ += kMs)
             for (ReplicaId id = 1; id <= 3; ++id)
                 if (id != stopped) turn(id, stopped);
     }
     // Nobody runs.
     void pass(uint64_t us) { now_us_ += us; }
-    void turn(ReplicaId id, ReplicaId stopped = no_replica) {
+    void turn(ReplicaId id, ReplicaId stopped = kNoReplica) {
         core(id).tick(now_us_);
         Outbox out;
         do {
@@ -88,7 +88,7 @@ TEST_CASE("patience: a stall of all replicas is no reason to elect") {
         for (ReplicaId first = 1; first <= 3; ++first) {
             Cluster cluster;
             const View view = cluster.core(1).view();
-            REQUIRE(cluster.leader() != no_replica);
+            REQUIRE(cluster.leader() != kNoReplica);
             cluster.pass(stall);
             for (ReplicaId offset = 0; offset < 3; ++offset) {  // whoever wakes first has heard nobody yet
                 const ReplicaId id = (first - 1 + offset) % 3 + 1;
@@ -108,7 +108,7 @@ TEST_CASE("patience: a silent leader is replaced in time on a quiet machine") {
     cluster.run(710 * kMs, old);  // a heartbeat's worth of it was over before
     bool replaced = false;
     for (ReplicaId id = 1; id <= 3; ++id)
-        replaced |= id != old && cluster.core(id).role() == Role::Leader && cluster.core(id).view() > view;
+        replaced |= id != old && cluster.core(id).role() == Role::kLeader && cluster.core(id).view() > view;
     CHECK(replaced);
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("patience: while a sync is under way a replica says no more than it ha
     std::vector<Message> said;
     cluster.core(leader).still_here(said);
     REQUIRE(said.size() == 2);
-    CHECK(said[0].type == MessageType::Commit);
+    CHECK(said[0].type == MessageType::kCommit);
     CHECK(said[0].commit == before);
     for (const Message& message : out.send_now)
         if (message.to == follower) cluster.core(follower).step(message);
@@ -150,7 +150,7 @@ TEST_CASE("patience: while a sync is under way a replica says no more than it ha
     said.clear();
     cluster.core(follower).still_here(said);
     REQUIRE(said.size() == 1);
-    CHECK(said[0].type == MessageType::Ack);
+    CHECK(said[0].type == MessageType::kAck);
     CHECK(said[0].index == cluster.core(follower).durable_index());
     CHECK(said[0].index == before);
 }

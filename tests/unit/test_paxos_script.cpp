@@ -74,7 +74,7 @@ Selector parse_selector(const Words& words) {
             selector.last = true;
         else if (words[i] != "together" && !parse_link(words[i], selector)) {
             bool known = false;
-            for (int type = 1; type <= static_cast<int>(MessageType::TakeOver); ++type)
+            for (int type = 1; type <= static_cast<int>(MessageType::kTakeOver); ++type)
                 known |= words[i] == message_name(static_cast<MessageType>(type));
             if (!known) throw std::runtime_error("\"" + words[i] + "\" picks no message");
             selector.type = words[i];
@@ -174,19 +174,19 @@ std::map<std::string, Command> replica_commands() {
          [](World& world, const Words& words) { world.propose(replica_at(words, 1), parse_values(words)); }},
         {"transfer",
          [](World& world, const Words& words) {
-             world.transfer(replica_at(words, 1), words.size() > 2 ? replica_at(words, 2) : no_replica);
+             world.transfer(replica_at(words, 1), words.size() > 2 ? replica_at(words, 2) : kNoReplica);
          }},
         {"add",
          [](World& world, const Words& words) {
-             world.change(replica_at(words, 1), {ChangeKind::Add, replica_at(words, 2), ""});
+             world.change(replica_at(words, 1), {ChangeKind::kAdd, replica_at(words, 2), ""});
          }},
         {"promote",
          [](World& world, const Words& words) {
-             world.change(replica_at(words, 1), {ChangeKind::Promote, replica_at(words, 2), ""});
+             world.change(replica_at(words, 1), {ChangeKind::kPromote, replica_at(words, 2), ""});
          }},
         {"remove",
          [](World& world, const Words& words) {
-             world.change(replica_at(words, 1), {ChangeKind::Remove, replica_at(words, 2), ""});
+             world.change(replica_at(words, 1), {ChangeKind::kRemove, replica_at(words, 2), ""});
          }},
         {"bar", [](World& world, const Words& words) { world.bar(replica_at(words, 1), true); }},
         {"unbar", [](World& world, const Words& words) { world.bar(replica_at(words, 1), false); }},

@@ -14,7 +14,7 @@ constexpr int kEndless = 10'000;  // deliveries: the replicas never come to rest
 }  // namespace
 
 bool Selector::fits(const Message& message) const {
-    const auto end_fits = [](ReplicaId wanted, ReplicaId is) { return wanted == no_replica || wanted == is; };
+    const auto end_fits = [](ReplicaId wanted, ReplicaId is) { return wanted == kNoReplica || wanted == is; };
     const bool there = end_fits(from, message.from) && end_fits(to, message.to);
     const bool back = both_ways && end_fits(from, message.to) && end_fits(to, message.from);
     return (there || back) && (type.empty() || type == message_name(message.type));

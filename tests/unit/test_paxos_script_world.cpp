@@ -58,8 +58,8 @@ void World::report_role(ReplicaId id) {
     Replica& which = replica(id);
     const Core& core = *which.core;
     std::string role = std::string(role_name(core.role())) + " in view " + view_name(core.view());
-    if (core.role() == Role::Follower)
-        role += core.leader() == no_replica ? ", no leader" : ", leader " + name(core.leader());
+    if (core.role() == Role::kFollower)
+        role += core.leader() == kNoReplica ? ", no leader" : ", leader " + name(core.leader());
     if (core.rejoining()) role += ", rejoining";
     if (core.removed())
         role += ", removed";
@@ -136,7 +136,7 @@ void World::check(ReplicaId id, const Entry& entry) {
 MembershipAt World::membership_at(uint64_t index) const {
     MembershipAt at{0, first_members_};
     for (const auto& [place, entry] : decided_)
-        if (place <= index && entry.kind == EntryKind::Membership) {
+        if (place <= index && entry.kind == EntryKind::kMembership) {
             at.index = place;
             if (!decode(*entry.value, at.membership))
                 throw std::runtime_error("a membership does not decode");
@@ -150,7 +150,7 @@ bool World::durable(const Entry& entry) {
     if (simulation::on_majority(entry, membership_at(entry.index).membership, disk)) return true;
     return std::any_of(replicas_.begin(), replicas_.end(), [&](const auto& each) {
         const Core* core = each.second.core.get();
-        return core != nullptr && core->role() == Role::Leader &&
+        return core != nullptr && core->role() == Role::kLeader &&
                simulation::on_majority(entry, core->membership(), disk);
     });
 }
@@ -226,7 +226,7 @@ void World::change(ReplicaId id, const MembershipChange& change) {
     const std::string refusal = running(id).core->propose_change(change);
     if (!refusal.empty())
         say("  " + name(id) + " refuses: " + refusal, true);
-    else if (change.kind == ChangeKind::Add)
+    else if (change.kind == ChangeKind::kAdd)
         replicas_[change.id].joins = true;  // and is not up yet
     turn(id);
 }
@@ -234,12 +234,12 @@ void World::change(ReplicaId id, const MembershipChange& change) {
 // As the node does: nothing is proposed any more, and the process ends once somebody else can lead.
 void World::shut_down(ReplicaId id) {
     running(id).closing = true;
-    transfer(id, no_replica);
+    transfer(id, kNoReplica);
 }
 
 void World::stop_if_handed_over(ReplicaId id) {
     Replica& which = replica(id);
-    if (!which.closing || (which.core->role() == Role::Leader && !which.core->decides_alone())) return;
+    if (!which.closing || (which.core->role() == Role::kLeader && !which.core->decides_alone())) return;
     say("  " + name(id) + " ends", true);
     which.core.reset();
 }

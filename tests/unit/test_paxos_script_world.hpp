@@ -17,11 +17,11 @@
 
 namespace crane::paxos::script {
 
-constexpr uint64_t kScriptStartUs = 1'000'000;  // what the clock shows at "0.0 ms"
+constexpr uint64_t kScriptStartUs = 1'000'000;  ///< what the clock shows at "0.0 ms"
 
-// Picks messages: each field that is set must fit.
+/// Picks messages: each field that is set must fit.
 struct Selector {
-    ReplicaId from = no_replica, to = no_replica;
+    ReplicaId from = kNoReplica, to = kNoReplica;
     bool both_ways = false;
     std::string type;
     bool first = false, last = false;
@@ -33,22 +33,22 @@ class World {
   public:
     World(unsigned replicas, const CoreConfig& settings);
 
-    // Messages on their way.
+    /// Messages on their way.
     void deliver(const Selector& selector, bool together);
     void drop(const Selector& selector);
     void duplicate(const Selector& selector);
     void hold(const Selector& selector);
     void release();
-    void settle();  // delivers until nothing is left that may be
+    void settle();  ///< delivers until nothing is left that may be
     void cut(const Selector& selector);
     void heal() { cut_.clear(); }
     void show_network();
 
-    // Time.
+    /// Time.
     void wait(uint64_t us, bool delivering);
-    void timeout(ReplicaId id);  // moves on to what the replica waits for; nobody else looks at the clock
+    void timeout(ReplicaId id);  ///< moves on to what the replica waits for; nobody else looks at the clock
 
-    // Replicas.
+    /// Replicas.
     void start(ReplicaId id, uint64_t checkpoint);
     void crash(ReplicaId id, const std::string& write);
     void lose_disk(ReplicaId id, bool marked);
@@ -93,7 +93,7 @@ class World {
     };
 
     Replica& replica(ReplicaId id);
-    Replica& running(ReplicaId id);  // up, and not in the middle of a write
+    Replica& running(ReplicaId id);  ///< up, and not in the middle of a write
     std::vector<size_t> chosen(const Selector& selector) const;
     std::vector<Packet> take(const Selector& selector);
     void send(const std::vector<Message>& messages);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "paxos/core/check.hpp"
+#include "base/check.hpp"
 #include "paxos/core/message.hpp"
 #include "paxos/core/quorum.hpp"
 
@@ -223,10 +223,10 @@ void Cluster::heal() {
 }
 
 ReplicaId Cluster::leader() const {
-    ReplicaId best = no_replica;
+    ReplicaId best = kNoReplica;
     View best_view = 0;
     for (const auto& [id, replica] : replicas_)
-        if (replica.core != nullptr && replica.core->role() == Role::Leader &&
+        if (replica.core != nullptr && replica.core->role() == Role::kLeader &&
             replica.core->view() > best_view) {
             best = id;
             best_view = replica.core->view();
@@ -250,7 +250,7 @@ void Cluster::act(ReplicaId id) {
 
 bool Cluster::settled() const {
     const ReplicaId first = leader();
-    if (first == no_replica) return false;
+    if (first == kNoReplica) return false;
     const uint64_t last = replicas_.at(first).core->last_index();
     return std::all_of(replicas_.begin(), replicas_.end(), [&](const auto& each) {
         return each.second.core != nullptr && each.second.delivered == last;
@@ -315,7 +315,7 @@ void Cluster::deliver(ReplicaId id, Replica& replica, const Entry& entry) {
         known->second.view != entry.view || known->second.kind != entry.kind)
         violate(where + " differs from what was decided");
     if (!is_new) return;
-    if (entry.kind == EntryKind::Value && !decided_values_.insert(*entry.value).second)
+    if (entry.kind == EntryKind::kValue && !decided_values_.insert(*entry.value).second)
         violate(where + " was decided twice");
     const auto copies = std::count_if(replicas_.begin(), replicas_.end(),
                                       [&](const auto& each) { return each.second.disk.holds(entry); });
@@ -327,7 +327,7 @@ void Cluster::check_state(ReplicaId id, Replica& replica) {
     const Core& core = *replica.core;
     if (core.view() < replica.highest_view) violate("replica " + std::to_string(id) + " went back in views");
     replica.highest_view = core.view();
-    if (core.role() != Role::Leader || replica.led == core.view()) return;
+    if (core.role() != Role::kLeader || replica.led == core.view()) return;
     replica.led = core.view();
     // Newly elected, and nobody is ahead of it: everything decided must be in its log.
     for (const auto& [other, peer] : replicas_)
@@ -365,7 +365,7 @@ void Cluster::upheaval() {
     if (replica.core == nullptr) return;
     const double kind = chance();
     if (kind < 0.4) {
-        replica.shell->transfer_leadership(chance() < 0.5 ? no_replica : anyone());
+        replica.shell->transfer_leadership(chance() < 0.5 ? kNoReplica : anyone());
     } else if (kind < 0.5) {
         replica.shell->step_down();
     } else if (kind < 0.6) {
@@ -396,7 +396,7 @@ void Cluster::inject(const Faults& faults, uint64_t elapsed_us) {
 // The logs were cut further while it made up for its loss.
 void Cluster::restore_who_needs_it() {
     const ReplicaId first = leader();
-    if (first == no_replica) return;
+    if (first == kNoReplica) return;
     for (auto& [id, replica] : replicas_) {
         const bool restarts = replica.core != nullptr && replica.disk.rejoining();
         if (!restarts || !replicas_.at(first).core->needs_checkpoint(id)) continue;

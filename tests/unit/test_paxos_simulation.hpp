@@ -21,7 +21,7 @@
 
 namespace crane::paxos::simulation {
 
-// What a disk holds. `lying`: a crash also takes back the newest batches (must be noticed: the canary).
+/// What a disk holds. `lying`: a crash also takes back the newest batches (must be noticed: the canary).
 class MemoryStorage : public Storage {
   public:
     StoredState load() override { return state(); }
@@ -36,10 +36,10 @@ class MemoryStorage : public Storage {
     bool holds(const Entry& entry) const;
     uint64_t last_index() const { return start_.index + entries_.size(); }
     void remember() { earlier_ = std::make_unique<MemoryStorage>(view_, start_, entries_, memberships_); }
-    void lose_everything(bool marked);  // and be replaced by an empty one that knows it, or not
+    void lose_everything(bool marked);  ///< and be replaced by an empty one that knows it, or not
     bool rejoining() const { return rejoining_; }
     const LogPosition& start() const { return start_; }
-    void go_back();  // to what was remembered
+    void go_back();  ///< to what was remembered
 
     MemoryStorage() = default;
     MemoryStorage(View view, const LogPosition& start, const std::vector<Entry>& entries,
@@ -57,21 +57,21 @@ class MemoryStorage : public Storage {
     std::unique_ptr<MemoryStorage> earlier_;
 };
 
-// The membership of replicas that all vote.
+/// The membership of replicas that all vote.
 Membership voters(const std::vector<ReplicaId>& ids);
-// Whether the entry is on the disks of a majority of those who vote.
+/// Whether the entry is on the disks of a majority of those who vote.
 bool on_majority(const Entry& entry, const Membership& membership,
                  const std::function<const MemoryStorage*(ReplicaId)>& disk);
 
 struct Faults {
     double loss = 0, duplication = 0;
     uint64_t min_delay_us = 200, max_delay_us = 3'000;
-    double crash_per_s = 0;  // of the whole cluster
+    double crash_per_s = 0;  ///< of the whole cluster
     double partition_per_s = 0;
-    double upheaval_per_s = 0;  // leadership transfer, step-down, log truncation
-    double crash_in_turn = 0;   // probability that a turn with something to persist dies in the middle
+    double upheaval_per_s = 0;  ///< leadership transfer, step-down, log truncation
+    double crash_in_turn = 0;   ///< probability that a turn with something to persist dies in the middle
     bool lying_disks = false;
-    double lost_disk = 0;  // probability that a crash takes the disk with it (one at a time)
+    double lost_disk = 0;  ///< probability that a crash takes the disk with it (one at a time)
     bool rejoin_unmarked =
         false;  // the new disk does not know that it replaces another (must be noticed: a canary)
 };
@@ -82,20 +82,20 @@ class Cluster {
     ~Cluster();
 
     void run(uint64_t duration_us, const Faults& faults);
-    void heal();  // all links, all replicas up
+    void heal();  ///< all links, all replicas up
     void crash(ReplicaId id);
     void restart(ReplicaId id);
     void cut(ReplicaId from, ReplicaId to) { cut_.insert({from, to}); }
     void isolate(ReplicaId id);
     void reconnect() { cut_.clear(); }
 
-    // The replica that leads the highest view, or 0.
+    /// The replica that leads the highest view, or 0.
     ReplicaId leader() const;
     bool propose(ReplicaId at);
-    bool settled() const;  // all up, and all have delivered everything proposed by the present leader
+    bool settled() const;  ///< all up, and all have delivered everything proposed by the present leader
     Core& core(ReplicaId id) { return *replicas_.at(id).core; }
     bool up(ReplicaId id) const { return replicas_.at(id).core != nullptr; }
-    void act(ReplicaId id);  // turns, after the core was touched from outside
+    void act(ReplicaId id);  ///< turns, after the core was touched from outside
     MemoryStorage& disk(ReplicaId id) { return replicas_.at(id).disk; }
 
     const std::string& violation() const { return violation_; }
@@ -106,7 +106,7 @@ class Cluster {
     uint64_t proposal_interval_us = 2'000;
 
   private:
-    class Ground;  // what a shell stands on
+    class Ground;  ///< what a shell stands on
     struct Replica {
         Replica();
         ~Replica();
@@ -136,7 +136,7 @@ class Cluster {
     }
     ReplicaId anyone() { return static_cast<ReplicaId>(between(1, replicas_.size())); }
     void send(const Message& message);
-    bool persist(Replica& replica, const PersistBatch& batch);  // false: the process died of it
+    bool persist(Replica& replica, const PersistBatch& batch);  ///< false: the process died of it
     void deliver_packets();
     void turn(ReplicaId id, Replica& replica);
     void deliver(ReplicaId id, Replica& replica, const Entry& entry);

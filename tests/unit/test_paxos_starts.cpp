@@ -62,12 +62,12 @@ struct One {
     void lead(const Origin& voter) {
         core.tick(2'000'000);
         turn();
-        hear(MessageType::PreVoteReply, voter, 2, make_view(1, 1));
-        hear(MessageType::ViewChangeReply, voter, 2, core.view());
-        REQUIRE(core.role() == Role::Leader);
+        hear(MessageType::kPreVoteReply, voter, 2, make_view(1, 1));
+        hear(MessageType::kViewChangeReply, voter, 2, core.view());
+        REQUIRE(core.role() == Role::kLeader);
     }
     void ack(ReplicaId from, const Origin& origin, uint64_t index) {
-        hear(MessageType::Ack, origin, from, core.view(), index);
+        hear(MessageType::kAck, origin, from, core.view(), index);
     }
     // Until `from` has acknowledged all.
     void ack_all(ReplicaId from, const Origin& origin) {
@@ -80,7 +80,8 @@ struct One {
     }
     bool disowned(ReplicaId peer, uint64_t run) const {
         for (const Message& message : said)
-            if (message.type == MessageType::Disown && message.to == peer && message.hint == run) return true;
+            if (message.type == MessageType::kDisown && message.to == peer && message.hint == run)
+                return true;
         return false;
     }
 };
@@ -95,17 +96,17 @@ StoredState knowing(ReplicaId replica, const Origin& origin) {
 
 TEST_CASE("paxos starts: a table tells older, second and unannounced databases") {
     Incarnations table;
-    CHECK(table.judge(2, start_of(7, 3, 30)) == Copy::Current);
+    CHECK(table.judge(2, start_of(7, 3, 30)) == Copy::kCurrent);
     REQUIRE(table.record(2, start_of(7, 3, 30)));
     CHECK_FALSE(table.record(2, start_of(7, 3, 30)));
-    CHECK(table.judge(2, start_of(7, 2, 20)) == Copy::Older);
-    CHECK(table.judge(2, start_of(7, 3, 31)) == Copy::Second);
-    CHECK(table.judge(2, start_of(8, 1, 40)) == Copy::Unannounced);
-    CHECK(table.judge(3, start_of(8, 1, 40)) == Copy::Current);
+    CHECK(table.judge(2, start_of(7, 2, 20)) == Copy::kOlder);
+    CHECK(table.judge(2, start_of(7, 3, 31)) == Copy::kSecond);
+    CHECK(table.judge(2, start_of(8, 1, 40)) == Copy::kUnannounced);
+    CHECK(table.judge(3, start_of(8, 1, 40)) == Copy::kCurrent);
     Origin rebuilt = start_of(8, 1, 40);
     rebuilt.replaces = true;
     REQUIRE(table.record(2, rebuilt));
-    CHECK(table.judge(2, start_of(7, 9, 50)) == Copy::Older);
+    CHECK(table.judge(2, start_of(7, 9, 50)) == Copy::kOlder);
 }
 
 TEST_CASE("paxos starts: a copy that was started often enough does not follow the one that is known") {
@@ -113,10 +114,10 @@ TEST_CASE("paxos starts: a copy that was started often enough does not follow th
     REQUIRE(table.record(2, start_of(7, 3, 30)));
     Origin copy = start_of(7, 5, 51);
     copy.previous_runs = {41, 31, 20};  // start 3 was run 31 there
-    CHECK(table.judge(2, copy) == Copy::Older);
+    CHECK(table.judge(2, copy) == Copy::kOlder);
     Origin next = start_of(7, 5, 50);
     next.previous_runs = {40, 30, 20};
-    CHECK(table.judge(2, next) == Copy::Current);
+    CHECK(table.judge(2, next) == Copy::kCurrent);
 }
 
 TEST_CASE("paxos starts: what was known is not forgotten for an entry that knows less") {
@@ -125,7 +126,7 @@ TEST_CASE("paxos starts: what was known is not forgotten for an entry that knows
     REQUIRE(less.record(2, start_of(7, 2, 20)));
     REQUIRE(less.record(3, start_of(9, 1, 10)));
     CHECK_FALSE(table.learn(less));
-    CHECK(table.judge(2, start_of(7, 2, 20)) == Copy::Older);
+    CHECK(table.judge(2, start_of(7, 2, 20)) == Copy::kOlder);
     CHECK(table.names(3, start_of(9, 1, 10)));
     REQUIRE(less.record(2, start_of(7, 4, 40)));
     CHECK(table.learn(less));
@@ -143,10 +144,10 @@ TEST_CASE("paxos starts: a replica that was itself started since neither helps n
     one.core.tick(1'000'000);
     one.turn();
     one.said.clear();
-    one.hear(MessageType::ViewChange, start_of(7, 3, 31), 2, make_view(5, 2), 100);
+    one.hear(MessageType::kViewChange, start_of(7, 3, 31), 2, make_view(5, 2), 100);
     CHECK(one.core.view() < make_view(5, 2));
     CHECK(one.disowned(2, 31));
-    one.hear(MessageType::Prepare, start_of(7, 2, 20), 2, make_view(5, 2));
+    one.hear(MessageType::kPrepare, start_of(7, 2, 20), 2, make_view(5, 2));
     CHECK(one.core.leader() != 2);
     CHECK(one.disowned(2, 20));
     CHECK(one.core.describe().find("rejoin = true") != std::string::npos);
@@ -160,7 +161,7 @@ TEST_CASE("paxos starts: every start becomes an entry, and the second process of
     REQUIRE(one.disk.last_index() == 2);
     std::vector<Entry> entries;
     one.disk.read(2, 2, 1, entries);
-    CHECK(entries.front().kind == EntryKind::Start);
+    CHECK(entries.front().kind == EntryKind::kStart);
     std::string value = "a";
     REQUIRE(one.core.propose(value));
     one.turn();
@@ -231,19 +232,19 @@ TEST_CASE("paxos starts: a replica that finds a later start of its own in the lo
     Incarnations table;
     REQUIRE(table.record(1, start_of(7, 3, 99)));
     Message prepare;
-    prepare.type = MessageType::Prepare;
+    prepare.type = MessageType::kPrepare;
     prepare.from = 2;
     prepare.to = 1;
     prepare.view = prepare.promised = make_view(1, 2);
     Entry entry;
     entry.index = 1;
     entry.view = prepare.view;
-    entry.kind = EntryKind::Start;
+    entry.kind = EntryKind::kStart;
     std::string value;
     encode(table, value);
     entry.value = std::make_shared<const std::string>(value);
     entry.chain = chain_hash(0, entry);
     prepare.entries = {entry};
     one.core.step(prepare);
-    CHECK(one.core.disowned() == Copy::Second);
+    CHECK(one.core.disowned() == Copy::kSecond);
 }

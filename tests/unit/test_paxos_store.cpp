@@ -49,14 +49,14 @@ TEST_CASE("paxos store: the largest value fits") {
         BdbStore store(options(directory.path));
         Writer writer{store, {}};
         writer.promise(make_view(1, 1));
-        writer.append(make_view(1, 1), 1, max_value_bytes);
+        writer.append(make_view(1, 1), 1, kMaxValueBytes);
         writer.append(make_view(1, 1), 1);
     }
     BdbStore store(options(directory.path));
     REQUIRE(store.load().end.index == 2);
     std::vector<Entry> entries;
     store.read(1, 1, 1, entries);
-    REQUIRE(entries.front().size_bytes() == max_value_bytes);
+    REQUIRE(entries.front().size_bytes() == kMaxValueBytes);
 }
 
 TEST_CASE("paxos store: a log starts anew behind a checkpoint that it does not reach") {
@@ -103,14 +103,14 @@ TEST_CASE("paxos store: a replaced database says so until told otherwise") {
 TEST_CASE("paxos store: starts are counted with their runs, also by a process that says nothing") {
     const TemporaryDirectory directory;
     uint64_t database = 0;
-    for (uint64_t start = 1; start <= max_previous_runs + 3; ++start) {
+    for (uint64_t start = 1; start <= kMaxPreviousRuns + 3; ++start) {
         BdbStore store(options(directory.path));
         store.begin_run(100 + start);
         const StoredState state = store.load();
         if (start == 1) database = state.database;
         CHECK((state.database == database && database != 0));
         CHECK(state.starts == start);
-        REQUIRE(state.previous_runs.size() == std::min<uint64_t>(start - 1, max_previous_runs));
+        REQUIRE(state.previous_runs.size() == std::min<uint64_t>(start - 1, kMaxPreviousRuns));
         for (size_t i = 0; i < state.previous_runs.size(); ++i)
             CHECK(state.previous_runs[i] == 100 + start - 1 - i);
     }

@@ -36,8 +36,8 @@ struct Guest {
             if (!first.empty()) connection->queue(first, true);
         };
         handlers.on_frame = [this](FrameType type, std::string_view payload) {
-            if (type == FrameType::Refused) refused = payload;
-            welcome |= type == FrameType::Welcome;
+            if (type == FrameType::kRefused) refused = payload;
+            welcome |= type == FrameType::kWelcome;
             return true;
         };
         handlers.on_closed = [this](const std::string& reason) { closed = reason; };
@@ -47,7 +47,7 @@ struct Guest {
 
 std::string hello(ReplicaId from, ReplicaId to, const std::string& cluster = "unit",
                   uint32_t version = kProtocolVersion) {
-    return make_frame(FrameType::Hello, encode_hello({version, from, to, cluster}));
+    return make_frame(FrameType::kHello, encode_hello({version, from, to, cluster}));
 }
 
 // Waits for the other side to close, and returns what it said before.
@@ -95,9 +95,9 @@ TEST_CASE("paxos strangers: who does not fit is refused with a reason") {
         {hello(2, 1, "unit", kProtocolVersion + 1), "protocol version"},
         {hello(9, 1), "not a member"},
         {hello(2, 5), "this is replica 1"},
-        {make_frame(FrameType::App, "no greeting"), ""},
-        {make_frame(FrameType::Refused, "you are not welcome"), ""},
-        {make_frame(FrameType::Hello, std::string(kMaxGreetingBytes + 1, 'x')), ""},
+        {make_frame(FrameType::kApp, "no greeting"), ""},
+        {make_frame(FrameType::kRefused, "you are not welcome"), ""},
+        {make_frame(FrameType::kHello, std::string(kMaxGreetingBytes + 1, 'x')), ""},
         {huge, ""},
         {"GET / HTTP/1.1\r\nHost: example\r\n\r\n", ""},
     };
@@ -341,8 +341,8 @@ TEST_CASE("paxos strangers: what answers at a peer's address has to be that peer
     std::string refused, closed;
     Connection::Handlers handlers;
     handlers.on_frame = [&](FrameType type, std::string_view payload) {
-        greeted |= type == FrameType::Hello;
-        if (type == FrameType::Refused) refused = payload;
+        greeted |= type == FrameType::kHello;
+        if (type == FrameType::kRefused) refused = payload;
         return true;
     };
     handlers.on_closed = [&](const std::string& reason) { closed = reason; };
@@ -393,7 +393,7 @@ TEST_CASE("paxos strangers: links to other hosts need certificates") {
     REQUIRE_THROWS_WITH(Node(nodes.base(), config, {}), Catch::Contains("crane ca init --dir"));
     REQUIRE(nodes.await_leader());
     REQUIRE(
-        nodes[1].node->change_membership({ChangeKind::Add, 2, "192.0.2.1:7400"}).find("not on loopback") !=
+        nodes[1].node->change_membership({ChangeKind::kAdd, 2, "192.0.2.1:7400"}).find("not on loopback") !=
         std::string::npos);
     const Authority authority;
     config.tls = authority.files(2);

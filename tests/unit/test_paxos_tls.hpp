@@ -23,7 +23,7 @@ inline void write_file(const std::string& path, const std::string& text, mode_t 
     std::filesystem::rename(path + ".new", path);
 }
 
-// An authority and what it issues, in a directory of its own.
+/// An authority and what it issues, in a directory of its own.
 class Authority {
   public:
     explicit Authority(const std::string& cluster = "unit") {
@@ -37,7 +37,7 @@ class Authority {
     Authority(const Authority&) = delete;
     Authority& operator=(const Authority&) = delete;
 
-    // Valid from and to, in days from now.
+    /// Valid from and to, in days from now.
     PemPair issue(ReplicaId replica, int64_t from_days = -1, int64_t to_days = 365) const {
         const int64_t now = time(nullptr);
         return issue_certificate(authority_, replica,
@@ -62,7 +62,7 @@ class Authority {
     PemPair authority_;
 };
 
-// What is logged while it lives.
+/// What is logged while it lives.
 class LogLines {
   public:
     LogLines() : before_(spdlog::default_logger()) {

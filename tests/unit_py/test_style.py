@@ -25,10 +25,14 @@ class Constants(unittest.TestCase):
         self.assertEqual(len(found(style.constant_problems, "    return kPatience_ms;")), 1)
         self.assertEqual(found(style.constant_problems, "    return kPatienceMs + pause_ms;"), [])
 
-    def test_the_older_dialect_is_let_be_where_it_is(self):
-        line = "constexpr size_t max_voters = 7;"
-        self.assertEqual(found(style.constant_problems, line, "paxos/core/membership.hpp"), [])
-        self.assertEqual(len(found(style.constant_problems, line, "paxos/link/frame.hpp")), 1)
+    def test_are_seen_before_a_comment(self):
+        self.assertEqual(len(found(style.constant_problems, "constexpr ReplicaId nobody = 0;  // ids start at 1")), 1)
+
+    def test_enumerators_are_constants_too(self):
+        for text in ("enum class Role : uint8_t { kBackup, Primary };", "enum class Role {\n    kBackup,\n    primary = 2,\n};"):
+            self.assertEqual(len(found(style.constant_problems, text)), 1, text)
+        text = "enum class Role { kBackup, kPrimary = 1 + 1 };\nint backup, primary;\nenum class Op : uint32_t;\nRole a = odd, b;"
+        self.assertEqual(found(style.constant_problems, text), [])
 
 
 class Comments(unittest.TestCase):

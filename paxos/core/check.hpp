@@ -1,4 +1,0 @@
-// CRANE_CHECK, by its former place.
-#pragma once
-
-#include "base/check.hpp"
