@@ -39,7 +39,7 @@ struct TransportConfig {
     std::vector<PeerAddress> members;
     TlsFiles tls;
     size_t max_protocol_queue_bytes = 32u << 20;
-    size_t kMaxAppQueueBytes = crane::paxos::kMaxAppQueueBytes;
+    size_t max_app_queue_bytes = kMaxAppQueueBytes;
 };
 
 struct TransportCallbacks {

@@ -56,7 +56,7 @@ std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
     }
     if (error) throw std::runtime_error(state_dir + ": " + error.message());
     for (const char* name :
-         {"/craned.toml", "/control.sock", "/output.log"}) {  // one replica of several hosts
+         {"/craned.toml", "/control.sock", "/output.log", "/db"}) {  // one replica of several hosts
         if (out.empty() && fs::exists(state_dir + name, error)) out.push_back({0, state_dir});
     }
     if (out.empty()) {
@@ -193,11 +193,12 @@ int tool_restart(const std::string& state_dir, bool as_json) {
     return done ? kExitOk : kExitNo;
 }
 
-int take_checkpoint(const std::string& state_dir, bool as_json) {
+std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decided) {
     const std::optional<Contact> before = find_contact(state_dir);
-    const uint64_t decided = before ? before->status.value("decided", uint64_t{0}) : 0;
-    const int asked = order(state_dir, {{"cmd", "checkpoint"}}, as_json);
-    if (asked != kExitOk) return asked;
+    if (!before) return "no replica here runs and knows a primary; try again (crane status)";
+    decided = before->status.value("decided", uint64_t{0});
+    const json answer = ask_primary(*before, {{"cmd", "checkpoint"}});
+    if (answer.contains("error")) return answer["error"];
     bool done = false;
     wait_until(
         [&] {
@@ -209,11 +210,20 @@ int take_checkpoint(const std::string& state_dir, bool as_json) {
             return done || tried;
         },
         kCheckpointLimitMs);
-    if (!as_json)
-        std::cout << (done ? "a majority holds a checkpoint of the server as it runs"
-                           : "no majority holds one yet: see crane status")
-                  << "\n";
-    return done ? kExitOk : kExitNo;
+    return done ? "" : "no majority holds one yet: see crane status";
+}
+
+int take_checkpoint(const std::string& state_dir, bool as_json) {
+    uint64_t decided = 0;
+    const std::string why_not = have_checkpoint_taken(state_dir, decided);
+    if (as_json) {
+        std::cout << (why_not.empty() ? json{{"ok", true}} : json{{"error", why_not}}).dump() << "\n";
+    } else if (why_not.empty()) {
+        std::cout << "a majority holds a checkpoint of the server as it runs\n";
+    } else {
+        std::cerr << "crane: " << why_not << "\n";
+    }
+    return why_not.empty() ? kExitOk : kExitNo;
 }
 
 int tool_signal(const std::string& state_dir, uint32_t signal, bool as_json) {

@@ -156,6 +156,7 @@ class Commands {
             *(checkpoint_ = verb("checkpoint", "the replicas' checkpoints: list, verify, take")),
             checkpoints_);
         add_orders();
+        add_backup_verbs();
         ca_ = std::make_unique<CaCommands>(app_, json_);
         version_ = verb("version", "the version");
     }
@@ -176,6 +177,8 @@ class Commands {
         if (*member_) return tool_member(state_dir_, members_, json_);
         if (*checkpoint_) return tool_checkpoint(state_dir_, checkpoints_, json_);
         if (*recover_) return tool_recover(state_dir_, lost_, json_);
+        if (*backup_) return tool_backup(state_dir_, backup_request_, json_);
+        if (*restore_) return tool_restore(restore_request_, json_);
         if (*check_) return tool_check(program_, json_);
         if (*transfer_) return tool_transfer(state_dir_, to_, json_);
         if (*restart_) return tool_restart(state_dir_, json_);
@@ -221,6 +224,19 @@ class Commands {
         verify_->fallthrough();
     }
 
+    void add_backup_verbs() {
+        backup_ = verb("backup", "a checkpoint of the server as it runs, as one file");
+        backup_->add_option("file", backup_request_.file, "to be written; must not be there yet")->required();
+        backup_->add_flag("--newest", backup_request_.newest,
+                          "of the newest checkpoint that there is, without taking one");
+        restore_ =
+            app_.add_subcommand("restore", "what a replica of a new cluster begins with, from a backup");
+        restore_->add_option("file", restore_request_.file, "the backup")->required();
+        restore_->add_option("--config", restore_request_.config, "the new replica's craned.toml")
+            ->required();
+        restore_->add_flag("--json", json_, "for programs");
+    }
+
     void add_orders() {
         stop_ = verb("stop", "end the cluster");
         recover_ = verb("recover", "go on with one replica after the loss of a majority");
@@ -238,7 +254,7 @@ class Commands {
     std::string state_dir_ = default_state_dir();
     bool json_ = false;
     CLI::App *status_, *health_, *check_, *diff_, *log_, *verify_, *member_, *checkpoint_;
-    CLI::App *stop_, *recover_, *transfer_, *restart_, *signal_, *version_;
+    CLI::App *stop_, *recover_, *backup_, *restore_, *transfer_, *restart_, *signal_, *version_;
     CLI::Option* wait_;
     std::unique_ptr<CaCommands> ca_;
     HealthRequest health_request_;
@@ -247,6 +263,8 @@ class Commands {
     MemberRequest members_;
     CheckpointRequest checkpoints_;
     RecoverRequest lost_;
+    BackupRequest backup_request_;
+    RestoreRequest restore_request_;
     std::vector<std::string> program_;
     uint32_t to_ = 0;
     uint32_t number_ = 0;

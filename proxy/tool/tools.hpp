@@ -1,7 +1,8 @@
 // The operator's tool: one function for each verb of `crane`. Each returns the process's exit status.
 //
 // A library of its own on top of proxy, which knows nothing of it. It asks craneds on their control sockets
-// and reads what they leave behind; only `recover` and `ca` write, and `recover` never while a craned runs.
+// and reads what they leave behind; only `backup`, `restore`, `recover` and `ca` write, and `restore` and
+// `recover` never where a craned runs.
 #pragma once
 
 #include <cstdint>
@@ -75,10 +76,25 @@ struct CheckpointRequest {
     std::string what;      ///< list, verify, take
     uint32_t replica = 0;  ///< 0: all that are here
 };
+/// Asks for a checkpoint of the running server, and waits until a majority holds one behind `decided`, what
+/// was decided at the call. Empty, or why there is none.
+std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decided);
 /// Has a checkpoint of the running server taken, and waits until a majority holds one; kExitNo: not in time.
 int take_checkpoint(const std::string& state_dir, bool json);
 /// verify: kExitNo when one is not as its manifest says.
 int tool_checkpoint(const std::string& state_dir, const CheckpointRequest& request, bool json);
+
+struct BackupRequest {
+    std::string file;     ///< to be written; must not be there
+    bool newest = false;  ///< of the newest checkpoint that there is: none is taken
+};
+int tool_backup(const std::string& state_dir, const BackupRequest& request, bool json);
+
+struct RestoreRequest {
+    std::string file;    ///< the backup
+    std::string config;  ///< craned.toml of a replica of the new cluster
+};
+int tool_restore(const RestoreRequest& request, bool json);
 
 struct RecoverRequest {
     uint32_t replica = 0;  ///< 0: the one whose log goes furthest

@@ -4,10 +4,11 @@ only then is an earlier log touched and anything written."""
 import os
 
 from . import LaunchError, processes
-from .environment import explicit_variables, server_environment
+from .backup import restore_replica
+from .environment import difference_of_variables, explicit_variables, server_environment
 from .replica import ask, check_client_address, craned_toml, free_peer_ports
 from .report import numbers
-from .state import State, write_private
+from .state import State, differences, write_private
 
 
 class Preparation:
@@ -21,6 +22,7 @@ class Preparation:
         """The rows of run.json for the replicas, which are ready to be started. Raises LaunchError and OSError."""
         settings, state = self.settings, self.state
         state.refuse_other_owner()
+        self._refuse_restore()
         running = self._running_cluster()
         if running:
             return running
@@ -29,7 +31,7 @@ class Preparation:
         goes_on = state.has_log() and not anew
         for address in settings["client-address"]:
             check_client_address(address, settings["port-map"].values())
-        environment = server_environment(settings["command"], settings["env"])
+        environment = (settings.launched or {}).get("environment") or server_environment(settings["command"], settings["env"])
         run = self._new_record(goes_on, environment)
         texts = {n: craned_toml(settings, self.layout, run, n, state.replica_dir(n),
                                 goes_on and (state.was_ready() or n in self.lost))
@@ -45,9 +47,39 @@ class Preparation:
         state.save()
         for number, text in texts.items():
             self._write_replica(number, text, goes_on)
+        if settings.launched:
+            self._restore(texts)
         self.say(f"{'going on with' if goes_on else 'starting'} {' '.join(settings['command'])} on "
                  f"{settings['replicas']} replica(s), state in {state.path}")
         return run["replicas"]
+
+    def _refuse_restore(self):
+        """Before anything is touched."""
+        settings, state = self.settings, self.state
+        self._load()
+        if settings.launched:
+            other = (differences(settings.launched["identity"], settings, besides=("replicas",))
+                     + difference_of_variables(settings.launched | {"env": []}, settings["env"]))
+            if other:
+                raise LaunchError(f"{settings['restore']} is of a run with {', and '.join(other)}: leave that out")
+            if state.has_log() and not settings["fresh"] and not state.was_restoring():
+                raise LaunchError(f"{state.path} holds a cluster, and --restore makes another one: give another "
+                                  "--state-dir, or --fresh to discard what is there")
+        elif state.was_restoring() and not settings["fresh"]:
+            raise LaunchError(f"a backup was being restored to {state.path}, and that was cut short: say --restore FILE "
+                              "again, or --fresh to begin without it")
+
+    def _restore(self, numbers_of_replicas):
+        state = self.state
+        try:
+            for number in numbers_of_replicas:
+                answer = restore_replica(self.layout, self.settings["restore"], state.replica_dir(number))
+                self.say(f"replica {number} begins with the backup's log entry {answer['index']}")
+        except LaunchError:
+            state.logs.discard()
+            raise
+        del state.run["restoring"]
+        state.save()
 
     def _running_cluster(self):
         """The rows of replicas that run under these very settings and whose crane-run was killed: clients are served, and
@@ -111,6 +143,8 @@ class Preparation:
     def _must_begin_anew(self):
         """False for a log that can go on, or none; True for one that is worth nothing; else refused."""
         state, count = self.state, self.settings["replicas"]
+        if state.was_restoring():
+            return True
         if not state.has_log():
             return False
         recovered = [folder for folder in state.logs.folders() if (folder / "recovered").exists()]
@@ -143,7 +177,8 @@ class Preparation:
         ports = free_peer_ports(settings["replicas"])
         return {"version": 1, "cluster_id": cluster_id, "identity": settings.identity(),
                 "ready": bool(goes_on and self.state.was_ready()),
-                "env": sorted(explicit_variables(settings["env"])),
+                **({"restoring": True} if settings.launched else {}),
+                "env": [] if settings.launched else sorted(explicit_variables(settings["env"])),
                 "environment": (old.get("environment") if goes_on else None) or environment,
                 "supervisor": {"pid": os.getpid(), "start": processes.start_time(os.getpid())},
                 "port_map": {str(listen): client for listen, client in settings["port-map"].items()},

@@ -6,6 +6,7 @@ import pathlib
 import re
 
 from . import LaunchError
+from .backup import read_launched
 from .config_file import read_config_file
 from .layout import default_state_dir, version
 
@@ -39,7 +40,7 @@ CHOICES = {"schedule": ("serial", "parallel"), "isolation": ("lxc", "none"), "mo
            "log-level": ("trace", "debug", "info", "warning", "error")}
 DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir": None, "schedule": "serial",
             "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto", "no-time-bubble": False,
-            "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False,
+            "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
             "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0,
@@ -64,6 +65,7 @@ def build_parser():
                          help="what listens on LISTEN is served to clients at CLIENT; may be repeated")
     cluster.add_argument("--state-dir", metavar="DIR", help="(default /var/lib/crane/default for root, else ~/.local/state/crane/default)")
     cluster.add_argument("--fresh", action="store_true", help="discard the log of an earlier run")
+    cluster.add_argument("--restore", metavar="FILE", help="begin with the server and its files as in this backup (crane backup)")
     cluster.add_argument("--isolation", choices=CHOICES["isolation"],
                          help="lxc: a container per replica (default); none: no container, no privilege needed")
     cluster.add_argument("--env", action="append", metavar="NAME[=VALUE]", help="set a variable of the server")
@@ -124,6 +126,7 @@ class Settings(dict):
     def __init__(self, values):
         super().__init__(values)
         self.source = {}  # name -> the file that it comes from
+        self.launched = None  # of a backup: how the server in it was started
 
     def identity(self):
         return {name: self[name] for name in FIXED_BY_LOG}
@@ -147,14 +150,30 @@ def parse(arguments):
         settings.update(from_file)
         settings.source = {name: config for name in from_file if name not in flags}
     settings.update(flags)
+    if settings["restore"] is not None:
+        adopt_backup(settings)
     if command:
         settings["command"] = command
         settings.source.pop("command", None)
     try:
-        settings["cwd"] = str(pathlib.Path.cwd())
+        if not settings.launched:
+            settings["cwd"] = str(pathlib.Path.cwd())
     except OSError as error:
         raise LaunchError(f"the working directory cannot be had ({error.strerror}): change to one that exists") from error
     return check(settings)
+
+
+def adopt_backup(settings):
+    """What the server in it was started with holds, as it would for a log: it runs on."""
+    settings["restore"] = pathlib.Path(settings["restore"]).resolve()
+    settings.launched = read_launched(settings["restore"])
+    for name in FIXED_BY_LOG:
+        if name == "replicas" or name not in settings.launched["identity"]:
+            continue
+        if name == "cwd" or settings[name] in (DEFAULTS.get(name), []):
+            settings[name] = settings.launched["identity"][name]
+    if not settings["port-map"]:
+        settings["port-map"] = [f"{listen}:{client}" for listen, client in settings.launched.get("port_map", {}).items()]
 
 
 def number(settings, name, low, high):

@@ -20,6 +20,13 @@ def shown(value):
     return " ".join(value) if isinstance(value, list) else str(value)
 
 
+def differences(recorded, settings, besides=()):
+    """What a run's record says otherwise than these settings, as text for each."""
+    return [f"another {NAMES.get(name, name)} ({shown(recorded.get(name, DEFAULTS.get(name)))}; now {shown(value)})"
+            for name, value in settings.identity().items()
+            if name not in besides and recorded.get(name, DEFAULTS.get(name)) != value]
+
+
 class State:
     """STATE/ and what is in it. `run` is the content of run.json."""
 
@@ -131,6 +138,10 @@ class State:
         """False for a log that holds nothing but a start that failed. A record of old does not tell."""
         return self.run.get("ready", True)
 
+    def was_restoring(self):
+        """What is there is a backup that was being restored: nothing of it is of use."""
+        return self.run.get("restoring", False)
+
     def replicas_without_log(self, count):
         return [n for n in range(1, count + 1) if not holds_files(self.replica_dir(n) / "db")]
 
@@ -139,8 +150,7 @@ class State:
         recorded = self.run.get("identity")
         if recorded is None:
             return f"{self.path} holds a log, but no record of which server made it"
-        other = [f"another {NAMES.get(name, name)} ({shown(recorded.get(name, DEFAULTS.get(name)))}; now {shown(value)})"
-                 for name, value in settings.identity().items() if recorded.get(name, DEFAULTS.get(name)) != value]
+        other = differences(recorded, settings)
         if not other:
             other = difference_of_variables(self.run, settings["env"])
         return f"{self.path} holds the log of a run with {', and '.join(other)}" if other else None
@@ -161,7 +171,8 @@ def check_record(run):
     """Raises ValueError for what is JSON, but no record of a run."""
     if isinstance(run, dict) and run.get("version", 1) != 1:
         raise ValueError(f"its version is {run['version']}, and this Crane knows 1: use the Crane that wrote it")
-    kinds = {"identity": dict, "supervisor": dict, "replicas": list, "environment": list, "env": list, "ready": bool}
+    kinds = {"identity": dict, "supervisor": dict, "replicas": list, "environment": list, "env": list, "ready": bool,
+             "restoring": bool}
     if not isinstance(run, dict):
         raise ValueError("it is no object")
     for name, kind in kinds.items():

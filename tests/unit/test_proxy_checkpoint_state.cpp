@@ -73,6 +73,14 @@ TEST_CASE("checkpoint state: the first server may run there, and begins nowhere"
     CHECK(from_json(odd, back) != "");
 }
 
+TEST_CASE("checkpoint state: where a new cluster begins no starts of databases are known", "[checkpoint]") {
+    CheckpointState state = example();
+    state.starts = {};
+    CheckpointState back = example();
+    REQUIRE(from_json(to_json(state), back) == "");
+    CHECK(back.starts.empty());
+}
+
 TEST_CASE("checkpoint state: what is missing or of another kind is said, and nothing is taken",
           "[checkpoint]") {
     const nlohmann::json good = to_json(example());

@@ -1,0 +1,182 @@
+// crane restore: what a replica of a new cluster begins with, from a backup of another one.
+//
+// Each replica of the new cluster is given the same checkpoint and an empty log that begins behind it, as if
+// all of them had always been its members. Nothing of the old cluster is touched, and the new one does not
+// know it: clients that were connected then find their connections closed.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "checkpoint/checkpoint_store.hpp"
+#include "checkpoint/command.hpp"
+#include "paxos/store/store.hpp"
+#include "proxy/checkpoint_state.hpp"
+#include "proxy/settings_hash.hpp"
+#include "proxy/tool/backup_record.hpp"
+#include "proxy/tool/tools.hpp"
+
+namespace crane::proxy {
+
+namespace fs = std::filesystem;
+using checkpoint::CheckpointStore;
+using nlohmann::json;
+
+namespace {
+
+constexpr char kTar[] = "/usr/bin/tar";
+
+/// These members of the archive, as plain files in `folder`.
+void extract(const std::string& archive, const std::string& folder, const std::vector<std::string>& names) {
+    std::vector<std::string> words{kTar,
+                                   "--extract",
+                                   "--file=" + archive,
+                                   "--force-local",
+                                   "--directory=" + folder,
+                                   "--no-same-owner",
+                                   "--no-same-permissions",
+                                   "--no-overwrite-dir",
+                                   "--"};
+    words.insert(words.end(), names.begin(), names.end());
+    checkpoint::run_command(words, "reading " + archive);
+}
+
+std::string read_text(const std::string& path, size_t most) {
+    const checkpoint::File file(path, O_RDONLY);  // never through a link that an archive has planted
+    std::string text = file.read(0, most + 1);
+    if (text.size() > most) throw std::runtime_error(path + " is too large");
+    return text;
+}
+
+paxos::Membership members_of(const Config& config) {
+    paxos::Membership members;
+    for (const ReplicaAddress& one : config.replicas)
+        members.add({one.id, true, one.peer_host + ":" + std::to_string(one.peer_port)});
+    return members;
+}
+
+/// Refuses what cannot be a replica of a new cluster, before anything is written.
+void check_target(const Config& config) {
+    if (config.mode != Mode::kFull || !config.container)
+        throw std::runtime_error("only a replica in mode full with a container begins from a backup");
+    if (config.join)
+        throw std::runtime_error(
+            "this replica is to join others (join), which will send it what they have: a backup is for all "
+            "replicas of a new cluster");
+    for (const char* name : {"/db", "/checkpoints"}) {
+        const std::string path = config.state_dir + name;
+        std::error_code error;
+        if (fs::exists(path, error) && !fs::is_empty(path, error))
+            throw std::runtime_error(path +
+                                     " is there: a replica that has a log is not overwritten; give an empty "
+                                     "state_dir, or remove what is there");
+    }
+}
+
+/// The state of the checkpoint as that of the new cluster.
+CheckpointState adopted(const checkpoint::Manifest& manifest, const Config& config) {
+    CheckpointState state;
+    if (const std::string wrong = from_json(manifest.state, state); !wrong.empty())
+        throw std::runtime_error("its checkpoint is of no use: " + wrong);
+    if (state.live && state.live->words.transport_version != timebubble::kTransportVersion)
+        throw std::runtime_error(
+            "its server ran under a shim of another version, which this Crane does not "
+            "understand: restore it with the version that made the backup");
+    if (state.position.index != manifest.index)
+        throw std::runtime_error("its checkpoint names another entry");
+    state.cluster = config.cluster_id;
+    state.membership = {0, members_of(config)};
+    state.starts = {};
+    return state;
+}
+
+void begin_log(const Config& config, const CheckpointState& state) {
+    paxos::StoreOptions options;
+    options.directory = config.state_dir + "/db";
+    options.cluster_id = config.cluster_id;
+    options.replica = config.replica_id;
+    paxos::BdbStore store(options);
+    store.restart_at(state.position, state.membership, state.starts);
+    store.close(state.position.index);
+}
+
+/// What a restore that failed has written goes: the next one begins with nothing.
+struct Undo {
+    std::string state_dir;
+    bool done = false;
+    ~Undo() {
+        std::error_code ignored;
+        for (const char* name : {"/db", "/checkpoints"})
+            if (!done) fs::remove_all(state_dir + name, ignored);
+    }
+};
+
+checkpoint::Manifest unpack(const std::string& file, const BackupRecord& record, const std::string& folder) {
+    extract(file, folder, {checkpoint::kManifestName});
+    const std::string path = folder + "/" + checkpoint::kManifestName;
+    checkpoint::DecodedManifest decoded =
+        checkpoint::decode_manifest(read_text(path, checkpoint::kMaxManifestBytes));
+    if (!decoded.error.empty()) throw std::runtime_error(file + ": its manifest: " + decoded.error);
+    if (decoded.id != record.id || decoded.manifest.index != record.index)
+        throw std::runtime_error(file + " holds another checkpoint than it says");
+    std::vector<std::string> names;
+    for (const checkpoint::CheckpointFile& one : decoded.manifest.files) names.push_back(one.name);
+    extract(file, folder, names);
+    for (const checkpoint::CheckpointFile& one : decoded.manifest.files) {
+        const checkpoint::File data(folder + "/" + one.name, O_RDONLY);
+        if (data.bytes() != one.bytes || checkpoint::sum_of_file(data, checkpoint::never) != one.xxh128)
+            throw std::runtime_error(file + ": " + one.name + " is not as it was when the backup was made");
+    }
+    fs::remove(path);
+    return decoded.manifest;
+}
+
+BackupRecord read_record(const std::string& file, const std::string& folder) {
+    extract(file, folder, {kRecordName});
+    const std::string path = folder + "/" + kRecordName;
+    BackupRecord record = backup_record_from(read_text(path, kMaxRecordBytes), file);
+    fs::remove(path);
+    return record;
+}
+
+}  // namespace
+
+int tool_restore(const RestoreRequest& request, bool as_json) {
+    const checkpoint::File readable(request.file, O_RDONLY);
+    const Config config = load_config(request.config);
+    check_target(config);
+    fs::create_directories(config.state_dir);
+    Undo undo{config.state_dir};
+    CheckpointStore store(config.state_dir + "/checkpoints");
+    const std::string folder = store.begin(UINT64_MAX);  // which entry it is, the record tells
+    const BackupRecord record = read_record(request.file, folder);
+    if (record.settings != settings_hash(config))
+        throw std::runtime_error(
+            request.config +
+            " would run the server otherwise than it ran in the backup: server, "
+            "cwd, environment, [schedule], [machine] and [confinement] must be as there (tar -xOf " +
+            request.file + " " + kRecordName + " shows them under craned.toml)");
+    const checkpoint::Manifest manifest = unpack(request.file, record, folder);
+    const CheckpointState state = adopted(manifest, config);
+    fs::rename(folder, store.begin(record.index));
+    store.complete(record.index, to_json(state));
+    begin_log(config, state);
+    undo.done = true;
+    if (as_json) {
+        std::cout << json{{"replica", config.replica_id},
+                          {"index", record.index},
+                          {"cluster", config.cluster_id},
+                          {"from_cluster", record.cluster},
+                          {"running", state.live.has_value()}}
+                         .dump()
+                  << "\n";
+    } else {
+        std::cout << "replica " << config.replica_id << " begins at log entry " << record.index
+                  << (state.live ? ", with the server as it ran there" : ", with the server's files")
+                  << ". When all replicas have been given this backup, start their craneds\n";
+    }
+    return kExitOk;
+}
+
+}  // namespace crane::proxy

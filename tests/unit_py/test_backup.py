@@ -1,0 +1,65 @@
+"""Starts from a backup, as far as crane-run decides them."""
+
+import io
+import json
+import pathlib
+import sys
+import tarfile
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+
+from crane_launch import LaunchError  # noqa: E402
+from crane_launch.backup import read_launched  # noqa: E402
+from crane_launch.settings import parse  # noqa: E402
+from crane_launch.state import differences  # noqa: E402
+
+IDENTITY = {"command": ["apache2", "-DFOREGROUND"], "cwd": "/srv/web", "replicas": 3, "mode": "full", "schedule": "parallel",
+            "quantum": 1000, "isolation": "lxc", "cpus": 4, "memory-bytes": 0, "hostname": "web", "user": "", "group": "",
+            "capability": ["CAP_NET_RAW"], "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": []}
+LAUNCHED = {"identity": IDENTITY, "environment": ["A=1"], "env": ["A"], "port_map": {"80": 8080}}
+
+
+class Backup(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def archive(self, text, name="backup.json"):
+        path = self.dir / "file.backup"
+        with tarfile.open(path, "w") as archive:
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+        return path
+
+    def backup(self, launched):
+        return self.archive(json.dumps({"backup": {"launched": launched}}))
+
+    def test_what_is_no_backup_is_refused(self):
+        (self.dir / "text").write_text("not an archive")
+        for path in (self.dir / "missing", self.dir / "text", self.dir, self.archive("{}", "another.json")):
+            with self.assertRaises(LaunchError):
+                read_launched(path)
+        for text in ("", "{", "[]", "{}", '{"backup": 7}', '{"backup": {"launched": null}}', '{"backup": {"launched": {}}}'):
+            with self.assertRaises(LaunchError):
+                read_launched(self.archive(text))
+
+    def test_server_is_started_as_it_was(self):
+        settings = parse(["--restore", str(self.backup(LAUNCHED))])
+        self.assertEqual(differences(IDENTITY, settings), [])
+        self.assertEqual(settings["port-map"], {80: 8080})
+
+    def test_cluster_may_have_another_size_and_ports(self):
+        settings = parse(["--restore", str(self.backup(LAUNCHED)), "--replicas", "5", "--port-map", "80:9090"])
+        self.assertEqual((settings["replicas"], settings["port-map"]), (5, {80: 9090}))
+        self.assertEqual(differences(IDENTITY, settings, besides=("replicas",)), [])
+
+    def test_options_that_contradict_it_are_seen(self):
+        for words in (["--quantum", "7"], ["nginx"], ["--capability", "CAP_CHOWN"], ["--quantum", "8"]):
+            settings = parse(["--restore", str(self.backup(LAUNCHED)), *words])
+            self.assertEqual(len(differences(IDENTITY, settings)), 1, words)
+
+
+if __name__ == "__main__":
+    unittest.main()
