@@ -87,7 +87,7 @@ bool lead(const RunSettings& settings, const std::vector<uint64_t>* seeds, uint6
 // Whether everything that can happen has happened.
 bool covered(Counts& total) {
     bool all = true;
-    for (size_t i = 0; i < Counts::size; ++i)
+    for (size_t i = 0; i < Counts::kSize; ++i)
         if (total.numbers()[i] == 0) {
             std::printf("sim: kNever happened: %s\n", Counts::name(i));
             all = false;
