@@ -26,7 +26,7 @@ std::string first_bytes(FILE* file) {
 
 }  // namespace
 
-void run_command(const std::vector<std::string>& words, const std::string& doing) {
+void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status) {
     // One that outlived a killed craned would write where the next one works.
     std::vector<std::string> all{"/usr/bin/setpriv", "--pdeathsig", "KILL", "--"};
     all.insert(all.end(), words.begin(), words.end());
@@ -49,7 +49,7 @@ void run_command(const std::vector<std::string>& words, const std::string& doing
     while (::waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             throw std::runtime_error(doing + ": waiting for " + words[0] + ": " + std::strerror(errno));
-    if (status != 0)
+    if (!WIFEXITED(status) || WEXITSTATUS(status) > most_status)
         throw std::runtime_error(doing + ": " + words[0] + " failed: " + first_bytes(said.get()));
 }
 

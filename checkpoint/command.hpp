@@ -8,7 +8,8 @@
 namespace crane::checkpoint {
 
 /// Runs `words` (the first is a path) and waits for its end; it ends with the calling thread. Throws
-/// std::runtime_error with `doing`, and what the program said, unless it exits with status 0.
-void run_command(const std::vector<std::string>& words, const std::string& doing);
+/// std::runtime_error with `doing`, and what the program said, unless it exits with a status up to
+/// `most_status`.
+void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status = 0);
 
 }  // namespace crane::checkpoint

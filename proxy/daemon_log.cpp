@@ -2,34 +2,63 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/details/file_helper.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 
 namespace crane::proxy {
 
 namespace {
 
+/// Written to by more threads than the loop's, and moved away under them (SIGHUP).
+class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
+  public:
+    explicit LogFile(const std::string& path) { file_->open(path); }
+
+    /// The file that is at `path` now. Where it cannot be opened the old one stays.
+    void reopen(const std::string& path) {
+        auto other = std::make_unique<spdlog::details::file_helper>();
+        other->open(path);
+        const std::lock_guard guard(mutex_);
+        file_->flush();
+        file_ = std::move(other);
+    }
+
+  private:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+        spdlog::memory_buf_t text;
+        formatter_->format(message, text);
+        file_->write(text);
+    }
+    void flush_() override { file_->flush(); }
+
+    std::unique_ptr<spdlog::details::file_helper> file_ = std::make_unique<spdlog::details::file_helper>();
+};
+
 /// The file that is written to now.
 struct stat opened {};
+std::shared_ptr<LogFile> log_file;
 
 std::string log_path(const Config& config) {
     return config.state_dir + "/craned.log";
 }
 
-spdlog::sink_ptr open_file(const Config& config) {
-    const std::string path = log_path(config);
-    // The library would make it readable by all.
+/// The library would make it readable by all.
+std::string make_file(const Config& config) {
+    std::string path = log_path(config);
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0) throw std::runtime_error("cannot open " + path + ": " + strerror(errno));
     fstat(fd, &opened);
     close(fd);
-    return std::make_shared<spdlog::sinks::basic_file_sink_st>(path);
+    return path;
 }
 
 void set_pattern(spdlog::logger& logger, const Config& config) {
@@ -39,8 +68,9 @@ void set_pattern(spdlog::logger& logger, const Config& config) {
 }  // namespace
 
 void open_daemon_log(const Config& config) {
-    std::vector<spdlog::sink_ptr> sinks{open_file(config)};
-    if (isatty(2)) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
+    log_file = std::make_shared<LogFile>(make_file(config));
+    std::vector<spdlog::sink_ptr> sinks{log_file};
+    if (isatty(2)) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_mt>());
     auto logger = std::make_shared<spdlog::logger>("craned", sinks.begin(), sinks.end());
     set_pattern(*logger, config);
     logger->set_level(spdlog::level::from_str(config.log_level));
@@ -52,8 +82,7 @@ void reopen_daemon_log(const Config& config) {
     spdlog::logger& logger = *spdlog::default_logger();
     const struct stat before = opened;
     try {
-        logger.sinks().at(0) = open_file(config);
-        set_pattern(logger, config);
+        log_file->reopen(make_file(config));
     } catch (const std::exception& error) {
         logger.error("craned.log is not reopened: {}", error.what());
         return;

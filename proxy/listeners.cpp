@@ -150,13 +150,17 @@ Listeners::~Listeners() = default;
 /// A name is looked up without waiting for it; then all ports are tried.
 void Listeners::look_up() {
     if (looking_) return;
-    looking_ = true;
-    lookup_ = std::make_unique<paxos::Lookup>(base_, paxos::PeerAddress{0, address_, 0},
-                                              [this](const paxos::AddressInfo& info) {
-                                                  looking_ = false;
-                                                  found(info);
-                                                  for (auto& [number, port] : ports_) try_open(*port);
-                                              });
+    const auto done = [this](const paxos::AddressInfo& info) {
+        looking_ = false;
+        found(info);
+        for (auto& [number, port] : ports_) try_open(*port);
+    };
+    try {
+        lookup_ = std::make_unique<paxos::Lookup>(base_, paxos::PeerAddress{0, address_, 0}, done);
+        looking_ = true;
+    } catch (const std::exception& error) {  // no thread, no descriptor: the next try looks again
+        lookup_error_ = "client_address " + address_ + ": " + error.what();
+    }
 }
 
 void Listeners::found(const paxos::AddressInfo& info) {
@@ -236,11 +240,11 @@ void Listeners::close_all() {
 }
 
 void Listeners::try_open(Port& port) {
-    std::string error = lookup_error_;
-    if (addresses_.empty() && error.empty()) {
+    if (addresses_.empty() && lookup_error_.empty()) {
         look_up();
-        return;
+        if (lookup_error_.empty()) return;
     }
+    std::string error = lookup_error_;
     bool wanted = false;
     for (const sockaddr_storage& address : addresses_) {
         // An IPv6 client of a server that knows only IPv4 is refused by the kernel, as it would be there.

@@ -27,7 +27,12 @@ void Replica::watch(uint64_t now_ns) {
 /// Each look has a thread of its own: one that never ends keeps no later look from being taken.
 void Replica::look_at_domain(uint64_t stood_s) {
     auto report = std::make_shared<StallReport>();
-    look_ = std::make_unique<Worker>(base_, "crane-look");
+    try {
+        look_ = std::make_unique<Worker>(base_, "crane-look");
+    } catch (const std::exception& error) {
+        spdlog::warn("the server stands still, and nobody can look why: {}", error.what());
+        return;
+    }
     const auto job = [report, init = domain_.init_pid(), stood_s] {
         *report = describe_stall(init, stood_s);
     };

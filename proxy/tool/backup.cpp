@@ -1,13 +1,17 @@
 // crane backup: the newest checkpoint of a cluster as one file, from which crane restore makes a new cluster.
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <sstream>
 
 #include "checkpoint/checkpoint_store.hpp"
@@ -27,7 +31,7 @@ using nlohmann::json;
 namespace {
 
 constexpr char kTar[] = "/usr/bin/tar";
-constexpr char kScratch[] = "/.backup-XXXXXX";
+constexpr int kChanged = 1;  ///< tar's status when a file lost a name meanwhile
 
 std::string text_of(const std::string& path) {
     std::ifstream in(path, std::ios::binary);
@@ -36,52 +40,58 @@ std::string text_of(const std::string& path) {
     return in ? text.str() : std::string();
 }
 
-/// A folder that goes with its owner.
-class Scratch {
-  public:
-    explicit Scratch(const std::string& folder) : path_(folder + kScratch) {
-        if (!mkdtemp(path_.data())) throw checkpoint::file_error("make a folder in", folder, errno);
-    }
-    ~Scratch() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    Scratch(const Scratch&) = delete;
-    Scratch& operator=(const Scratch&) = delete;
-    const std::string& path() const { return path_; }
+std::string utc(time_t time) {
+    tm parts{};
+    char text[32];
+    strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", gmtime_r(&time, &parts));
+    return text;
+}
 
-  private:
-    std::string path_;
-};
-
-/// One checkpoint of one replica. A running replica may drop it at any time: what counts has a second name in
-/// `links`.
+/// One checkpoint of one replica. A replica that runs may drop it at any time: open files stay what they are.
 struct Chosen {
     ReplicaDir replica;
     StoredCheckpoint checkpoint;
-    std::unique_ptr<Scratch> links;
+    std::vector<std::pair<std::string, std::unique_ptr<checkpoint::File>>> files;  ///< by name
 };
 
-std::vector<std::string> names_in(const StoredCheckpoint& one) {
-    std::vector<std::string> names{checkpoint::kManifestName};
-    for (const checkpoint::CheckpointFile& file : one.manifest.files) names.push_back(file.name);
-    return names;
-}
-
 /// Empty: as the manifest says.
-std::string damage(const Scratch& links, const StoredCheckpoint& one) {
-    for (const checkpoint::CheckpointFile& file : one.manifest.files) {
-        const checkpoint::File data(links.path() + "/" + file.name, O_RDONLY);
-        if (checkpoint::sum_of_file(data, checkpoint::never) != file.xxh128)
-            return one.path + "/" + file.name + " is not as its manifest says";
+std::string damage(const Chosen& chosen) {
+    if (checkpoint::decode_manifest(chosen.files[0].second->read(0, checkpoint::kMaxManifestBytes)).id !=
+        chosen.checkpoint.id)
+        return "another has taken its place";
+    for (size_t i = 0; i < chosen.checkpoint.manifest.files.size(); ++i) {
+        const checkpoint::CheckpointFile& told = chosen.checkpoint.manifest.files[i];
+        const checkpoint::File& data = *chosen.files[i + 1].second;
+        if (data.bytes() != told.bytes || checkpoint::sum_of_file(data, checkpoint::never) != told.xxh128)
+            return data.path() + " is not as its manifest says";
     }
     return "";
+}
+
+/// Its files, open.
+std::vector<std::pair<std::string, std::unique_ptr<checkpoint::File>>> open_files(
+    const StoredCheckpoint& one) {
+    std::vector<std::string> names{checkpoint::kManifestName};
+    for (const checkpoint::CheckpointFile& file : one.manifest.files) names.push_back(file.name);
+    std::vector<std::pair<std::string, std::unique_ptr<checkpoint::File>>> out;
+    out.reserve(names.size());
+    for (const std::string& name : names)
+        out.emplace_back(name, std::make_unique<checkpoint::File>(one.path + "/" + name, O_RDONLY));
+    return out;
+}
+
+/// Replicas here whose checkpoints count: where one was made a cluster of its own, that one alone.
+std::vector<ReplicaDir> sources(const std::string& state_dir) {
+    std::vector<ReplicaDir> all = find_replicas(state_dir), recovered;
+    for (const ReplicaDir& one : all)
+        if (fs::exists(one.path + "/recovered")) recovered.push_back(one);
+    return recovered.empty() ? all : recovered;
 }
 
 /// The newest that is whole, of all replicas here. `passed_over`: why newer ones were not taken.
 std::optional<Chosen> choose(const std::string& state_dir, std::vector<std::string>& passed_over) {
     std::vector<std::pair<ReplicaDir, StoredCheckpoint>> all;
-    for (const ReplicaDir& replica : find_replicas(state_dir))
+    for (const ReplicaDir& replica : sources(state_dir))
         for (StoredCheckpoint& one : CheckpointStore(replica.path + "/checkpoints").survey())
             all.emplace_back(replica, std::move(one));
     std::stable_sort(all.begin(), all.end(),
@@ -89,11 +99,11 @@ std::optional<Chosen> choose(const std::string& state_dir, std::vector<std::stri
     for (auto& [replica, one] : all) {
         std::string wrong = one.error;
         try {
-            Chosen chosen{replica, one, std::make_unique<Scratch>(replica.path)};
-            for (const std::string& name : wrong.empty() ? names_in(one) : std::vector<std::string>())
-                fs::create_hard_link(one.path + "/" + name, chosen.links->path() + "/" + name);
-            if (wrong.empty()) wrong = damage(*chosen.links, one);
-            if (wrong.empty()) return chosen;
+            if (wrong.empty()) {
+                Chosen chosen{replica, one, open_files(one)};
+                wrong = damage(chosen);
+                if (wrong.empty()) return chosen;
+            }
         } catch (const std::exception& error) {
             wrong = error.what();
         }
@@ -113,11 +123,16 @@ json launched(const std::string& replica_dir) {
     return out;
 }
 
-BackupRecord describe(const Chosen& chosen) {
+/// The settings that the server runs with; a quota may be another one in another cluster.
+uint64_t settings_of(Config config) {
+    config.disk_quota_bytes = 0;
+    return settings_hash(config);
+}
+
+BackupRecord describe(const Chosen& chosen, const std::string& config) {
     CheckpointState state;
     if (const std::string wrong = from_json(chosen.checkpoint.manifest.state, state); !wrong.empty())
         throw std::runtime_error(chosen.checkpoint.path + ": " + wrong);
-    const std::string config = chosen.replica.path + "/craned.toml";
     BackupRecord record;
     record.crane = CRANE_VERSION;
     record.cluster = state.cluster;
@@ -127,36 +142,99 @@ BackupRecord describe(const Chosen& chosen) {
     record.taken_s = static_cast<uint64_t>(chosen.checkpoint.since);
     record.launched = launched(chosen.replica.path);
     record.config = text_of(config);
-    record.settings = settings_hash(load_config(config));
+    record.settings = settings_of(load_config(config));
     return record;
 }
 
-/// By another name until it is whole and on the disk.
+std::runtime_error cannot_write(const std::string& file, int reason) {
+    return std::runtime_error("cannot write " + file + ": " + strerror(reason) +
+                              ": give a place that can be written, with room for all that the server has "
+                              "written");
+}
+
+/// A file of its own beside FILE, until it is whole and on the disk; then FILE, which must not be there.
+class Unfinished {
+  public:
+    explicit Unfinished(const std::string& file) : file_(file), path_(file + ".part-XXXXXX") {
+        const int fd = mkstemp(path_.data());  // its owner's alone: all that the server keeps is in it
+        if (fd < 0) throw cannot_write(file, errno);
+        close(fd);
+    }
+    ~Unfinished() { unlink(path_.c_str()); }
+    Unfinished(const Unfinished&) = delete;
+    Unfinished& operator=(const Unfinished&) = delete;
+    const std::string& path() const { return path_; }
+
+    void publish() {
+        const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || fsync(fd) != 0) throw cannot_write(file_, errno);
+        close(fd);
+        // Not every file system can rename without replacing, or give a second name.
+        if (renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, file_.c_str(), RENAME_NOREPLACE) != 0) {
+            if (errno == EEXIST) throw cannot_write(file_, errno);
+            if (fs::exists(fs::symlink_status(file_)) || rename(path_.c_str(), file_.c_str()) != 0)
+                throw cannot_write(file_, errno);
+        }
+        checkpoint::sync_folder(fs::absolute(file_).parent_path());
+    }
+
+  private:
+    std::string file_, path_;
+};
+
+/// Of open files, under the names that they had: tar is shown the descriptors.
 void write_archive(const Chosen& chosen, const BackupRecord& record, const std::string& file) {
-    const std::string unfinished = file + ".part";
-    checkpoint::write_synced(chosen.links->path() + "/" + kRecordName, to_json(record).dump() + "\n");
+    const std::string text = to_json(record).dump() + "\n";
+    const int memory = memfd_create(kRecordName, MFD_CLOEXEC);
+    if (memory < 0 || write(memory, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+        throw std::runtime_error(std::string("no memory for the backup's record: ") + strerror(errno));
+    Unfinished unfinished(file);
     std::vector<std::string> words{kTar,
                                    "--create",
-                                   "--file=" + unfinished,
+                                   "--file=" + unfinished.path(),
                                    "--force-local",
                                    "--format=posix",
                                    "--owner=0",
                                    "--group=0",
                                    "--numeric-owner",
-                                   "--directory=" + chosen.links->path(),
-                                   kRecordName};
-    for (const std::string& name : names_in(chosen.checkpoint)) words.push_back(name);
-    umask(0077);  // what clients sent and the server keeps is in it
-    try {
-        checkpoint::run_command(words, "writing " + unfinished);
-        checkpoint::File(unfinished, O_RDONLY).sync();
-        if (renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, file.c_str(), RENAME_NOREPLACE) != 0)
-            throw checkpoint::file_error("rename to", file, errno);
-        checkpoint::sync_folder(fs::absolute(file).parent_path());
-    } catch (...) {
-        unlink(unfinished.c_str());
-        throw;
-    }
+                                   "--mode=600",
+                                   "--dereference",
+                                   "--absolute-names"};
+    const std::string own = "/proc/" + std::to_string(getpid()) + "/fd/";
+    std::vector<std::string> paths;
+    const auto add = [&](int fd, const std::string& name) {
+        paths.push_back(own + std::to_string(fd));
+        words.push_back("--transform=s|^" + paths.back() + "$|" + name + "|");
+    };
+    add(memory, kRecordName);
+    for (const auto& [name, open] : chosen.files) add(open->fd(), name);
+    words.emplace_back("--");
+    words.insert(words.end(), paths.begin(), paths.end());
+    // A checkpoint that its replica drops meanwhile has lost a name and nothing else: what is in it was
+    // summed.
+    checkpoint::run_command(words, "writing " + file, kChanged);
+    close(memory);
+    unfinished.publish();
+}
+
+/// Whether any replica here runs, be it that it does not answer.
+bool runs(const std::string& state_dir) {
+    const json rows = ask_all(state_dir);
+    return std::any_of(rows.begin(), rows.end(), [](const json& row) {
+        return row.value("alive", false) || row.value("error", "") != "not running";
+    });
+}
+
+/// The configuration of a replica here, before anything is done that it would have been needed for.
+std::string config_of(const std::string& state_dir, const BackupRequest& request) {
+    std::string path =
+        request.config.empty() ? sources(state_dir).front().path + "/craned.toml" : request.config;
+    if (request.config.empty() && !fs::exists(path))
+        throw std::runtime_error(path +
+                                 " is not there: name the configuration of the craned of this directory "
+                                 "with --config");
+    load_config(path);
+    return path;
 }
 
 }  // namespace
@@ -165,9 +243,10 @@ int tool_backup(const std::string& state_dir, const BackupRequest& request, bool
     if (fs::exists(fs::symlink_status(request.file)))
         throw std::runtime_error(request.file + " is there already: give another name");
     if (access(fs::absolute(request.file).parent_path().c_str(), W_OK) != 0)
-        throw checkpoint::file_error("write", request.file, errno);
+        throw cannot_write(request.file, errno);
+    const std::string config = config_of(state_dir, request);
     uint64_t wanted = 0;
-    if (!request.newest && find_contact(state_dir)) {
+    if (!request.newest && runs(state_dir)) {
         if (const std::string why = have_checkpoint_taken(state_dir, wanted); !why.empty())
             throw std::runtime_error("no checkpoint of the server as it is now could be had: " + why +
                                      " (--newest: of what there is)");
@@ -185,16 +264,17 @@ int tool_backup(const std::string& state_dir, const BackupRequest& request, bool
                                  std::to_string(chosen->checkpoint.index) + ", and there is one of entry " +
                                  std::to_string(wanted) +
                                  " or later on another host: do this there, or take what is here (--newest)");
-    const BackupRecord record = describe(*chosen);
+    const BackupRecord record = describe(*chosen, config);
     write_archive(*chosen, record, request.file);
     if (as_json) {
-        std::cout << json{{"file", request.file},  {"index", record.index},     {"id", record.id},
-                          {"bytes", record.bytes}, {"cluster", record.cluster}, {"passed_over", passed_over}}
+        std::cout << json{{"file", request.file},      {"index", record.index}, {"id", record.id},
+                          {"taken_s", record.taken_s}, {"bytes", record.bytes}, {"cluster", record.cluster},
+                          {"passed_over", passed_over}}
                          .dump()
                   << "\n";
     } else {
-        std::cout << request.file << ": the server and its files at log entry " << record.index << ", "
-                  << record.bytes << " bytes\n";
+        std::cout << request.file << ": the server and its files at log entry " << record.index << ", of "
+                  << utc(static_cast<time_t>(record.taken_s)) << ", " << record.bytes << " bytes\n";
     }
     return kExitOk;
 }

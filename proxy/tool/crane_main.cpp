@@ -227,6 +227,8 @@ class Commands {
     void add_backup_verbs() {
         backup_ = verb("backup", "a checkpoint of the server as it runs, as one file");
         backup_->add_option("file", backup_request_.file, "to be written; must not be there yet")->required();
+        backup_->add_option("--config", backup_request_.config,
+                            "the configuration of a replica here (default: craned.toml in its directory)");
         backup_->add_flag("--newest", backup_request_.newest,
                           "of the newest checkpoint that there is, without taking one");
         restore_ =

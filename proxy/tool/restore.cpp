@@ -3,7 +3,11 @@
 // Each replica of the new cluster is given the same checkpoint and an empty log that begins behind it, as if
 // all of them had always been its members. Nothing of the old cluster is touched, and the new one does not
 // know it: clients that were connected then find their connections closed.
+#include <errno.h>
 #include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -11,6 +15,7 @@
 
 #include "checkpoint/checkpoint_store.hpp"
 #include "checkpoint/command.hpp"
+#include "checkpoint/criu_program.hpp"
 #include "paxos/store/store.hpp"
 #include "proxy/checkpoint_state.hpp"
 #include "proxy/settings_hash.hpp"
@@ -56,6 +61,14 @@ paxos::Membership members_of(const Config& config) {
     return members;
 }
 
+/// For its owner alone: what clients sent is in it.
+void make_state_dir(const std::string& path) {
+    if (fs::exists(path)) return;
+    fs::create_directories(fs::path(path).parent_path());
+    if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+        throw std::runtime_error("cannot make " + path + ": " + strerror(errno));
+}
+
 /// Refuses what cannot be a replica of a new cluster, before anything is written.
 void check_target(const Config& config) {
     if (config.mode != Mode::kFull || !config.container)
@@ -83,6 +96,10 @@ CheckpointState adopted(const checkpoint::Manifest& manifest, const Config& conf
         throw std::runtime_error(
             "its server ran under a shim of another version, which this Crane does not "
             "understand: restore it with the version that made the backup");
+    if (state.live && checkpoint::find_criu().empty())
+        throw std::runtime_error(
+            "it holds an image of a running server, and this host has no CRIU to restore that: see "
+            "crane check");
     if (state.position.index != manifest.index)
         throw std::runtime_error("its checkpoint names another entry");
     state.cluster = config.cluster_id;
@@ -100,6 +117,27 @@ void begin_log(const Config& config, const CheckpointState& state) {
     store.restart_at(state.position, state.membership, state.starts);
     store.close(state.position.index);
 }
+
+/// Nobody else works in this state directory: as craned does it, and in its place.
+class StateLock {
+  public:
+    explicit StateLock(const std::string& state_dir)
+        : fd_(open((state_dir + "/craned.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
+        if (fd_ < 0)
+            throw std::runtime_error("cannot open " + state_dir + "/craned.lock: " + strerror(errno));
+        if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+            close(fd_);
+            throw std::runtime_error("a craned, or another restore, works on " + state_dir +
+                                     ": end it first, and restore into an empty directory");
+        }
+    }
+    ~StateLock() { close(fd_); }
+    StateLock(const StateLock&) = delete;
+    StateLock& operator=(const StateLock&) = delete;
+
+  private:
+    int fd_;
+};
 
 /// What a restore that failed has written goes: the next one begins with nothing.
 struct Undo {
@@ -140,24 +178,40 @@ BackupRecord read_record(const std::string& file, const std::string& folder) {
     return record;
 }
 
+/// A new cluster, with the server as it ran; a quota may be another one.
+void check_record(const RestoreRequest& request, const BackupRecord& record, Config config) {
+    if (record.cluster == config.cluster_id)
+        throw std::runtime_error(request.config +
+                                 " has the cluster_id of the cluster that was backed up, whose "
+                                 "replicas would take this one for one of theirs: choose another");
+    config.disk_quota_bytes = 0;
+    if (record.settings != settings_hash(config))
+        throw std::runtime_error(request.config +
+                                 " would run the server otherwise than it ran in the backup: server, cwd, "
+                                 "environment, [schedule], "
+                                 "[bubble] enabled, [machine] and [confinement] must be as there (tar -xOf " +
+                                 request.file + " " + kRecordName + " shows them under craned.toml)");
+}
+
 }  // namespace
 
 int tool_restore(const RestoreRequest& request, bool as_json) {
-    const checkpoint::File readable(request.file, O_RDONLY);
+    std::error_code missing;
+    const std::string file = fs::canonical(request.file, missing);
+    if (missing || access(file.c_str(), R_OK) != 0)
+        throw std::runtime_error("cannot read " + request.file + ": " +
+                                 (missing ? missing.message() : strerror(errno)) +
+                                 ": give what crane backup wrote");
     const Config config = load_config(request.config);
+    make_state_dir(config.state_dir);
+    const StateLock lock(config.state_dir);
     check_target(config);
-    fs::create_directories(config.state_dir);
     Undo undo{config.state_dir};
     CheckpointStore store(config.state_dir + "/checkpoints");
     const std::string folder = store.begin(UINT64_MAX);  // which entry it is, the record tells
-    const BackupRecord record = read_record(request.file, folder);
-    if (record.settings != settings_hash(config))
-        throw std::runtime_error(
-            request.config +
-            " would run the server otherwise than it ran in the backup: server, "
-            "cwd, environment, [schedule], [machine] and [confinement] must be as there (tar -xOf " +
-            request.file + " " + kRecordName + " shows them under craned.toml)");
-    const checkpoint::Manifest manifest = unpack(request.file, record, folder);
+    const BackupRecord record = read_record(file, folder);
+    check_record(request, record, config);
+    const checkpoint::Manifest manifest = unpack(file, record, folder);
     const CheckpointState state = adopted(manifest, config);
     fs::rename(folder, store.begin(record.index));
     store.complete(record.index, to_json(state));

@@ -86,6 +86,7 @@ int tool_checkpoint(const std::string& state_dir, const CheckpointRequest& reque
 
 struct BackupRequest {
     std::string file;     ///< to be written; must not be there
+    std::string config;   ///< of a replica here; empty: craned.toml in its directory
     bool newest = false;  ///< of the newest checkpoint that there is: none is taken
 };
 int tool_backup(const std::string& state_dir, const BackupRequest& request, bool json);

@@ -4,6 +4,7 @@
 import json
 import subprocess
 import tarfile
+import tomllib
 
 from . import LaunchError
 
@@ -12,13 +13,14 @@ MAX_RECORD_BYTES = 1 << 20
 
 
 def read_launched(path):
-    """{"identity", "environment", "env", "port_map"} of the run that was backed up. Raises LaunchError."""
+    """{"identity", "options", "environment", "env", "port_map"} of the run that was backed up. Raises LaunchError."""
     try:
         with tarfile.open(path) as archive:
             member = archive.next()  # the first: an archive of another kind may be long
             if member is None or member.name != RECORD or not member.isfile() or member.size > MAX_RECORD_BYTES:
                 raise LaunchError(f"{path} is no backup of Crane")
-            launched = json.load(archive.extractfile(member))["backup"]["launched"]
+            record = json.load(archive.extractfile(member))["backup"]
+            launched, config = record["launched"], tomllib.loads(record["craned.toml"])
     except OSError as error:
         raise LaunchError(f"{path}: {error.strerror or error}: give what crane backup wrote with --restore") from error
     except (tarfile.TarError, ValueError, KeyError, TypeError) as error:
@@ -26,18 +28,22 @@ def read_launched(path):
     if not isinstance(launched, dict) or not isinstance(launched.get("identity"), dict):
         raise LaunchError(f"{path} was made of a cluster that crane-run did not start: restore it with craned's "
                           "configuration (crane restore FILE --config craned.toml, for each replica)")
+    # Not bound to a log, and still to be as it was where nobody says otherwise.
+    launched["options"] = {"disk-quota-bytes": config.get("confinement", {}).get("disk_quota_bytes", 0),
+                           "no-time-bubble": not config.get("bubble", {}).get("enabled", True)}
     return launched
 
 
 def restore_replica(layout, path, folder):
     """One replica's state directory, whose craned.toml is written, from the backup. Raises LaunchError."""
-    words = [str(layout.bin / "crane"), "restore", str(path), "--config", str(folder / "craned.toml"), "--json"]
+    # One that outlived a killed crane-run would write where the next one works.
+    words = ["/usr/bin/setpriv", "--pdeathsig", "KILL", "--", str(layout.bin / "crane"), "restore", str(path), "--config", str(folder / "craned.toml"), "--json"]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           check=False)
     try:
         answer = json.loads(done.stdout)
     except ValueError:
-        answer = {"error": done.stderr.strip() or f"{words[0]} ended with status {done.returncode}"}
+        answer = {"error": done.stderr.strip() or "crane restore ended with status " + str(done.returncode)}
     if done.returncode != 0:
         raise LaunchError(answer.get("error", "crane restore failed"))
     return answer

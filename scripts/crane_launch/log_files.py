@@ -38,6 +38,10 @@ class LogFiles:
             (self.path / RECORD).write_text("{}\n")
         os.rename(self.path / RECORD, self.aside / RECORD)
 
+    def is_aside(self):
+        """An earlier run's log is, or was being put back: the next start brings it back."""
+        return self.aside.exists() or self.returning.exists()
+
     def put_back(self):
         """Undoes set_aside, also one that a crash cut short. False when there was nothing to undo."""
         if self.aside.exists():

@@ -23,12 +23,15 @@ class Preparation:
         settings, state = self.settings, self.state
         state.refuse_other_owner()
         self._refuse_restore()
-        running = self._running_cluster()
+        running = None if settings.launched else self._running_cluster()
         if running:
             return running
         self._end_earlier_run()
         anew = settings["fresh"] or self._must_begin_anew()
         goes_on = state.has_log() and not anew
+        if goes_on and settings.launched:  # whatever the record said before: nothing that could go on is replaced
+            raise LaunchError(f"{state.path} holds a cluster, and --restore makes another one: give another --state-dir, or "
+                              "--fresh to discard what is there")
         for address in settings["client-address"]:
             check_client_address(address, settings["port-map"].values())
         environment = (settings.launched or {}).get("environment") or server_environment(settings["command"], settings["env"])
@@ -48,13 +51,13 @@ class Preparation:
         for number, text in texts.items():
             self._write_replica(number, text, goes_on)
         if settings.launched:
-            self._restore(texts)
+            self._restore(texts, check_signals)
         self.say(f"{'going on with' if goes_on else 'starting'} {' '.join(settings['command'])} on "
                  f"{settings['replicas']} replica(s), state in {state.path}")
         return run["replicas"]
 
     def _refuse_restore(self):
-        """Before anything is touched."""
+        """Before anything is touched: what is there may be worth more than what a backup would put in its place."""
         settings, state = self.settings, self.state
         self._load()
         if settings.launched:
@@ -62,23 +65,31 @@ class Preparation:
                      + difference_of_variables(settings.launched | {"env": []}, settings["env"]))
             if other:
                 raise LaunchError(f"{settings['restore']} is of a run with {', and '.join(other)}: leave that out")
-            if state.has_log() and not settings["fresh"] and not state.was_restoring():
-                raise LaunchError(f"{state.path} holds a cluster, and --restore makes another one: give another "
-                                  "--state-dir, or --fresh to discard what is there")
-        elif state.was_restoring() and not settings["fresh"]:
+        cut_short = state.was_restoring() and not state.logs.is_aside()
+        if settings["fresh"]:
+            return
+        if settings.launched and not cut_short and (state.has_log() or state.logs.is_aside()):
+            begun = (f" It was begun from a backup and never came to be ready: to go on with it, leave --restore out (in "
+                     f"{state.run['identity'].get('cwd')})." if state.was_restored() else "")
+            raise LaunchError(f"{state.path} holds a cluster, and --restore makes another one.{begun} Give another "
+                              "--state-dir, or --fresh to discard what is there")
+        if cut_short and not settings.launched:
             raise LaunchError(f"a backup was being restored to {state.path}, and that was cut short: say --restore FILE "
                               "again, or --fresh to begin without it")
 
-    def _restore(self, numbers_of_replicas):
+    def _restore(self, numbers_of_replicas, check_signals):
+        """Into folders that this start has made: what was there was set aside, or refused."""
         state = self.state
         try:
             for number in numbers_of_replicas:
+                check_signals()
                 answer = restore_replica(self.layout, self.settings["restore"], state.replica_dir(number))
                 self.say(f"replica {number} begins with the backup's log entry {answer['index']}")
         except LaunchError:
             state.logs.discard()
             raise
         del state.run["restoring"]
+        state.run["restored"] = True
         state.save()
 
     def _running_cluster(self):
@@ -157,7 +168,10 @@ class Preparation:
             raise LaunchError(f"{difference}: use --fresh to discard that log, or another --state-dir")
         self.lost = state.replicas_without_log(count) if self.settings["mode"] != "dmt" else []
         too_many = len(self.lost) > count // 2
-        if difference or (too_many and not state.was_ready()):
+        if difference and state.was_restored():
+            raise LaunchError(f"{difference}; it was begun from a backup: give the same, --fresh to discard it, or another "
+                              "--state-dir")
+        if difference or (too_many and not state.was_ready() and not state.was_restored()):
             self.say("the earlier start on this directory failed; beginning anew")
             return True
         if not self.lost:
@@ -178,6 +192,7 @@ class Preparation:
         return {"version": 1, "cluster_id": cluster_id, "identity": settings.identity(),
                 "ready": bool(goes_on and self.state.was_ready()),
                 **({"restoring": True} if settings.launched else {}),
+                **({"restored": True} if goes_on and self.state.was_restored() else {}),
                 "env": [] if settings.launched else sorted(explicit_variables(settings["env"])),
                 "environment": (old.get("environment") if goes_on else None) or environment,
                 "supervisor": {"pid": os.getpid(), "start": processes.start_time(os.getpid())},

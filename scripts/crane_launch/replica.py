@@ -129,27 +129,41 @@ def free_peer_ports(count):
 
 def ask(state_dir, command, timeout_s=REPLY_TIMEOUT_S):
     """The reply of a craned's control socket as a dictionary; None when it does not answer."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(timeout_s)
-        folder = None
-        try:
-            # By a descriptor: the path of a socket may have 107 bytes only.
-            folder = os.open(state_dir, os.O_PATH | os.O_DIRECTORY)
-            client.connect(f"/proc/self/fd/{folder}/control.sock")
-            client.sendall(json.dumps({"cmd": command}).encode() + b"\n")
-            reply = b""
-            while b"\n" not in reply and len(reply) < MAX_REPLY_BYTES:
-                piece = client.recv(65536)
-                if not piece:
-                    break
-                reply += piece
-            answer = json.loads(reply)
-            return answer if isinstance(answer, dict) else None
-        except (OSError, ValueError):
-            return None
-        finally:
-            if folder is not None:
-                os.close(folder)
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(timeout_s)
+            return ask_on(client, state_dir, command)
+    except (OSError, ValueError):
+        return None
+
+
+def ask_on(client, state_dir, command):
+    # By a descriptor: the path of a socket may have 107 bytes only.
+    folder = os.open(state_dir, os.O_PATH | os.O_DIRECTORY)
+    try:
+        client.connect(f"/proc/self/fd/{folder}/control.sock")
+    finally:
+        os.close(folder)
+    client.sendall(json.dumps({"cmd": command}).encode() + b"\n")
+    reply = b""
+    while b"\n" not in reply and len(reply) < MAX_REPLY_BYTES:
+        piece = client.recv(65536)
+        if not piece:
+            break
+        reply += piece
+    answer = json.loads(reply)
+    return answer if isinstance(answer, dict) else None
+
+
+def is_gone(path):
+    """Deleted; what only cannot be looked at now (a disk that fails, a table that is full) is not."""
+    try:
+        os.stat(path)
+        return False
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
 
 
 def signal_name(number):

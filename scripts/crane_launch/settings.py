@@ -151,7 +151,7 @@ def parse(arguments):
         settings.source = {name: config for name in from_file if name not in flags}
     settings.update(flags)
     if settings["restore"] is not None:
-        adopt_backup(settings)
+        adopt_backup(settings, {*flags, *settings.source})
     if command:
         settings["command"] = command
         settings.source.pop("command", None)
@@ -163,16 +163,16 @@ def parse(arguments):
     return check(settings)
 
 
-def adopt_backup(settings):
-    """What the server in it was started with holds, as it would for a log: it runs on."""
+def adopt_backup(settings, given):
+    """What the server in it was started with holds, as it would for a log: it runs on. `given`: names of settings that the
+    operator has chosen, which are compared later."""
     settings["restore"] = pathlib.Path(settings["restore"]).resolve()
     settings.launched = read_launched(settings["restore"])
-    for name in FIXED_BY_LOG:
-        if name == "replicas" or name not in settings.launched["identity"]:
-            continue
-        if name == "cwd" or settings[name] in (DEFAULTS.get(name), []):
-            settings[name] = settings.launched["identity"][name]
-    if not settings["port-map"]:
+    recorded = {name: value for name, value in settings.launched["identity"].items() if name in FIXED_BY_LOG}
+    for name, value in (recorded | settings.launched["options"]).items():
+        if name not in given:
+            settings[name] = value
+    if "port-map" not in given:
         settings["port-map"] = [f"{listen}:{client}" for listen, client in settings.launched.get("port_map", {}).items()]
 
 

@@ -142,6 +142,10 @@ class State:
         """What is there is a backup that was being restored: nothing of it is of use."""
         return self.run.get("restoring", False)
 
+    def was_restored(self):
+        """What is there came from a backup, and has served nobody yet: not to be taken for a start that failed."""
+        return self.run.get("restored", False) and not self.was_ready()
+
     def replicas_without_log(self, count):
         return [n for n in range(1, count + 1) if not holds_files(self.replica_dir(n) / "db")]
 
@@ -172,7 +176,7 @@ def check_record(run):
     if isinstance(run, dict) and run.get("version", 1) != 1:
         raise ValueError(f"its version is {run['version']}, and this Crane knows 1: use the Crane that wrote it")
     kinds = {"identity": dict, "supervisor": dict, "replicas": list, "environment": list, "env": list, "ready": bool,
-             "restoring": bool}
+             "restoring": bool, "restored": bool}
     if not isinstance(run, dict):
         raise ValueError("it is no object")
     for name, kind in kinds.items():
@@ -185,14 +189,25 @@ def check_record(run):
             raise ValueError("a pid in it is no number")
 
 
+def sync_folder(path):
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def write_private(path, text):
-    """Replaces the file at once, readable by its owner only. OSError leaves what was there."""
+    """Replaces the file at once, readable by its owner only; on the disk when it returns. OSError leaves what was there."""
     new = path.with_name(path.name + ".new")
     try:
         new.unlink(missing_ok=True)
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(new, path)
+        sync_folder(path.parent)
     except OSError:
         new.unlink(missing_ok=True)
         raise

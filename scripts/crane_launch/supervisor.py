@@ -10,7 +10,7 @@ import time
 from . import LaunchError, processes
 from .layout import Layout
 from .preparation import Preparation
-from .replica import ASKED_TO_STOP, DISOWNED, ENDED_STATES, Replica, craned_toml
+from .replica import ASKED_TO_STOP, DISOWNED, ENDED_STATES, Replica, craned_toml, is_gone
 from .report import StartReport, closed_ports, server_state
 from .state import State, write_private
 from .stop import stop_processes
@@ -82,6 +82,8 @@ class Supervisor:
         # elected again while its server still replays the log.
         self.first_backoff_s = max(MIN_BACKOFF_S, 2 * settings["election-timeout-ms"] / 1000)
         self.disowned = set()  # numbers of replicas that wait to be rebuilt
+        self.next_status = 0.0  # when the replicas are asked again
+        self.trouble = ""  # why the last round of watching came to nothing
         self.backoff = {}  # replica number -> (seconds, restarts in a row, when it may start again or 0)
 
     def run(self, on_ready=lambda: None):
@@ -196,27 +198,44 @@ class Supervisor:
     # --- while it runs -------------------------------------------------------------------------------
 
     def _watch(self):
-        next_status = time.monotonic() + STATUS_EVERY_S
+        self.next_status = time.monotonic() + STATUS_EVERY_S
         while True:
             running = [r.pidfd for r in self.replicas if r.pidfd >= 0]
             due = [at for _, _, at in self.backoff.values() if at]
-            self.signals.wait(min([next_status, *due]) - time.monotonic(), running)
-            for replica in self.replicas:
-                self._watch_one(replica)
-            if all(r.pidfd < 0 and not self.backoff.get(r.number, (0, 0, 0))[2] for r in self.replicas):
-                self.say("no replica is left; stopping")
-                return 0 if all(r.ended() == ASKED_TO_STOP for r in self.replicas) else 1
-            if time.monotonic() >= next_status:
-                next_status = time.monotonic() + STATUS_EVERY_S
-                rows = {n: row for n, row in self._all_status().items() if row}
-                self._watch_ports(rows)
-                self._watch_folders()
-                self._watch_databases()
-                if self.unsaved:
-                    self._save()
-                code = self._server_ended(list(rows.values()))
-                if code is not None:
-                    return code
+            self.signals.wait(min([self.next_status, *due]) - time.monotonic(), running)
+            try:
+                code = self._look_after()
+            except (OSError, RuntimeError) as error:
+                # A table of the system that is full, a disk that fails: no reason to end replicas that serve.
+                self._say_trouble(str(error))
+                self.signals.wait(STATUS_EVERY_S)
+                continue
+            if code is not None:
+                return code
+            self.trouble = ""
+
+    def _say_trouble(self, what):
+        if what != self.trouble:
+            self.say(f"cannot look after the replicas ({what}): they go on, and it is tried again")
+        self.trouble = what
+
+    def _look_after(self):
+        """One round. The exit status when all has ended; else None."""
+        for replica in self.replicas:
+            self._watch_one(replica)
+        if all(r.pidfd < 0 and not self.backoff.get(r.number, (0, 0, 0))[2] for r in self.replicas):
+            self.say("no replica is left; stopping")
+            return 0 if all(r.ended() == ASKED_TO_STOP for r in self.replicas) else 1
+        if time.monotonic() < self.next_status:
+            return None
+        self.next_status = time.monotonic() + STATUS_EVERY_S
+        rows = {n: row for n, row in self._all_status().items() if row}
+        self._watch_ports(rows)
+        self._watch_folders()
+        self._watch_databases()
+        if self.unsaved:
+            self._save()
+        return self._server_ended(list(rows.values()))
 
     def _watch_one(self, replica):
         seconds, restarts, at = self.backoff.get(replica.number, (self.first_backoff_s, 0, 0))
@@ -274,14 +293,14 @@ class Supervisor:
         """A replica whose database was refused begins when that is gone: it then gets the others' log."""
         for replica in self.replicas:
             waits = replica.number in self.disowned and replica.pidfd < 0
-            if waits and not (replica.state_dir / "db").exists():
+            if waits and is_gone(replica.state_dir / "db"):
                 self.disowned.discard(replica.number)
                 self.backoff[replica.number] = (self.first_backoff_s, 0, time.monotonic())
 
     def _watch_folders(self):
         """A craned whose folder was deleted writes into files that nobody can open any more, and hears no operator."""
         for replica in self.replicas:
-            gone = replica.pidfd >= 0 and not replica.state_dir.exists()
+            gone = replica.pidfd >= 0 and is_gone(replica.state_dir)
             if gone and not replica.folder_gone:
                 self.say(f"{replica.state_dir} was deleted while its replica runs: " +
                          ("it is the only one, and goes on until it is stopped; its log is lost"
@@ -292,7 +311,7 @@ class Supervisor:
 
     def _restore_folder(self, replica):
         """For a replica whose folder was deleted: it has lost its database, and must not vote as if it had none."""
-        if replica.state_dir.exists():
+        if not is_gone(replica.state_dir):
             return
         try:
             replica.state_dir.mkdir(mode=0o700)

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -149,9 +150,10 @@ class Backup(CraneTest):
             self.assertIn("another command", self.refused(*run, file, "--state-dir", cluster.dir / "other", "--", "/bin/true"))
             self.assertIn("no backup", self.refused(*run, "/bin/true", "--state-dir", cluster.dir / "other"))
             config = cluster.state / "r1" / "craned.toml"
-            self.assertIn("not overwritten", self.refused(CRANE_TOOL, "restore", file, "--config", config))
+            self.assertIn("works on", self.refused(CRANE_TOOL, "restore", file, "--config", config))
             self.assertEqual(len(cluster.living()), 3)
             cluster.stop()
+            self.assertIn("not overwritten", self.refused(CRANE_TOOL, "restore", file, "--config", config))
             self.assertIn("holds a cluster", self.refused(*run, file, "--state-dir", cluster.state))
             for name, place in (("files.tar.zst", 20_000), ("manifest.json", 40), ("backup.json", 60)):
                 damaged = self.damaged(file, name, place)
@@ -171,6 +173,58 @@ class Backup(CraneTest):
         copy.write_bytes(text)
         return copy
 
+    def cut_short(self, cluster, file, *options):
+        """A restore that is killed when the first replica has been begun."""
+        words = [CRANE_RUN, "--state-dir", cluster.state, "--port-map", f"{cluster.server_port}:{cluster.client_port}",
+                 "--restore", file, *options]
+        process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        with process:
+            wait_until(lambda: (cluster.state / "r1/checkpoints").exists(), 30, "it has begun")
+            process.send_signal(signal.SIGKILL)
+
+    def test_log_that_a_restore_was_to_replace_is_back_when_that_is_cut_short(self):
+        with self.crane(SavingRedis, options=("--checkpoint-log-mib=0",)) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                redis("SET", "a", 1)
+                file = self.back_up_files(cluster)
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                redis("SET", "after", "it")
+            cluster.stop()
+            shutil.rmtree(cluster.state / "r1/checkpoints")
+            self.cut_short(cluster, file, "--fresh")
+            self.assertTrue((cluster.state / "earlier-log").exists(), "the restore was quicker than the signal")
+            for _ in range(2):
+                self.assertIn("holds a cluster", self.refused(CRANE_RUN, "--state-dir", cluster.state, "--restore", file))
+            cluster.start()
+            with RedisClient(cluster.address(2)) as redis:
+                self.assertEqual(redis("GET", "after"), b"it")
+            self.assertEqual(cluster.crane("stop").returncode, 0)
+
+    def test_backup_that_never_came_to_be_ready_is_not_begun_without(self):
+        with self.crane(SavingRedis, options=("--checkpoint-log-mib=0",)) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                redis("SET", "a", 1)
+            file = self.back_up_files(cluster)
+            cluster.stop()
+            other = self.restored(cluster, file)
+            words = [CRANE_RUN, "--state-dir", other.state, "--port-map", f"{other.server_port}:{other.client_port}"]
+            process = subprocess.Popen([str(word) for word in [*words, "--restore", file]], stdout=subprocess.PIPE,
+                                       stderr=subprocess.STDOUT)
+
+            def restored():
+                record = other.state / "run.json"
+                return record.exists() and json.loads(record.read_text()).get("restored")
+
+            with process:
+                wait_until(restored, 30, "the backup is restored, and the server is being started", poll_s=0.005)
+                process.send_signal(signal.SIGKILL)
+            self.assertFalse(json.loads((other.state / "run.json").read_text())["ready"], "it was quicker than the signal")
+            self.assertIn("begun from a backup", self.refused(*words, "--quantum", 7, "--", *cluster.command))
+            self.assertIn("never came to be ready", self.refused(*words, "--restore", file))
+            other.options, other.cwd = [], cluster.cwd
+            with other, RedisClient(other.address(other.primary())) as redis:
+                self.assertEqual(redis("GET", "a"), b"1")
+
     def test_restore_that_was_cut_short_is_done_again(self):
         with self.crane(SavingRedis, options=("--checkpoint-log-mib=0",)) as cluster:
             with RedisClient(cluster.address(cluster.primary())) as redis:
@@ -178,13 +232,7 @@ class Backup(CraneTest):
             file = self.back_up_files(cluster)
             cluster.stop()
             other = self.restored(cluster, file)
-            # As a kill in the midst leaves it: one replica is there, the next half, the last not.
-            words = [CRANE_RUN, "--state-dir", other.state, "--port-map", f"{other.server_port}:{other.client_port}",
-                     "--restore", file]
-            process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            with process:
-                wait_until(lambda: (other.state / "r1/checkpoints").exists(), 30, "it has begun")
-                process.send_signal(signal.SIGKILL)
+            self.cut_short(other, file)
             record = json.loads((other.state / "run.json").read_text())
             if record.get("restoring"):  # else it was quicker than the signal
                 self.assertIn("cut short", self.refused(CRANE_RUN, "--state-dir", other.state, "--", *cluster.command))
@@ -203,10 +251,19 @@ class Backup(CraneTest):
             file = self.back_up_files(cluster)
             text = (cluster.state / "r1" / "craned.toml").read_text()
             cluster.stop()
+            elsewhere = cluster.dir / "elsewhere.toml"
+            (cluster.state / "r1" / "craned.toml").rename(elsewhere)
+            again = [CRANE_TOOL, "backup", cluster.dir / "again", "--state-dir", cluster.state / "r1"]
+            self.assertIn("--config", self.refused(*again))
+            done = subprocess.run([str(word) for word in [*again, "--config", elsewhere]], stdout=subprocess.PIPE, text=True,
+                                  timeout=60, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout)
             folder = cluster.dir / "host"
             config = cluster.dir / "host.toml"
             old = tomllib.loads(text)
             text = text.replace(old["cluster_id"], "abcd").replace(old["state_dir"], str(folder))
+            config.write_text(text.replace("abcd", old["cluster_id"]))
+            self.assertIn("choose another", self.refused(CRANE_TOOL, "restore", file, "--config", config))
             config.write_text(text.replace("quantum = 1000", "quantum = 999"))
             self.assertIn("otherwise than it ran", self.refused(CRANE_TOOL, "restore", file, "--config", config))
             config.write_text(text)

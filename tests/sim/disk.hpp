@@ -70,7 +70,7 @@ class Disk : public paxos::FileSystem {
 
     /// The machine (`power`) or only the process ends now: what is left is decided at once.
     void cut(bool power);
-    void cut_after(uint64_t operations, bool power);  ///< 0: kNever
+    void cut_after(uint64_t operations, bool power);  ///< 0: never
     bool is_cut() const { return cut_; }
     void restart();
     void erase();  ///< another disk, empty

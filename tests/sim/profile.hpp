@@ -57,7 +57,7 @@ struct Profile {
 /// Faults that chance decides in a stream of its own, so that a seed that knows none of them leads the life
 /// that it led before there were any.
 struct AddedFaults {
-    uint64_t interval_us = 0;  ///< between those that come by themselves; 0: kNever
+    uint64_t interval_us = 0;  ///< between those that come by themselves; 0: never
     bool peer_gone = false;
     bool pause_delivery = false;
     bool bar = false;         ///< from leading

@@ -89,7 +89,7 @@ bool covered(Counts& total) {
     bool all = true;
     for (size_t i = 0; i < Counts::kSize; ++i)
         if (total.numbers()[i] == 0) {
-            std::printf("sim: kNever happened: %s\n", Counts::name(i));
+            std::printf("sim: never happened: %s\n", Counts::name(i));
             all = false;
         }
     return all;

@@ -18,6 +18,7 @@ from crane_launch.state import differences  # noqa: E402
 IDENTITY = {"command": ["apache2", "-DFOREGROUND"], "cwd": "/srv/web", "replicas": 3, "mode": "full", "schedule": "parallel",
             "quantum": 1000, "isolation": "lxc", "cpus": 4, "memory-bytes": 0, "hostname": "web", "user": "", "group": "",
             "capability": ["CAP_NET_RAW"], "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": []}
+CONFIG = "[bubble]\nenabled = false\n[confinement]\ndisk_quota_bytes = 33554432\n"
 LAUNCHED = {"identity": IDENTITY, "environment": ["A=1"], "env": ["A"], "port_map": {"80": 8080}}
 
 
@@ -34,7 +35,7 @@ class Backup(unittest.TestCase):
         return path
 
     def backup(self, launched):
-        return self.archive(json.dumps({"backup": {"launched": launched}}))
+        return self.archive(json.dumps({"backup": {"launched": launched, "craned.toml": CONFIG}}))
 
     def test_what_is_no_backup_is_refused(self):
         (self.dir / "text").write_text("not an archive")
@@ -49,6 +50,7 @@ class Backup(unittest.TestCase):
         settings = parse(["--restore", str(self.backup(LAUNCHED))])
         self.assertEqual(differences(IDENTITY, settings), [])
         self.assertEqual(settings["port-map"], {80: 8080})
+        self.assertEqual((settings["disk-quota-bytes"], settings["no-time-bubble"]), (33554432, True))
 
     def test_cluster_may_have_another_size_and_ports(self):
         settings = parse(["--restore", str(self.backup(LAUNCHED)), "--replicas", "5", "--port-map", "80:9090"])
@@ -56,9 +58,9 @@ class Backup(unittest.TestCase):
         self.assertEqual(differences(IDENTITY, settings, besides=("replicas",)), [])
 
     def test_options_that_contradict_it_are_seen(self):
-        for words in (["--quantum", "7"], ["nginx"], ["--capability", "CAP_CHOWN"], ["--quantum", "8"]):
+        for words in (["--quantum", "7"], ["--schedule", "serial"], ["nginx"], ["--capability", "CAP_CHOWN"], ["--quantum", "8"]):
             settings = parse(["--restore", str(self.backup(LAUNCHED)), *words])
-            self.assertEqual(len(differences(IDENTITY, settings)), 1, words)
+            self.assertEqual(len(differences(IDENTITY, settings)), 1, words)  # also where it is the default
 
 
 if __name__ == "__main__":

@@ -3,16 +3,19 @@ directories that are not its own."""
 
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import sys
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 # pylint: disable=wrong-import-position
 from launcher_case import LauncherCase, eventually  # noqa: E402
 from crane_launch import processes  # noqa: E402
+from crane_launch.replica import is_gone  # noqa: E402
 from crane_launch.settings import parse  # noqa: E402
 from crane_launch.supervisor import QUICK_RESTARTS, Supervisor  # noqa: E402
 
@@ -60,6 +63,44 @@ class KilledLauncherTest(LauncherCase):
         self.assertNotIn("run already", text)
         self.assertFalse(set(self.pids().values()) & set(before.values()))
         self.stop(second)
+
+
+class ShortMachineTest(LauncherCase):
+    def test_full_table_of_descriptors_ends_no_replica(self):
+        process, _ = self.start("listen")
+        before = {row["id"]: row["pid"] for row in self.run_record()["replicas"]}
+        limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (4, limits[1]))
+        os.kill(before[2], signal.SIGKILL)
+        self.read_until(process, "Too many open files")
+        self.assertTrue(all(processes.start_time(before[n]) for n in (1, 3)))
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
+        eventually(lambda: self.run_record()["replicas"][1]["pid"] not in (0, before[2]))
+        self.stop(process)
+
+    def test_round_that_fails_is_said_once_and_tried_again(self):
+        said, rounds = [], []
+        supervisor = Supervisor(parse(["--state-dir", str(self.state), "--", "listen"]), said.append)
+
+        class Quiet:
+            def wait(self, *_):
+                pass
+
+        def look_after():
+            rounds.append(1)
+            if len(rounds) < 4:
+                raise OSError(5, "Input/output error")
+            return 7
+
+        supervisor.signals, supervisor._look_after = Quiet(), look_after
+        self.assertEqual(supervisor._watch(), 7)
+        self.assertEqual(len(said), 1, said)
+
+    def test_folder_that_cannot_be_looked_at_is_not_gone(self):
+        self.assertTrue(is_gone(self.state / "nowhere"))
+        self.assertFalse(is_gone("/proc"))
+        with unittest.mock.patch("os.stat", side_effect=OSError(5, "Input/output error")):
+            self.assertFalse(is_gone(self.state))
 
 
 class DyingReplicaTest(LauncherCase):
