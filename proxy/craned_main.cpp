@@ -1,8 +1,5 @@
 // craned: one replica of a server. See docs/man/craned.1.
-#include <fcntl.h>
 #include <spdlog/spdlog.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,27 +10,11 @@
 #include "proxy/client_limit.hpp"
 #include "proxy/craned.hpp"
 #include "proxy/daemon_log.hpp"
+#include "proxy/state_dir.hpp"
 
 namespace {
 
 constexpr int kExitUsage = 2;
-
-/// For its owner only, since the log holds what clients sent. A directory that was there before is the
-/// operator's: it is left as it is, and what is wrong with it is returned.
-std::string make_state_dir(const std::string& path) {
-    namespace fs = std::filesystem;
-    std::error_code error;
-    const fs::path parent = fs::path(path).parent_path();
-    if (!parent.empty()) fs::create_directories(parent, error);
-    if (mkdir(path.c_str(), 0700) == 0) return "";
-    struct stat found {};
-    const bool exists = errno == EEXIST && stat(path.c_str(), &found) == 0;
-    if (!exists) throw std::runtime_error("cannot make " + path + ": " + strerror(errno));
-    if (!S_ISDIR(found.st_mode)) throw std::runtime_error("state_dir " + path + " is no directory");
-    if ((found.st_mode & 0077) == 0) return "";
-    return "others may look into the state directory " + path +
-           ", where the server's output and the log are; chmod 700 it";
-}
 
 /// Without them there is no server: better no replica than one that leads and serves nobody.
 void check_files(const crane::proxy::Config& config) {
@@ -60,16 +41,6 @@ void check_config_path(const std::string& path) {
     if (std::filesystem::is_directory(path, error))
         throw std::runtime_error("--config " + path + " is a directory: give the file in it, " + path +
                                  "/craned.toml");
-}
-
-/// One craned per state directory; the lock goes with the process.
-void lock_state_dir(const std::string& state_dir) {
-    const std::string path = state_dir + "/craned.lock";
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) throw std::runtime_error("cannot open " + path + ": " + strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        throw std::runtime_error("another craned runs on " + state_dir + "; stop it first (crane stop)");
-    }
 }
 
 }  // namespace
@@ -100,8 +71,8 @@ int main(int argc, char** argv) {
             return 0;
         }
         check_files(config);
-        const std::string exposed = make_state_dir(config.state_dir);
-        lock_state_dir(config.state_dir);
+        const std::string exposed = crane::proxy::make_state_dir(config.state_dir);
+        const crane::proxy::StateDirLock lock(config.state_dir);
         crane::proxy::open_daemon_log(config);
         if (!exposed.empty()) spdlog::warn("{}", exposed);
         const crane::proxy::ClientLimit clients(crane::proxy::raise_descriptor_limit());

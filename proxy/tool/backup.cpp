@@ -17,7 +17,6 @@
 #include "checkpoint/checkpoint_store.hpp"
 #include "checkpoint/command.hpp"
 #include "proxy/checkpoint_state.hpp"
-#include "proxy/settings_hash.hpp"
 #include "proxy/tool/backup_record.hpp"
 #include "proxy/tool/tools.hpp"
 
@@ -123,12 +122,6 @@ json launched(const std::string& replica_dir) {
     return out;
 }
 
-/// The settings that the server runs with; a quota may be another one in another cluster.
-uint64_t settings_of(Config config) {
-    config.disk_quota_bytes = 0;
-    return settings_hash(config);
-}
-
 BackupRecord describe(const Chosen& chosen, const std::string& config) {
     CheckpointState state;
     if (const std::string wrong = from_json(chosen.checkpoint.manifest.state, state); !wrong.empty())
@@ -142,7 +135,7 @@ BackupRecord describe(const Chosen& chosen, const std::string& config) {
     record.taken_s = static_cast<uint64_t>(chosen.checkpoint.since);
     record.launched = launched(chosen.replica.path);
     record.config = text_of(config);
-    record.settings = settings_of(load_config(config));
+    record.settings = backup_settings(load_config(config));
     return record;
 }
 
@@ -171,9 +164,8 @@ class Unfinished {
         close(fd);
         // Not every file system can rename without replacing, or give a second name.
         if (renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, file_.c_str(), RENAME_NOREPLACE) != 0) {
-            if (errno == EEXIST) throw cannot_write(file_, errno);
-            if (fs::exists(fs::symlink_status(file_)) || rename(path_.c_str(), file_.c_str()) != 0)
-                throw cannot_write(file_, errno);
+            if (errno == EEXIST || fs::exists(fs::symlink_status(file_))) throw cannot_write(file_, EEXIST);
+            if (rename(path_.c_str(), file_.c_str()) != 0) throw cannot_write(file_, errno);
         }
         checkpoint::sync_folder(fs::absolute(file_).parent_path());
     }

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "checkpoint/file_sum.hpp"
+#include "proxy/settings_hash.hpp"
 
 namespace crane::proxy {
 
@@ -26,6 +27,11 @@ json fields(const BackupRecord& record) {
 }
 
 }  // namespace
+
+uint64_t backup_settings(Config config) {
+    config.disk_quota_bytes = 0;
+    return settings_hash(config);
+}
 
 json to_json(const BackupRecord& record) {
     const json body = fields(record);

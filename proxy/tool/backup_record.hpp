@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "proxy/config.hpp"
+
 namespace crane::proxy {
 
 constexpr unsigned kBackupVersion = 1;
@@ -20,10 +22,13 @@ struct BackupRecord {
     std::string id;           ///< of the checkpoint
     uint64_t bytes = 0;       ///< of its files
     uint64_t taken_s = 0;     ///< when the checkpoint came to be, Unix time
-    uint64_t settings = 0;    ///< settings_hash() of the server that is in it
+    uint64_t settings = 0;    ///< backup_settings() of the server that is in it
     nlohmann::json launched;  ///< how crane-run started the server; null: it did not
     std::string config;       ///< the text of a replica's craned.toml, for people
 };
+
+/// What the server runs with, in one number; a quota may be another one where it is restored.
+uint64_t backup_settings(Config config);
 
 nlohmann::json to_json(const BackupRecord& record);
 /// Throws std::runtime_error with what is wrong; `file` is whose backup.json it is.

@@ -6,8 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -18,7 +16,7 @@
 #include "checkpoint/criu_program.hpp"
 #include "paxos/store/store.hpp"
 #include "proxy/checkpoint_state.hpp"
-#include "proxy/settings_hash.hpp"
+#include "proxy/state_dir.hpp"
 #include "proxy/tool/backup_record.hpp"
 #include "proxy/tool/tools.hpp"
 
@@ -59,14 +57,6 @@ paxos::Membership members_of(const Config& config) {
     for (const ReplicaAddress& one : config.replicas)
         members.add({one.id, true, one.peer_host + ":" + std::to_string(one.peer_port)});
     return members;
-}
-
-/// For its owner alone: what clients sent is in it.
-void make_state_dir(const std::string& path) {
-    if (fs::exists(path)) return;
-    fs::create_directories(fs::path(path).parent_path());
-    if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-        throw std::runtime_error("cannot make " + path + ": " + strerror(errno));
 }
 
 /// Refuses what cannot be a replica of a new cluster, before anything is written.
@@ -118,27 +108,6 @@ void begin_log(const Config& config, const CheckpointState& state) {
     store.close(state.position.index);
 }
 
-/// Nobody else works in this state directory: as craned does it, and in its place.
-class StateLock {
-  public:
-    explicit StateLock(const std::string& state_dir)
-        : fd_(open((state_dir + "/craned.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
-        if (fd_ < 0)
-            throw std::runtime_error("cannot open " + state_dir + "/craned.lock: " + strerror(errno));
-        if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-            close(fd_);
-            throw std::runtime_error("a craned, or another restore, works on " + state_dir +
-                                     ": end it first, and restore into an empty directory");
-        }
-    }
-    ~StateLock() { close(fd_); }
-    StateLock(const StateLock&) = delete;
-    StateLock& operator=(const StateLock&) = delete;
-
-  private:
-    int fd_;
-};
-
 /// What a restore that failed has written goes: the next one begins with nothing.
 struct Undo {
     std::string state_dir;
@@ -178,14 +147,13 @@ BackupRecord read_record(const std::string& file, const std::string& folder) {
     return record;
 }
 
-/// A new cluster, with the server as it ran; a quota may be another one.
-void check_record(const RestoreRequest& request, const BackupRecord& record, Config config) {
+/// A new cluster, with the server as it ran.
+void check_record(const RestoreRequest& request, const BackupRecord& record, const Config& config) {
     if (record.cluster == config.cluster_id)
         throw std::runtime_error(request.config +
                                  " has the cluster_id of the cluster that was backed up, whose "
                                  "replicas would take this one for one of theirs: choose another");
-    config.disk_quota_bytes = 0;
-    if (record.settings != settings_hash(config))
+    if (record.settings != backup_settings(config))
         throw std::runtime_error(request.config +
                                  " would run the server otherwise than it ran in the backup: server, cwd, "
                                  "environment, [schedule], "
@@ -203,8 +171,9 @@ int tool_restore(const RestoreRequest& request, bool as_json) {
                                  (missing ? missing.message() : strerror(errno)) +
                                  ": give what crane backup wrote");
     const Config config = load_config(request.config);
-    make_state_dir(config.state_dir);
-    const StateLock lock(config.state_dir);
+    const std::string exposed = make_state_dir(config.state_dir);
+    if (!exposed.empty()) std::cerr << "crane: " << exposed << "\n";
+    const StateDirLock lock(config.state_dir);
     check_target(config);
     Undo undo{config.state_dir};
     CheckpointStore store(config.state_dir + "/checkpoints");
