@@ -216,7 +216,7 @@ CHECKER := tests/nemesis/checker
 $(BUILD)/bin/nemesis-checker: $(shell find $(CHECKER) -name '*.go') $(CHECKER)/go.mod
 	@mkdir -p $(@D)
 	cd $(CHECKER) && GOFLAGS= CGO_ENABLED=0 $(GO) build -mod=vendor -buildvcs=false -o $(abspath $@) .
-$(BUILD)/programs/static_server: TEST_CC += -static
+$(BUILD)/programs/static_server $(BUILD)/programs/static_tool: TEST_CC += -static
 C_MADE_WITH := $(call made_with,programs,$(TEST_CC))
 $(BUILD)/programs/%: tests/programs/%.c $(wildcard tests/programs/*.h) $(C_MADE_WITH)
 	@mkdir -p $(@D)

@@ -1,6 +1,7 @@
 // epoll_create, epoll_ctl, epoll_wait.
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -56,7 +57,8 @@ long wait_for_events(int fd, epoll_event* events, int most, int64_t timeout_ns) 
     Operation turn(Op::kEpollWait, epoll_key(epoll));
     const uint64_t deadline =
         timeout_ns > 0 ? deadline_from_relative_ns(static_cast<uint64_t>(timeout_ns)) : dmt::kNoDeadline;
-    for (;;) {
+    for (uint32_t looks = 0;;) {
+        settle_opaque();
         if (!same_descriptor(fd, then)) return -EBADF;  // closed by another thread
         const int count = epoll_collect(epoll, fd, events, most);
         if (count != 0) return count;
@@ -65,11 +67,9 @@ long wait_for_events(int fd, epoll_event* events, int most, int64_t timeout_ns) 
             return 0;
         }
         const Epoll& e = domain().epolls[epoll];
-        if (e.kernel_items && outside_writers()) {
-            pollfd probe{fd, POLLIN, 0};
-            if (raw(SYS_poll, &probe, 1, 10) > 0) continue;
-        }
-        const uint64_t timer = epoll_deadline(epoll);
+        uint64_t timer = epoll_deadline(epoll);
+        if (e.kernel_items && is_left_to_chance(e.kernel_mask))
+            timer = earlier_ns(timer, next_look_ns(looks));
         const bool timer_first =
             timer != dmt::kNoDeadline && (deadline == dmt::kNoDeadline || timer < deadline);
         switch (turn.wait(epoll_key(epoll), timer_first ? timer : deadline, true)) {

@@ -3,6 +3,7 @@
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/sockets.hpp"
@@ -78,10 +79,7 @@ struct WaitSet {
 
 WaitSet wait_set(const pollfd* fds, nfds_t count, uint64_t deadline) {
     WaitSet set{0, deadline};
-    const auto earlier = [&](uint64_t ns) {
-        if (ns != dmt::kNoDeadline && (set.deadline == dmt::kNoDeadline || ns < set.deadline))
-            set.deadline = ns;
-    };
+    const auto earlier = [&](uint64_t ns) { set.deadline = earlier_ns(set.deadline, ns); };
     for (nfds_t i = 0; i < count; ++i) {
         const FdEntry* entry = fds[i].fd < 0 ? nullptr : fd_entry(fds[i].fd);
         if (!entry) continue;
@@ -105,20 +103,17 @@ long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadli
     if (count > kMaxPollFds) return -EINVAL;
     if (!writable(fds, count * sizeof(*fds))) return -EFAULT;
     Operation turn(Op::kPoll, count == 1 ? descriptor_key(fds->fd) : address_key(fds));
-    for (;;) {
+    for (uint32_t looks = 0;;) {
+        settle_opaque();
         const int ready = look(fds, count);
         if (ready > 0) return ready;
         if (just_look) {
             turn.yield();
             return 0;
         }
-        const WaitSet set = wait_set(fds, count, deadline);
-        if (set.kernel && outside_writers()) {
-            // Something outside the schedule may be what is waited for: let it come first, for real, but
-            // briefly.
-            raw(SYS_poll, fds, count, 10);
-            if (look(fds, count) > 0) continue;
-        }
+        WaitSet set = wait_set(fds, count, deadline);
+        if (set.kernel && is_left_to_chance(set.mask))
+            set.deadline = earlier_ns(set.deadline, next_look_ns(looks));
         const uint64_t key = own_key();
         switch (turn.wait(key, set.deadline, true, set.mask)) {
             case dmt::WaitResult::kTimedOut:

@@ -1,5 +1,5 @@
-// fork, exec, exit and wait. A child is in the schedule from the moment of its birth; a program that cannot
-// be scheduled runs to its end inside its parent's wait.
+// fork, exec, exit and wait. A child is in the schedule from the moment of its birth; of those that
+// cannot be scheduled see core/opaque.hpp.
 #include <alloca.h>
 
 #include <cstdarg>
@@ -7,7 +7,9 @@
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/deaths.hpp"
 #include "interpose/core/environment.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
@@ -75,8 +77,8 @@ size_t count_entries(char* const* list) {
     return count;
 }
 
-/// The process leaves the schedule for a program that cannot be in it. Its parent waits for it in one piece.
-void become_opaque(const char* path) {
+/// The process leaves the schedule for a program that cannot be in it.
+void leave_schedule_for(const char* path) {
     char text[512];
     if (runtime.process->is_main) {
         // The server itself: there is nobody in whose wait it could run, and it would not be scheduled at
@@ -87,20 +89,13 @@ void become_opaque(const char* path) {
                  path);
         refuse_domain(text, timebubble::Attachment::kUnfit);
     }
-    runtime.process->state = ProcessState::kOpaque;
-    ++domain().opaque_children;
-    snprintf(text, sizeof(text),
-             "%s was started, which cannot be scheduled (static, Go, setuid or foreign): it runs inside its "
-             "parent's wait",
-             path);
+    snprintf(
+        text, sizeof(text),
+        "%s was started, which cannot be scheduled (static, Go, setuid or foreign): the server stands while "
+        "it runs, for %d s at most",
+        path, static_cast<int>(kPatienceMs / 1000));
     report(text);
-    drop_virtual_descriptors();
-    // A parent that waits already looks again, and runs it there.
-    const uint32_t parent = runtime.process->parent;
-    if (parent != kNone) scheduler().signal(make_key(ObjectKind::kChild, parent), ~uint32_t{0});
-    const dmt::SlotId slot = self.slot;
-    self.active = false;
-    scheduler().finish(slot);
+    become_opaque();
 }
 
 /// Returns only if it failed.
@@ -120,7 +115,7 @@ long do_exec(const char* path, char* const* argv, char* const* environment) {
     scheduler().get_turn(self.slot);
     if (!can_be_scheduled(path)) {
         const long usable = raw(SYS_faccessat, AT_FDCWD, path, X_OK);
-        if (usable == 0) become_opaque(path);
+        if (usable == 0) leave_schedule_for(path);
         strip_environment(environment, complete);
         const long rc = enter_program(path, argv, const_cast<char* const*>(complete));
         if (self.active) return rc;
@@ -179,17 +174,10 @@ bool matches(const Process& p, int pid) {
 /// The child really is gone, or about to be: the kernel's wait does not last.
 long collect(Process& p, int* status, bool keep) {
     const long pid = p.pid;
-    if (p.state == ProcessState::kOpaque) {
-        int code = 0;
-        while (raw(SYS_wait4, pid, &code, 0, nullptr) == -EINTR) {
-        }
-        --domain().opaque_children;
-        runtime.view.control->status.processes.fetch_sub(1, std::memory_order_relaxed);
-        p.status = code;
-        p.state = ProcessState::kFree;
-        all_streams_event();
-        if (status) *status = code;
-        return pid;
+    if (p.status_unknown) {
+        const int known = status_of_dead(p.pid);
+        p.status = known < 0 ? 0 : known;
+        p.status_unknown = 0;
     }
     if (status) *status = p.status;
     if (keep) return pid;
@@ -199,31 +187,43 @@ long collect(Process& p, int* status, bool keep) {
     return pid;
 }
 
+/// A child among those that `pid` means, as waitpid has it.
+struct Found {
+    Process* exited = nullptr;
+    bool any = false;
+    bool left_to_chance = false;
+};
+
+Found find_child(int pid) {
+    Found found;
+    for (uint32_t i = 0; i < kMaxProcesses && !found.exited; ++i) {
+        Process& p = domain().processes[i];
+        if (p.state == ProcessState::kFree || p.parent != runtime.process_index || !matches(p, pid)) continue;
+        const bool left = p.state == ProcessState::kOpaque && p.opaque_phase == OpaquePhase::kLeft;
+        if (left && has_ended(p.pid)) note_end_of_opaque(p);
+        if (p.state == ProcessState::kExited && p.unseen) continue;
+        found.any = true;
+        found.left_to_chance = found.left_to_chance || left;
+        if (p.state == ProcessState::kExited) found.exited = &p;
+    }
+    return found;
+}
+
 long wait_child(int pid, int* status, int options) {
-    Operation turn(Op::kWaitChild, make_key(ObjectKind::kChild, runtime.process_index));
-    for (;;) {
-        bool any = false;
-        Process* opaque = nullptr;
-        for (uint32_t i = 0; i < kMaxProcesses; ++i) {
-            Process& p = domain().processes[i];
-            if (p.state == ProcessState::kFree || p.parent != runtime.process_index || !matches(p, pid))
-                continue;
-            if (p.state == ProcessState::kExited && p.unseen) continue;
-            any = true;
-            if (p.state == ProcessState::kExited) return collect(p, status, options & WNOWAIT);
-            if (p.state == ProcessState::kOpaque && !opaque) opaque = &p;
-        }
-        if (opaque) return collect(*opaque, status, false);
-        if (!any) return -ECHILD;
+    const uint64_t key = make_key(ObjectKind::kChild, runtime.process_index);
+    Operation turn(Op::kWaitChild, key);
+    for (uint32_t looks = 0;;) {
+        settle_opaque();
+        const Found found = find_child(pid);
+        if (found.exited) return collect(*found.exited, status, options & WNOWAIT);
+        if (!found.any) return -ECHILD;
         if (options & WNOHANG) {
             turn.yield();
             return 0;
         }
-        if (turn.wait(make_key(ObjectKind::kChild, runtime.process_index), dmt::kNoDeadline, true) ==
-                dmt::WaitResult::kInterrupted &&
-            !restart_after_signals()) {
+        const uint64_t look_ns = found.left_to_chance ? next_look_ns(looks) : dmt::kNoDeadline;
+        if (turn.wait(key, look_ns, true) == dmt::WaitResult::kInterrupted && !restart_after_signals())
             return -EINTR;
-        }
     }
 }
 

@@ -79,9 +79,13 @@ long send_signal(int pid, int signal) {
     bool self_too = false;
     for (uint32_t i = 0; i < kMaxProcesses; ++i) {
         const Process& p = domain().processes[i];
-        if (p.state != ProcessState::kLive) continue;
+        if (p.state != ProcessState::kLive && p.state != ProcessState::kOpaque) continue;
         if (pid != -1 && raw(SYS_getpgid, p.pid) != group) continue;
         rc = 0;
+        if (p.state == ProcessState::kOpaque) {
+            raw(SYS_kill, p.pid, signal);
+            continue;
+        }
         if (i == runtime.process_index) {
             self_too = pid != -1;
             continue;

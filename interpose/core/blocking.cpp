@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/signals.hpp"
 
 namespace crane::interpose {
@@ -34,7 +35,8 @@ int probe_streams(pollfd* fds, size_t count, int timeout_ms) {
 
 long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns) {
     const FdEntry then = entry;
-    for (;;) {
+    for (uint32_t looks = 0;;) {
+        settle_opaque();
         if (!same_descriptor(fd, then)) return -EBADF;
         pollfd probe{fd, events, 0};
         if (probe_streams(&probe, 1, 0) > 0) return 0;
@@ -42,16 +44,13 @@ long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events
             turn.yield();
             return 0;
         }
-        if (outside_writers()) {
-            // Someone outside the schedule may be at the other end: wait for real, so that it cannot overtake
-            // us.
-            probe_streams(&probe, 1, -1);
-            return 0;
-        }
         const uint64_t key = make_key(ObjectKind::kStream, then.object);
-        switch (turn.wait(key, deadline_ns, true, stream_bit(then))) {
+        const uint64_t look_ns = is_left_to_chance(stream_bit(then)) ? next_look_ns(looks) : dmt::kNoDeadline;
+        const uint64_t until_ns = earlier_ns(deadline_ns, look_ns);
+        switch (turn.wait(key, until_ns, true, stream_bit(then))) {
             case dmt::WaitResult::kTimedOut:
-                return -EAGAIN;
+                if (until_ns == deadline_ns) return -EAGAIN;
+                break;
             case dmt::WaitResult::kInterrupted:
                 if (!restart_after_signals()) return -EINTR;
                 break;

@@ -13,15 +13,6 @@ namespace crane::interpose {
 
 namespace {
 
-/// The wait status of a child that is dead and not reaped yet; -1: it lives, or is no child.
-int status_of_dead(int pid) {
-    siginfo_t info{};
-    const long rc = raw(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, nullptr);
-    if (rc != 0 || info.si_pid != pid) return -1;
-    // Whether a core was written is the host's affair.
-    return info.si_code == CLD_EXITED ? exited_status(info.si_status) : info.si_status;
-}
-
 /// The thread of that process that had the turn when it died.
 dmt::SlotId holder_in(uint32_t index) {
     const dmt::State& s = domain().scheduler;
@@ -79,6 +70,14 @@ void reap_orphans() {
 }
 
 }  // namespace
+
+int status_of_dead(int pid) {
+    siginfo_t info{};
+    const long rc = raw(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, nullptr);
+    if (rc != 0 || info.si_pid != pid) return -1;
+    // Whether a core was written is the host's affair.
+    return info.si_code == CLD_EXITED ? exited_status(info.si_status) : info.si_status;
+}
 
 void on_child(int, siginfo_t*, void*) {
     if (!runtime.domain || !runtime.process) return;

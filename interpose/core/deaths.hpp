@@ -19,6 +19,8 @@ namespace crane::interpose {
 
 /// The real handler of SIGCHLD.
 void on_child(int signal, siginfo_t* info, void* context);
+/// The wait status of a child that is dead and not reaped yet; -1: it lives, or is no child.
+int status_of_dead(int pid);
 /// Called by who is handed the turn: waits for the process that passed it on and ended.
 void await_ended_process();
 /// Waits until the process is dead, its descriptors closed and its locks given up.

@@ -63,6 +63,8 @@ struct PassedMessage {
 // --- processes
 
 enum class ProcessState : uint32_t { kFree = 0, kLive, kExited, kOpaque };
+/// Of one that cannot be scheduled: the domain stands while it runs, or it was left to itself (opaque.hpp).
+enum class OpaquePhase : uint32_t { kRuns = 0, kLeft };
 
 /// What the program asked for one signal.
 struct SignalAction {
@@ -78,14 +80,18 @@ struct Process {
     uint32_t death_expected;  ///< killed by another process of the domain
     uint32_t main_slot;
     uint32_t is_main;
-    uint32_t attention;    ///< some signal is pending for the process or one of its threads
-    int32_t status;        ///< as waitpid gives it, once kExited
-    uint32_t buried;       ///< died with the turn, and someone acts in its stead
-    uint32_t subreaper;    ///< the program asked to be parent of the orphans below it
-    int32_t death_signal;  ///< PR_SET_PDEATHSIG
-    uint32_t unseen;       ///< kExited, and its parent had said that it would not wait: as good as gone
-    uint64_t ordinal;      ///< n-th process of the domain: names its random stream
-    uint64_t entropy_at;   ///< bytes drawn from it
+    uint32_t attention;       ///< some signal is pending for the process or one of its threads
+    int32_t status;           ///< as waitpid gives it, once kExited
+    uint32_t buried;          ///< died with the turn, and someone acts in its stead
+    uint32_t subreaper;       ///< the program asked to be parent of the orphans below it
+    int32_t death_signal;     ///< PR_SET_PDEATHSIG
+    uint32_t unseen;          ///< kExited, and its parent had said that it would not wait: as good as gone
+    uint32_t status_unknown;  ///< kExited, and only the kernel knows how: it was opaque
+    OpaquePhase opaque_phase;
+    uint64_t opaque_ran_ns;   ///< real time for which the domain stood for it
+    uint64_t opaque_streams;  ///< signature of the streams that it was given
+    uint64_t ordinal;         ///< n-th process of the domain: names its random stream
+    uint64_t entropy_at;      ///< bytes drawn from it
     uint64_t pending;
     uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
@@ -219,7 +225,9 @@ struct DomainState {
     uint64_t processes_started;
     uint64_t streams_made;  ///< numbers for kernel streams
     uint32_t trap_tsc;      ///< rdtsc faults and shows virtual time (tsc.hpp)
-    uint32_t opaque_children;
+    uint32_t opaque_processes;
+    uint32_t opaque_started;  ///< one has begun, and nobody has stood for it yet
+    uint64_t left_streams;  ///< signature of what opaque processes that were left to themselves may write to
     uint32_t processes_high;           ///< entries ever used
     int32_t ending_pid;                ///< passed the turn on for good and may still live; 0: none
     uint32_t orphans;                  ///< ever ended without a parent in the domain

@@ -1,6 +1,7 @@
 #include "interpose/core/fds.hpp"
 
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/timers.hpp"
@@ -94,6 +95,13 @@ int new_placeholder(bool close_on_exec) {
 }
 
 void stream_event(const FdEntry& entry) {
+    if (__builtin_expect(domain().opaque_processes != 0, 0)) {
+        // It may be what an opaque process waits for, and then that one acts on others.
+        settle_opaque();
+        wake_parents_of_opaque();
+        all_streams_event();
+        return;
+    }
     // Number 0: made elsewhere, its other end is not known.
     if (entry.object == 0) {
         all_streams_event();

@@ -61,9 +61,5 @@ inline uint64_t stream_bit(const FdEntry& entry) {
 }
 /// All of them.
 void all_streams_event();
-/// Blocks for real, turn in hand, when something outside the schedule may be the one to act.
-inline bool outside_writers() {
-    return domain().opaque_children != 0;
-}
 
 }  // namespace crane::interpose

@@ -7,6 +7,7 @@
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/environment.hpp"
 #include "interpose/core/fds.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/sockets.hpp"
 
@@ -21,12 +22,6 @@ uint32_t free_process() {
     return kNone;
 }
 
-/// The parent lets its children go without a wait.
-bool ignores_children(const Process& parent) {
-    const SignalAction& action = parent.actions[SIGCHLD];
-    return action.handler == reinterpret_cast<uint64_t>(SIG_IGN) || (action.flags & SA_NOCLDWAIT);
-}
-
 /// Its children go to the nearest ancestor that asked for orphans, or to nobody in the domain.
 void part_from_children(uint32_t index) {
     DomainState& d = domain();
@@ -36,6 +31,7 @@ void part_from_children(uint32_t index) {
         Process& child = d.processes[i];
         if (child.state == ProcessState::kFree || child.parent != index) continue;
         child.parent = heir;
+        if (child.state == ProcessState::kOpaque) part_from_opaque(i, heir);
         if (child.state == ProcessState::kExited && heir == kNone) child.state = ProcessState::kFree;
         if (child.state == ProcessState::kLive && child.death_signal) {
             post_signal(i, child.death_signal, dmt::kNoSlot);
@@ -84,8 +80,17 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
 
 }  // namespace
 
+bool ignores_children(const Process& parent) {
+    const SignalAction& action = parent.actions[SIGCHLD];
+    return action.handler == reinterpret_cast<uint64_t>(SIG_IGN) || (action.flags & SA_NOCLDWAIT);
+}
+
 uint32_t make_child() {
-    const uint32_t index = free_process();
+    uint32_t index = free_process();
+    if (index == kNone) {
+        settle_opaque();
+        index = free_process();
+    }
     if (index == kNone) return kNone;
     DomainState& d = domain();
     if (index >= d.processes_high) d.processes_high = index + 1;
@@ -98,6 +103,7 @@ uint32_t make_child() {
     p.attention = 0;
     p.subreaper = 0;
     p.death_signal = 0;
+    p.status_unknown = 0;
     p.ordinal = ++d.processes_started;
     p.entropy_at = 0;
     for (const FdEntry& entry : p.fds) {

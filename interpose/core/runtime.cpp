@@ -7,6 +7,7 @@
 
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/file_identity.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
@@ -215,6 +216,7 @@ void unpark(void*, dmt::Slot& slot) {
 void resumed(void*) {
     await_ended_thread();
     await_ended_process();
+    if (__builtin_expect(domain().opaque_started != 0, 0)) settle_opaque();
 }
 
 /// What may still change this is craned's word, or the end of the domain.

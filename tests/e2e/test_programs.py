@@ -49,11 +49,12 @@ PARTS = {
 
 
 class Programs(CraneTest):
-    def check(self, name, rounds=3):
-        self.built_program(name)
-        with self.native(Program, name) as native:
+    def check(self, name, rounds=3, tools=()):
+        for program in (name, *tools):
+            self.built_program(program)
+        with self.native(Program, name, tools) as native:
             expected = fixed(ask(native.address()))
-        with self.crane(Program, name) as cluster:
+        with self.crane(Program, name, tools) as cluster:
             for _ in range(rounds):
                 self.assertEqual(fixed(ask(cluster.address())), expected)
             together(*[lambda: self.assertEqual(fixed(ask(cluster.address())), expected)] * 4)
@@ -103,6 +104,9 @@ class Programs(CraneTest):
 
     def test_children(self):
         self.check("children")
+
+    def test_children_that_cannot_be_scheduled(self):
+        self.check("opaque", tools=("static_tool",))
 
     def test_bad_calls(self):
         self.check("bad_calls")

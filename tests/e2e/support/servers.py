@@ -257,13 +257,15 @@ class Program(Server):
 
     container_port = 7000
 
-    def __init__(self, program, port=None):
+    def __init__(self, program, tools=(), port=None):
         self.name = program
+        self.tools = tools
         super().__init__(port)
 
     def prepare(self):
-        shutil.copy(PROGRAMS / self.name, self.site / self.name)
-        (self.site / self.name).chmod(0o755)
+        for name in (self.name, *self.tools):
+            shutil.copy(PROGRAMS / name, self.site / name)
+            (self.site / name).chmod(0o755)
 
     def command(self):
         return [self.site / self.name, self.port]

@@ -1,0 +1,56 @@
+// Linked statically: as a child it cannot be scheduled. Does one thing, named by its first argument.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void put(const char* text) {
+    if (write(1, text, strlen(text)) < 0) _exit(9);
+}
+
+static void rest_ms(long ms) {
+    const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+// N lines with pauses of MS between them.
+static void lines(int count, long pause_ms) {
+    for (int i = 0; i < count; i++) {
+        char line[32];
+        snprintf(line, sizeof line, "line %d\n", i);
+        put(line);
+        rest_ms(pause_ms);
+    }
+}
+
+// What comes in goes out, each byte turned around.
+static void copy(void) {
+    char bytes[1000];
+    for (ssize_t got; (got = read(0, bytes, sizeof bytes)) > 0;) {
+        for (ssize_t i = 0; i < got; i++) bytes[i] = (char)(bytes[i] ^ 1);
+        for (ssize_t sent = 0, n; sent < got; sent += n) {
+            if ((n = write(1, bytes + sent, (size_t)(got - sent))) <= 0) _exit(9);
+        }
+    }
+}
+
+static void compute(void) {
+    volatile unsigned x = 1;
+    for (unsigned i = 0; i < 30000000; i++) x = x * 1664525u + 1013904223u;
+    put("computed\n");
+}
+
+int main(int argc, char** argv) {
+    const char* mode = argc > 1 ? argv[1] : "";
+    const long number = argc > 2 ? atol(argv[2]) : 0;
+    if (strcmp(mode, "exit") == 0) return (int)number;
+    if (strcmp(mode, "die") == 0) raise(SIGTERM);
+    if (strcmp(mode, "rest") == 0) rest_ms(number);
+    if (strcmp(mode, "lines") == 0) lines((int)number, argc > 3 ? atol(argv[3]) : 0);
+    if (strcmp(mode, "copy") == 0) copy();
+    if (strcmp(mode, "compute") == 0) compute();
+    return 0;
+}

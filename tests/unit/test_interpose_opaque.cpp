@@ -1,0 +1,153 @@
+// Children that cannot be scheduled: when one counts as waiting for the domain, and what becomes of its
+// entry.
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
+#include <csignal>
+#include <functional>
+
+#include "interpose/core/opaque.hpp"
+#include "interpose/core/processes.hpp"
+#include "interpose/core/signals.hpp"
+#include "test_interpose_domain.hpp"
+
+using namespace crane::interpose;
+using namespace crane::interpose::testing;
+
+namespace {
+
+/// A real child, ended and reaped with the test.
+class RealChild {
+  public:
+    explicit RealChild(const std::function<void()>& body) : pid_(fork()) {
+        if (pid_ != 0) return;
+        body();
+        _exit(0);
+    }
+    ~RealChild() {
+        kill(pid_, SIGKILL);
+        waitpid(pid_, nullptr, 0);
+    }
+    RealChild(const RealChild&) = delete;
+    RealChild& operator=(const RealChild&) = delete;
+    int pid() const { return pid_; }
+
+    bool comes_to_wait() const {
+        for (int i = 0; i < 2000; ++i) {
+            if (waits_for_streams(pid_)) return true;
+            usleep(1000);
+        }
+        return false;
+    }
+
+  private:
+    int pid_;
+};
+
+struct Pipe {
+    Pipe() { REQUIRE(pipe(ends) == 0); }
+    ~Pipe() {
+        close(ends[0]);
+        close(ends[1]);
+    }
+    int ends[2];
+};
+
+void take_byte(int fd) {
+    char byte;
+    while (read(fd, &byte, 1) == 1) {
+    }
+}
+
+uint32_t opaque_process(PlainDomain& domain, int pid) {
+    const uint32_t index = domain.process(pid);
+    domain.state().processes[index].state = ProcessState::kOpaque;
+    domain.state().processes[index].opaque_phase = OpaquePhase::kRuns;
+    ++domain.state().opaque_processes;
+    return index;
+}
+
+}  // namespace
+
+TEST_CASE("opaque: one that reads or fills a pipe waits for the domain, one that rests or computes does not",
+          "[interpose]") {
+    Pipe pipe;
+    const RealChild reader([&] { take_byte(pipe.ends[0]); });
+    CHECK(reader.comes_to_wait());
+    Pipe full;
+    const RealChild writer([&] {
+        while (write(full.ends[1], "x", 1) == 1) {
+        }
+    });
+    CHECK(writer.comes_to_wait());
+    const RealChild resting([] { sleep(1000); });
+    const RealChild computing([] {
+        for (;;) asm volatile("");
+    });
+    for (int i = 0; i < 50; ++i) {
+        CHECK_FALSE(waits_for_streams(resting.pid()));
+        CHECK_FALSE(waits_for_streams(computing.pid()));
+        usleep(1000);
+    }
+}
+
+TEST_CASE("opaque: one that waits for a child of its own waits if that one does", "[interpose]") {
+    Pipe pipe;
+    const RealChild parent([&] {
+        const int child = fork();
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            take_byte(pipe.ends[0]);
+        }
+        waitpid(child, nullptr, 0);
+    });
+    CHECK(parent.comes_to_wait());
+    const RealChild other([] {
+        const int child = fork();
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;) sleep(1000);
+        }
+        waitpid(child, nullptr, 0);
+    });
+    for (int i = 0; i < 50; ++i) {
+        CHECK_FALSE(waits_for_streams(other.pid()));
+        usleep(1000);
+    }
+}
+
+TEST_CASE("opaque: the end is seen where it was waited for, and the parent is told", "[interpose]") {
+    PlainDomain domain;
+    domain.state().threads[self.slot].mask = signal_bit(SIGCHLD);
+    const RealChild child([] { usleep(20'000); });
+    const uint32_t index = opaque_process(domain, child.pid());
+    const uint32_t entries = domain.state().opaque_processes;
+    settle_opaque();
+    CHECK(domain.state().processes[index].state == ProcessState::kExited);
+    CHECK(domain.state().processes[index].status_unknown == 1);
+    CHECK(domain.state().opaque_processes == entries - 1);
+    CHECK(take_pending(~uint64_t{0}) == SIGCHLD);
+}
+
+TEST_CASE("opaque: one that nobody can wait for gives its entry back", "[interpose]") {
+    PlainDomain domain;
+    Process* processes = domain.state().processes;
+    domain.state().threads[self.slot].mask = ~uint64_t{0};
+    const bool left = GENERATE(false, true);
+    const RealChild child([&] {
+        if (left) sleep(1000);
+    });
+    const uint32_t parent = domain.process(100'001);
+    domain.act_as(parent);
+    const uint32_t index = opaque_process(domain, child.pid());
+    domain.act_as(0);
+    if (left) processes[index].opaque_phase = OpaquePhase::kLeft;
+    bury_process(parent, 0);
+    processes[parent].state = ProcessState::kFree;
+    settle_opaque();
+    CHECK(processes[index].state == ProcessState::kFree);
+    CHECK(domain.state().opaque_processes == 0);
+}
