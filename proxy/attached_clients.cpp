@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "proxy/byte_queue.hpp"
+#include "proxy/connection_table.hpp"
 #include "timebubble/limits.hpp"
 
 namespace crane::proxy {
@@ -42,7 +43,8 @@ struct AttachedClients::Client final : EndpointUser {
     bool end_carried = false;
     bool end_decided = false;
 
-    uint64_t own = 0;        ///< output of the own domain so far
+    uint64_t own = 0;                                     ///< output of the own domain so far
+    uint64_t window_end = timebubble::kFirstWindowBytes;  ///< decided: it may come to that
     uint64_t delivered = 0;  ///< output given to the endpoint, from either source
     uint64_t taken = 0;
     uint64_t taken_told = 0;
@@ -278,12 +280,23 @@ void AttachedClients::on_decided(const timebubble::Call& call) {
         case CallKind::kShutdown:
             client->end_decided = true;
             break;
+        case CallKind::kWindow: {
+            uint64_t end = 0;
+            if (read_number(call.payload, end)) client->window_end = std::max(client->window_end, end);
+            break;
+        }
         case CallKind::kReset:
             end(call.connection, true);
             break;
         default:
             break;
     }
+}
+
+bool AttachedClients::has_window(uint64_t connection, uint64_t bytes) const {
+    const auto found = own_output_ ? named_.find(connection) : named_.end();
+    return found == named_.end() ||
+           bytes <= found->second->window_end - std::min(found->second->window_end, found->second->own);
 }
 
 void AttachedClients::on_output(const timebubble::OutputHeader& header, std::string_view payload) {

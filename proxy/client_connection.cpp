@@ -5,6 +5,7 @@
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ namespace crane::proxy {
 namespace {
 
 constexpr uint64_t kLingerNs = 10ULL * 1'000'000'000;
+constexpr uint64_t kLookNs = 1'000'000'000;
 constexpr int kReadRounds = 2;
 constexpr uint32_t kKernelIdleSeconds = 7200;  // what a server gets that only turns keepalive on
 constexpr size_t kReadBytes = 64 * 1024;
@@ -278,6 +280,23 @@ void ClientPool::fail_all() {
 void ClientPool::reap(uint64_t now_ns) {
     while (!lingering_.empty() && lingering_.front()->linger_since_ns_ + kLingerNs < now_ns)
         lingering_.front()->reset();
+    if (now_ns < next_look_ns_) return;
+    next_look_ns_ = now_ns + kLookNs;
+    look_for_gone();
+}
+
+/// The loop hears nothing of those that are neither read nor written to.
+void ClientPool::look_for_gone() {
+    std::vector<pollfd> sockets;
+    std::vector<ClientConnection*> unheard;
+    for (const auto& [key, one] : all_) {
+        if (one->reading_ || one->doomed_ || evbuffer_get_length(one->output_) != 0) continue;
+        sockets.push_back({one->fd_, 0, 0});
+        unheard.push_back(one.get());
+    }
+    if (sockets.empty() || poll(sockets.data(), sockets.size(), 0) <= 0) return;
+    for (size_t i = 0; i < sockets.size(); ++i)
+        if ((sockets[i].revents & POLLERR) && !unheard[i]->doomed_) unheard[i]->fail();
 }
 
 namespace {

@@ -93,7 +93,8 @@ class ClientPool {
     ClientConnection* adopt(int fd, const timebubble::ConnectPayload& addresses);
     /// Writes what was queued and frees what has ended; at the end of each turn of the loop.
     void end_turn();
-    /// Ends lingering connections that have had their time; call now and then.
+    /// Ends lingering connections that have had their time, and lets go of clients that have reset theirs and
+    /// are not read; call now and then.
     void reap(uint64_t now_ns);
 
     /// Ends every connection, as if all clients had reset theirs.
@@ -109,6 +110,7 @@ class ClientPool {
 
   private:
     friend class ClientConnection;
+    void look_for_gone();
     event_base* base_;
     KeepAlive keepalive_;
     uint64_t next_key_ = 1;
@@ -118,6 +120,7 @@ class ClientPool {
     std::list<ClientConnection*> lingering_;  ///< the one that took something last is last
     uint64_t lingering_bytes_ = 0;
     uint64_t lingering_limit_bytes_;
+    uint64_t next_look_ns_ = 0;
     uint64_t bytes_in_ = 0;
     uint64_t bytes_out_ = 0;
     char scratch_[128 * 1024];

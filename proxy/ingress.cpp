@@ -72,7 +72,7 @@ void Ingress::welcome(uint32_t replica) {
         connection.promised = 0;
         connection.credit_size = kFirstCreditBytes;
     }
-    peers_[replica].listed = false;
+    peers_[replica].listed = peers_[replica].turned_away = false;
     uint64_t last = 0;
     for (auto at = last_numbers_.lower_bound({replica, 0});
          at != last_numbers_.end() && at->first.first == replica; ++at)
@@ -87,11 +87,23 @@ void Ingress::on_link(uint32_t replica, bool up, uint64_t now_ns) {
 }
 
 void Ingress::tick(uint64_t now_ns) {
-    if (!leading_ || !settled_) return;
+    if (!leading_) return;
+    name_again();
+    if (!settled_) return;
     reset_those([&](uint64_t id, const Connection&) {
         const Peer& peer = peers_[attached_replica(id)];
         return !peer.up && now_ns - peer.down_since_ns >= settings_.link_patience_ns;
     });
+}
+
+/// Replicas name all their clients anew, and with them those that there was no room for.
+void Ingress::name_again() {
+    if (live_.size() > kMaxConnections - kMaxConnections / 8) return;
+    for (auto& [replica, peer] : peers_) {
+        if (!peer.turned_away) continue;
+        peer.turned_away = false;
+        if (peer.up) welcome(replica);  // else when it comes back
+    }
 }
 
 void Ingress::settle() {
@@ -160,7 +172,10 @@ void Ingress::open(uint32_t replica, uint64_t id, const timebubble::ConnectPaylo
     const auto last = last_numbers_.find({replica, addresses.listen_port});
     // It has come and gone here: the log will tell its replica.
     if (last != last_numbers_.end() && connection_number(id) <= last->second) return;
-    if (live_.size() >= kMaxConnections) return;  // listeners let fewer wait at each replica
+    if (live_.size() >= kMaxConnections) {
+        peers_[replica].turned_away = true;
+        return;
+    }
     Connection& connection = live_[id];
     connection.addresses = addresses;
     connection.waits_as = ++arrivals_;
@@ -309,6 +324,11 @@ void Ingress::copy_output(const timebubble::OutputHeader& header, std::string_vi
     if (header.kind == OutputKind::kSend) to->copied(header.connection, offset, payload);
     if (header.kind == OutputKind::kShutdown) to->copied_end(header.connection, offset);
     if (header.kind == OutputKind::kClose) to->copied_close(header.connection, offset, header.flags & 1);
+}
+
+bool Ingress::has_window(uint64_t connection, uint64_t bytes) const {
+    const auto found = live_.find(connection);
+    return found == live_.end() || bytes <= found->second.window.unsent();
 }
 
 void Ingress::on_output(const timebubble::OutputHeader& header, std::string_view payload) {

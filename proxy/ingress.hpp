@@ -7,9 +7,10 @@
 // connections that the replica they belong to does not name, or of a replica whose link stays down, are
 // closed by a decided reset.
 //
-// Bounds kept: a client is connected when the domain has a place for it (DomainAccount), and waits unread
-// until then; input comes only as far as the domain has room for it; the server is given windows only as far
-// as the stock of output lasts (OutputWindows).
+// Bounds kept: so many clients are known, and the others named again when there is room; a client is
+// connected when the domain has a place for it (DomainAccount), and waits unread until then; input comes only
+// as far as the domain has room for it; the server is given windows only as far as the stock of output lasts
+// (OutputWindows).
 #pragma once
 
 #include <cstdint>
@@ -53,6 +54,8 @@ class Ingress {
     void on_link(uint32_t replica, bool up, uint64_t now_ns);
     /// Gives up connections of replicas whose link stays down.
     void tick(uint64_t now_ns);
+    /// May the own domain send so much more on the connection? True, too, where it is unknown.
+    bool has_window(uint64_t connection, uint64_t bytes) const;
     /// A record of the own domain's output; the account has seen it already.
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
     /// What clients have not taken yet of connections that the server has closed.
@@ -92,7 +95,8 @@ class Ingress {
     };
     struct Peer {
         bool up = false;
-        bool listed = false;  ///< has named its clients since its welcome
+        bool listed = false;       ///< has named its clients since its welcome
+        bool turned_away = false;  ///< not all of them were taken
         uint64_t down_since_ns = 0;
     };
     using Live = std::unordered_map<uint64_t, Connection>;
@@ -101,6 +105,7 @@ class Ingress {
 
     Connection* find(uint32_t replica, uint64_t id);
     void take_name(uint64_t id, Connection& connection, bool copy, uint64_t taken);
+    void name_again();
     void connect_waiting();
     void connect(uint64_t id, Connection& connection);
     void give_credit(uint64_t id, Connection& connection);

@@ -97,8 +97,10 @@ struct Listeners::Port {
     Listeners& all;
     uint16_t port;
     uint16_t client_port;
-    int users = 0;      ///< sockets of the server that listen on it
-    int users_six = 0;  ///< of those, IPv6 ones
+    int users = 0;         ///< sockets of the server that listen on it
+    int users_six = 0;     ///< of those, IPv6 ones
+    bool changed = false;  ///< in changed_
+    bool serves_six = false;
     std::vector<std::unique_ptr<Socket>> sockets = {};
     event* retry_event = nullptr;
     std::string error = {};
@@ -202,17 +204,14 @@ void Listeners::listen(const timebubble::ListenRecord& record) {
         return;
     }
     auto& slot = ports_[record.port];
-    const bool is_new = !slot;
-    if (is_new) {
+    if (!slot) {
         const auto mapped = port_map_.find(record.port);
         const uint16_t client_port = mapped == port_map_.end() ? record.port : mapped->second;
         slot.reset(new Port{*this, record.port, client_port});
-        slot->retry_event = evtimer_new(base_, &Listeners::on_retry, slot.get());
         slot->defer_accept_s = record.defer_accept_s;
     }
-    const bool new_family = record.family == AF_INET6 && slot->users_six == 0;
     slot->count(record, 1);
-    if (is_new || new_family) try_open(*slot);
+    note_change(*slot);
 }
 
 void Listeners::change(const timebubble::ListenRecord& record) {
@@ -225,21 +224,44 @@ void Listeners::change(const timebubble::ListenRecord& record) {
 void Listeners::unlisten(const timebubble::ListenRecord& record) {
     const auto found = ports_.find(record.port);
     if (found == ports_.end() || is_private(record)) return;
-    Port& port = *found->second;
-    port.count(record, -1);
-    if (port.users <= 0) {
-        spdlog::info("the server no longer listens on port {}", record.port);
-        ports_.erase(found);
-    } else if (port.users_six <= 0) {
-        std::erase_if(port.sockets, [](const auto& socket) { return is_six(socket->address); });
+    found->second->count(record, -1);
+    note_change(*found->second);
+}
+
+void Listeners::note_change(Port& port) {
+    if (!port.changed) changed_.push_back(port.port);
+    port.changed = true;
+}
+
+void Listeners::end_turn() {
+    for (const uint16_t number : changed_) {
+        const auto found = ports_.find(number);
+        Port& port = *found->second;
+        port.changed = false;
+        const bool had_six = port.serves_six;
+        port.serves_six = port.users_six > 0;
+        if (port.users <= 0) {
+            if (port.retry_event) spdlog::info("the server no longer listens on port {}", number);
+            ports_.erase(found);
+        } else if (!port.retry_event) {
+            port.retry_event = evtimer_new(base_, &Listeners::on_retry, &port);
+            try_open(port);
+        } else if (port.serves_six && !had_six) {
+            try_open(port);
+        } else if (had_six && !port.serves_six) {
+            std::erase_if(port.sockets, [](const auto& socket) { return is_six(socket->address); });
+        }
     }
+    changed_.clear();
 }
 
 void Listeners::close_all() {
     ports_.clear();
+    changed_.clear();
 }
 
 void Listeners::try_open(Port& port) {
+    if (!port.retry_event) return;  // at the end of this turn
     if (addresses_.empty() && lookup_error_.empty()) {
         look_up();
         if (lookup_error_.empty()) return;
@@ -248,7 +270,7 @@ void Listeners::try_open(Port& port) {
     bool wanted = false;
     for (const sockaddr_storage& address : addresses_) {
         // An IPv6 client of a server that knows only IPv4 is refused by the kernel, as it would be there.
-        if (is_six(address) && port.users_six == 0) continue;
+        if (is_six(address) && !port.serves_six) continue;
         wanted = true;
         open(port, address, error);
     }

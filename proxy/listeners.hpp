@@ -53,6 +53,9 @@ class Listeners {
     /// The settings of a port have changed (TCP_DEFER_ACCEPT).
     void change(const timebubble::ListenRecord& record);
     void unlisten(const timebubble::ListenRecord& record);
+    /// Opens and closes what has changed since the last time: a server that changes its mind a thousand times
+    /// in between costs nobody anything.
+    void end_turn();
     void close_all();
     std::vector<State> states() const;
     const std::string& address() const { return address_; }
@@ -64,6 +67,7 @@ class Listeners {
     bool is_private(const timebubble::ListenRecord& record) const;
     static void on_accept(int fd, short what, void* socket);
     static void on_retry(int fd, short what, void* port);
+    void note_change(Port& port);
     void try_open(Port& port);
     void open(Port& port, const sockaddr_storage& address, std::string& error);
     void accept_some(Socket& socket);
@@ -79,6 +83,7 @@ class Listeners {
     bool looking_ = false;
     std::unique_ptr<paxos::Lookup> lookup_;
     std::map<uint16_t, std::unique_ptr<Port>> ports_;
+    std::vector<uint16_t> changed_;  ///< ports, since the end of the last turn
 };
 
 }  // namespace crane::proxy

@@ -13,6 +13,7 @@
 #include "proxy/connection_table.hpp"
 #include "proxy/domain_account.hpp"
 #include "proxy/domain_words.hpp"
+#include "timebubble/limits.hpp"
 #include "timebubble/transport.hpp"
 
 namespace crane::proxy {
@@ -21,6 +22,8 @@ namespace crane::proxy {
 class ServerPorts {
   public:
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
+    /// The server has as many listeners as it may have.
+    bool full() const { return records_.size() >= timebubble::kMaxListeners; }
     void clear() { records_.clear(); }
     void restore(std::vector<timebubble::ListenRecord> records) { records_ = std::move(records); }
     const std::vector<timebubble::ListenRecord>& records() const { return records_; }

@@ -172,6 +172,7 @@ bool Replica::turn() {
     pool_.end_turn();
     ingress_.set_closing(pool_.lingering_bytes());
     propose();
+    listeners_.end_turn();
     send_queries();
     carrier_.end_turn();  // what a full link leaves here goes when the link's writing wakes the loop
     if (log_.buffered() && !flush_armed_) {

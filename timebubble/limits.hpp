@@ -13,6 +13,8 @@ namespace crane::timebubble {
 
 /// Connections of clients in a domain, accepted or not; the rest of its 16,384 sockets are the server's own.
 constexpr uint32_t kMaxClients = 14336;
+/// Listening sockets of a server, of all its processes.
+constexpr uint32_t kMaxListeners = 256;
 /// As net.core.somaxconn: no listener's queue is longer, whatever the server asks for.
 constexpr uint32_t kMaxBacklog = 4096;
 

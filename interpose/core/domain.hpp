@@ -243,7 +243,7 @@ struct DomainState {
     uint32_t output_unannounced;  ///< a record was written and the bell not rung
     uint32_t epoll_free, epoll_high;
     uint32_t item_free, item_high;
-    uint32_t listeners[256];
+    uint32_t listeners[timebubble::kMaxListeners];
     uint32_t listener_count;
     uint32_t connections[kConnectionBuckets];
     uint32_t reuse_turn;

@@ -13,6 +13,7 @@
 
 #include "base/check.hpp"
 #include "paxos/link/lookup.hpp"
+#include "paxos/link/strangers.hpp"
 #include "paxos/link/tls.hpp"
 
 namespace crane::paxos {
@@ -20,7 +21,7 @@ namespace crane::paxos {
 namespace {
 
 constexpr timeval kGreetingTimeout{2, 0};
-constexpr size_t kMaxStrangers = 32;      // connections that have not said who they are
+constexpr size_t kMaxStrangers = 128;     // connections that have not said who they are
 constexpr size_t kMaxAnswerBytes = 4096;  // on a connection that is there to be read
 
 uint64_t now_ms() {
@@ -36,6 +37,7 @@ struct IncomingPeers::Incoming {
     std::unique_ptr<Connection> connection;
     ReplicaId from = kNoReplica;  // unknown until the greeting
     std::string address;
+    uint64_t source = 0;
     event* timer = nullptr;
     ~Incoming() {
         if (timer != nullptr) event_free(timer);
@@ -43,7 +45,7 @@ struct IncomingPeers::Incoming {
 };
 
 IncomingPeers::IncomingPeers(event_base* base, Identity self, IncomingEvents events)
-    : base_(base), self_(std::move(self)), events_(std::move(events)) {
+    : base_(base), self_(std::move(self)), events_(std::move(events)), lots_(std::random_device()()) {
     reaper_ = event_new(base_, -1, 0, on_reap, this);
     CRANE_CHECK(reaper_ != nullptr);
 }
@@ -110,16 +112,22 @@ void IncomingPeers::on_accept(evconnlistener*, int fd, sockaddr* from, int, void
 
 // For one more stranger.
 void IncomingPeers::make_room() {
-    const auto stranger = [](const auto& incoming) { return incoming->from == kNoReplica; };
-    if (static_cast<size_t>(std::count_if(all_.begin(), all_.end(), stranger)) < kMaxStrangers) return;
-    Incoming& oldest = **std::find_if(all_.begin(), all_.end(), stranger);
+    std::vector<Incoming*> strangers;
+    std::vector<uint64_t> sources;
+    for (const auto& one : all_) {
+        if (one->from != kNoReplica) continue;
+        strangers.push_back(one.get());
+        sources.push_back(one->source);
+    }
+    if (strangers.size() < kMaxStrangers) return;
+    Incoming& goes = *strangers[one_too_many(sources, lots_())];
     if (refusals_.is_news("too many", now_ms()))
         spdlog::warn(
-            "more than {} peer connections that do not say who they are, one from {}; the oldest are "
+            "more than {} peer connections that do not say who they are, most from {}: of those some are "
             "closed",
-            kMaxStrangers, oldest.address);
-    oldest.connection->close();
-    drop(oldest);
+            kMaxStrangers, goes.address);
+    goes.connection->close();
+    drop(goes);
 }
 
 void IncomingPeers::accept(int fd, const sockaddr* from) {
@@ -128,6 +136,7 @@ void IncomingPeers::accept(int fd, const sockaddr* from) {
     Incoming* raw = incoming.get();
     incoming->owner = this;
     incoming->address = to_text(from);
+    incoming->source = source_of(from);
     Connection::Handlers handlers;
     handlers.on_frame = [this, raw](FrameType type, std::string_view payload) {
         return on_incoming_frame(*raw, type, payload);

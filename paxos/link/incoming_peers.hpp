@@ -4,13 +4,15 @@
 //   - whoever is not a member is refused, with a reason both sides log. With TLS the certificate must name
 //     the same as the greeting;
 //   - those who have not said who they are get little: a bounded number of connections, a bounded time,
-//     small frames. When there are too many, the oldest goes, so that idle ones keep nobody out;
+//     small frames. When there are too many, one of those goes who come from where most come from, so that
+//     neither idle ones nor a flood keep a member out (strangers.hpp);
 //   - a peer has one connection: its next one ends the one before.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,6 +80,7 @@ class IncomingPeers {
     std::vector<std::unique_ptr<AcceptPause>> pauses_;  ///< for the listeners, in their order
     event* reaper_ = nullptr;
     RefusalLog refusals_;
+    std::mt19937_64 lots_;
     std::vector<std::unique_ptr<Incoming>> all_;
     std::vector<std::unique_ptr<Incoming>> graveyard_;  ///< closed, perhaps from their own callbacks
     uint64_t frames_received_ = 0, bytes_received_ = 0;

@@ -10,7 +10,7 @@ const std::vector<Target>& targets() {
         {"batch", fuzz_batch},     {"admissions", fuzz_admissions},
         {"carrier", fuzz_carrier}, {"disk", fuzz_disk},
         {"rings", fuzz_rings},     {"checkpoints", fuzz_checkpoints},
-        {"letters", fuzz_letters},
+        {"letters", fuzz_letters}, {"outputs", fuzz_outputs},
     };
     return all;
 }

@@ -67,6 +67,8 @@ void fuzz_admissions(std::string_view bytes);
 void fuzz_carrier(std::string_view bytes);
 void fuzz_rings(std::string_view bytes);
 void fuzz_letters(std::string_view bytes);
+// output_targets.cpp
+void fuzz_outputs(std::string_view bytes);
 // checkpoint_targets.cpp
 void fuzz_checkpoints(std::string_view bytes);
 

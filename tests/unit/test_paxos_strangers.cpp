@@ -1,9 +1,14 @@
 // Who may speak to a replica, and who may not: real sockets, with and without TLS.
+#include <arpa/inet.h>
+
 #include <cerrno>
+#include <deque>
+#include <set>
 
 #include "paxos/link/connection.hpp"
 #include "paxos/link/openssl.hpp"
 #include "paxos/link/refusal_log.hpp"
+#include "paxos/link/strangers.hpp"
 #include "paxos/link/tls.hpp"
 #include "paxos/link/tls_stream.hpp"
 #include "test_paxos_node.hpp"
@@ -14,10 +19,12 @@ using namespace crane::paxos::testing;
 
 namespace {
 
-int open_socket(uint16_t port) {
+int open_socket(uint16_t port, const char* from = "127.0.0.1") {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    REQUIRE(inet_pton(AF_INET, from, &address.sin_addr) == 1);
+    REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(port);
     REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
@@ -142,12 +149,64 @@ TEST_CASE("paxos strangers: idle connections keep no member out") {
     REQUIRE(cluster.run_until([&] { return cluster.linked({1, 2}); }));
     LogLines log;
     std::vector<int> idle;
-    for (int i = 0; i < 40; ++i) idle.push_back(open_socket(cluster.config(1).members[0].port));
+    for (int i = 0; i < 160; ++i) {
+        idle.push_back(open_socket(cluster.config(1).members[0].port));
+        int turns = 0;
+        if (i % 16 == 0) REQUIRE(cluster.run_until([&] { return ++turns > 2; }));
+    }
     cluster.start(3);
     // Well before the idle ones are closed for being late.
     REQUIRE(cluster.run_until([&] { return cluster.linked({1, 2, 3}); }, 1));
     for (const int fd : idle) close(fd);
     REQUIRE(log.count("that do not say who they are") == 1);
+}
+
+TEST_CASE("paxos strangers: who comes in numbers goes, by lot, and others stay") {
+    std::vector<uint64_t> sources(100, 7);
+    sources[3] = sources[50] = 8;
+    std::set<size_t> gone;
+    for (uint64_t lot = 0; lot < 1000; ++lot) gone.insert(one_too_many(sources, lot));
+    CHECK(gone.size() == 98);
+    CHECK(gone.count(3) + gone.count(50) == 0);
+    // Where all have as many, all draw.
+    for (uint64_t lot = 0; lot < 4; ++lot) CHECK(one_too_many({1, 2, 3, 4}, lot) == lot);
+    CHECK(one_too_many({9}, 123) == 0);
+
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_addr.s_addr = htonl(0x0a000001);
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    inet_pton(AF_INET6, "::ffff:10.0.0.1", &six.sin6_addr);
+    const auto source = [](auto& address) { return source_of(reinterpret_cast<sockaddr*>(&address)); };
+    CHECK(source(four) == source(six));
+    inet_pton(AF_INET6, "2001:db8::1", &six.sin6_addr);
+    const uint64_t network = source(six);
+    inet_pton(AF_INET6, "2001:db8::dead:beef", &six.sin6_addr);
+    CHECK(source(six) == network);
+    inet_pton(AF_INET6, "2001:db8:0:1::1", &six.sin6_addr);
+    CHECK(source(six) != network);
+}
+
+TEST_CASE("paxos strangers: a flood from elsewhere closes nobody who is about to say who it is") {
+    NodeCluster cluster(1);
+    REQUIRE(cluster.await_leader());
+    const uint16_t port = cluster.config(1).members[0].port;
+    const int slow = open_socket(port);
+    std::deque<int> flood;
+    for (int i = 0; i < 1000; ++i) {
+        flood.push_back(open_socket(port, "127.0.0.2"));
+        if (flood.size() > 200) {
+            close(flood.front());
+            flood.pop_front();
+        }
+        int turns = 0;
+        if (i % 16 == 0) REQUIRE(cluster.run_until([&] { return ++turns > 2; }));
+    }
+    const std::string greeting = hello(9, 1);
+    REQUIRE(send(slow, greeting.data(), greeting.size(), MSG_NOSIGNAL) > 0);
+    CHECK(hear_out(cluster, slow).find("not a member") != std::string::npos);  // it was heard
+    for (const int fd : flood) close(fd);
 }
 
 TEST_CASE("paxos strangers: the log is not filled by one that tries again and again") {

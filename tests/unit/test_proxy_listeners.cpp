@@ -7,6 +7,8 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 
 #include "proxy/listeners.hpp"
@@ -60,6 +62,10 @@ bool is_served(const char* address, uint16_t port) {
     return served;
 }
 
+auto open_descriptors() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
 bool has_ipv6() {
     const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in6 address{};
@@ -77,6 +83,7 @@ TEST_CASE("listeners: `::` serves clients of the families that the server has", 
     const uint16_t port = free_port();
     Listeners here(base.get(), "::", {}, [](int, uint16_t, const Listeners::Place&) {});
     here.listen(record_of(AF_INET, "0.0.0.0", port));
+    here.end_turn();
     REQUIRE(here.states().size() == 1);
     CHECK(here.states()[0].open);
     CHECK(here.states()[0].error.empty());
@@ -84,9 +91,11 @@ TEST_CASE("listeners: `::` serves clients of the families that the server has", 
     if (!has_ipv6()) return;
     CHECK_FALSE(is_served("::1", port));  // as natively: it was accepted, and reset, once
     here.listen(record_of(AF_INET6, "::", port));
+    here.end_turn();
     CHECK(is_served("127.0.0.1", port));
     CHECK(is_served("::1", port));
     here.unlisten(record_of(AF_INET6, "::", port));
+    here.end_turn();
     CHECK(is_served("127.0.0.1", port));
     CHECK_FALSE(is_served("::1", port));
 }
@@ -96,6 +105,7 @@ TEST_CASE("listeners: a server of IPv4 alone at an address of IPv6 alone is an e
     const Base base(event_base_new(), event_base_free);
     Listeners here(base.get(), "::1", {}, [](int, uint16_t, const Listeners::Place&) {});
     here.listen(record_of(AF_INET, "0.0.0.0", free_port()));
+    here.end_turn();
     REQUIRE(here.states().size() == 1);
     CHECK_FALSE(here.states()[0].open);
     CHECK(here.states()[0].error.find("IPv4 only") != std::string::npos);
@@ -106,6 +116,7 @@ TEST_CASE("listeners: all addresses of a name are served, and it is looked up be
     const uint16_t port = free_port();
     Listeners here(base.get(), "localhost", {}, [](int, uint16_t, const Listeners::Place&) {});
     here.listen(record_of(AF_INET, "127.0.0.1", port));
+    here.end_turn();
     CHECK_FALSE(here.states()[0].open);  // nothing has waited for a name server
     while (!here.states()[0].open) event_base_loop(base.get(), EVLOOP_ONCE);
     CHECK(is_served("127.0.0.1", port));
@@ -118,17 +129,21 @@ TEST_CASE("listeners: a port for the server's own host alone is not shown to oth
     abroad.listen(record_of(AF_INET, "127.0.0.1", 7000));
     abroad.listen(record_of(AF_INET6, "::1", 7002));
     abroad.unlisten(record_of(AF_INET, "127.0.0.1", 7000));
+    abroad.end_turn();
     CHECK(abroad.states().empty());
     abroad.listen(record_of(AF_INET, "127.0.0.1", 7001));  // the operator asked for it
     abroad.listen(record_of(AF_INET, "0.0.0.0", 7003));
+    abroad.end_turn();
     REQUIRE(abroad.states().size() == 2);
     CHECK(abroad.states()[0].client_port == 7101);
     CHECK(abroad.states()[1].port == 7003);
     // One private and one public listener on a port: it stays until the public one goes.
     abroad.listen(record_of(AF_INET, "127.0.0.1", 7003));
     abroad.unlisten(record_of(AF_INET, "127.0.0.1", 7003));
+    abroad.end_turn();
     CHECK(abroad.states().size() == 2);
     abroad.unlisten(record_of(AF_INET, "0.0.0.0", 7003));
+    abroad.end_turn();
     CHECK(abroad.states().size() == 1);
 }
 
@@ -138,11 +153,13 @@ TEST_CASE("listeners: clients on this host reach what the server has on its loop
     Listeners here(base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {});
     ListenRecord record = record_of(AF_INET, "127.0.0.1", port);
     here.listen(record);
+    here.end_turn();
     REQUIRE(here.states().size() == 1);
     CHECK(here.states()[0].open);
     record.defer_accept_s = 30;
     here.change(record);
     here.unlisten(record);
+    here.end_turn();
     CHECK(here.states().empty());
 }
 
@@ -156,6 +173,7 @@ TEST_CASE("listeners: a port rests while there are no descriptors, says so, and 
         ++taken;
     });
     here.listen(record_of(AF_INET, "0.0.0.0", port));
+    here.end_turn();
     const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in to{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
     int turns = 0;
@@ -172,4 +190,32 @@ TEST_CASE("listeners: a port rests while there are no descriptors, says so, and 
     while (taken == 0) event_base_loop(base.get(), EVLOOP_ONCE);
     CHECK(here.states()[0].error.empty());
     close(client);
+}
+
+TEST_CASE("listeners: a server that changes its mind over and over opens nothing in between", "[proxy]") {
+    const Base base(event_base_new(), event_base_free);
+    Listeners here(base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {});
+    const ListenRecord kept = record_of(AF_INET, "0.0.0.0", free_port());
+    const ListenRecord other = record_of(AF_INET, "0.0.0.0", free_port());
+    const auto before = open_descriptors();
+    here.listen(kept);
+    for (int i = 0; i < 100'000; ++i) {
+        here.listen(other);
+        here.unlisten(other);
+    }
+    CHECK(open_descriptors() == before);
+    here.end_turn();
+    CHECK(open_descriptors() == before + 1);
+    REQUIRE(here.states().size() == 1);
+    CHECK(here.states()[0].open);
+    CHECK(is_served("127.0.0.1", kept.port));
+    // Closed and opened again within a turn: its clients have not noticed.
+    here.unlisten(kept);
+    here.listen(kept);
+    here.end_turn();
+    CHECK(is_served("127.0.0.1", kept.port));
+    here.unlisten(kept);
+    here.end_turn();
+    CHECK(here.states().empty());
+    CHECK(open_descriptors() == before);
 }
