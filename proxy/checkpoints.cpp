@@ -104,6 +104,14 @@ void Checkpoints::refuse(const std::string& why) {
     }
 }
 
+void Checkpoints::distrust(uint64_t index) {
+    for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
+        if (one.index < index) continue;
+        spdlog::warn("the checkpoint at log index {} may hold what differs, and is set aside", one.index);
+        set_aside(one.index);
+    }
+}
+
 void Checkpoints::adopt(uint64_t index, std::set<uint64_t> in_use) {
     if (index <= held_index_) return;
     held_index_ = index;

@@ -39,6 +39,8 @@ class Checkpoints {
     void image_failed(const std::string& why);
     /// What was begun from is of no use after all.
     void refuse(const std::string& why);
+    /// Those of that entry or later are of no use, since what they were taken of differs from the others'.
+    void distrust(uint64_t index);
     /// One came from another replica, to be kept.
     void adopt(uint64_t index, std::set<uint64_t> in_use);
 

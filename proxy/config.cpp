@@ -103,6 +103,7 @@ void read_checkpoint(ConfigTable& root, Config& config) {
                                   << 20;
     config.ship_bytes_per_s =
         checkpoint.number("ship_mb_per_s", config.ship_bytes_per_s / kMegabyte, 1, 100'000) * kMegabyte;
+    config.repair = checkpoint.boolean("repair", config.repair);
     checkpoint.refuse_the_rest();
 }
 

@@ -89,8 +89,9 @@ struct Config {
     /// A checkpoint is taken when the log has grown by so much since the last: by a start that is decided
     /// anyway, or of the server that runs.
     uint64_t checkpoint_log_bytes = 16ULL << 20;
-    bool checkpoint_running = true;             ///< of the server that runs, without being asked
-    uint32_t checkpoint_pause_s = 60;           ///< at least, between two such
+    bool checkpoint_running = true;    ///< of the server that runs, without being asked
+    uint32_t checkpoint_pause_s = 60;  ///< at least, between two such
+    bool repair = true;                ///< a replica that differs from the majority is made anew by itself
     uint64_t disk_reserve_bytes = 64ULL << 20;  ///< input stops when less is left
 
     uint64_t ship_bytes_per_s = 100'000'000;  ///< of checkpoints, to other replicas and from them

@@ -79,7 +79,7 @@ Craned::~Craned() {
 
 void Craned::make_replica() {
     replica_ = std::make_unique<Replica>(
-        base_, config_, timekeeper_,
+        base_, config_, timekeeper_, repairs_,
         Replica::Events{[this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); },
                         [this](uint64_t index) {
                             begin_stop("removed from the cluster by log entry " + std::to_string(index));
@@ -184,6 +184,7 @@ nlohmann::json Craned::status() {
     replica_->flush_log();
     nlohmann::json status = replica_->status();
     status["counters"]["domain_restarts"] = restarts_;
+    status["counters"]["repairs"] = repairs_.count();
     if (!given_up_.empty()) {
         status["message"] = given_up_;
         status["server"] = "refused";

@@ -12,6 +12,7 @@
 
 #include "proxy/config.hpp"
 #include "proxy/control.hpp"
+#include "proxy/repairs.hpp"
 #include "proxy/replica.hpp"
 
 struct event;
@@ -53,6 +54,7 @@ class Craned {
     event* restart_timer_ = nullptr;
     event* stop_timer_ = nullptr;
     Timekeeper timekeeper_;  ///< outlives the replicas: the cluster's clock runs on
+    Repairs repairs_;        ///< and what is known of this one
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<Replica> replica_;
     bool stopping_ = false;

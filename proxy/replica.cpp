@@ -36,10 +36,12 @@ std::vector<uint32_t> voter_ids(const paxos::Membership& membership) {
 
 }  // namespace
 
-Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Events events)
+Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs,
+                 Events events)
     : base_(base),
       config_(config),
       timekeeper_(timekeeper),
+      repairs_(repairs),
       events_(std::move(events)),
       settings_hash_(settings_hash(config)),
       domain_(
@@ -129,6 +131,7 @@ void Replica::start() {
         return;
     }
     const bool lacks = sequencer_.lacks_checkpoint();
+    if (repairs_.on_trial()) sequencer_.set_eligible(fit_to_lead_ = false);
     sequencer_.pause_delivery(true);  // until the domain is there to take it; this replica votes meanwhile
     sequencer_.start();
     sequencer_.pause_delivery(true);
@@ -169,10 +172,10 @@ bool Replica::turn() {
         ingress_.close_all();
         clients_.close_all();
     }
+    listeners_.end_turn();
     pool_.end_turn();
     ingress_.set_closing(pool_.lingering_bytes());
     propose();
-    listeners_.end_turn();
     send_queries();
     carrier_.end_turn();  // what a full link leaves here goes when the link's writing wakes the loop
     if (log_.buffered() && !flush_armed_) {
@@ -216,7 +219,7 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     if (message[0] == 'h') on_stand_answer(from, body);
     if (message[0] == 'O' && sequencer_.leads()) mail_.on_request(from, body);
     if (message[0] == 'A') mail_.on_answer(body);
-    if (message[0] == 'F' && from == sequencer_.leader()) fence(std::string(body));
+    if (message[0] == 'F' && from == sequencer_.leader()) on_finding(body);
     if (message[0] == 'E') divergence_.evidence(from, decode_admissions(body), history_);
     if (message[0] == 'Q') {
         DivergenceCheck::Query query;

@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -45,6 +46,7 @@
 #include "proxy/native_backend.hpp"
 #include "proxy/operator_mail.hpp"
 #include "proxy/output_log.hpp"
+#include "proxy/repairs.hpp"
 #include "proxy/restart_policy.hpp"
 #include "proxy/sequencer.hpp"
 #include "proxy/stall_detector.hpp"
@@ -67,7 +69,7 @@ class Replica {
         std::function<nlohmann::json(const nlohmann::json& request)> order;
     };
 
-    Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Events events);
+    Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs, Events events);
     ~Replica();
 
     void start();
@@ -169,11 +171,15 @@ class Replica {
     void tell_the_odd();
     void tell_standing();
     void on_standing(uint32_t from, std::string_view said);
-    void fence(const std::string& why);
+    /// This replica differs from the majority, first seen at log index `index`.
+    void fence(const std::string& why, uint64_t index);
+    void make_anew_from(uint64_t index);
+    void on_finding(std::string_view said);
+    void watch_trial();
     void watch_disk();
     void judge_fitness();
     bool without_server() const;
-    bool serves() const { return !stopping_ && !server_ended_ && fenced_.empty(); }
+    bool serves() const { return !stopping_ && !server_ended_ && fenced_.empty() && !repairs_.on_trial(); }
     nlohmann::json listen_json() const;
     nlohmann::json peers_json() const;
     nlohmann::json membership_json() const;
@@ -201,6 +207,7 @@ class Replica {
     event_base* base_;
     const Config& config_;
     Timekeeper& timekeeper_;
+    Repairs& repairs_;
     Events events_;
     uint64_t settings_hash_;
     DomainRunner domain_;
@@ -232,6 +239,7 @@ class Replica {
     LoopLag lag_;
     FrozenDetector frozen_;
     DiskWatch disk_;
+    std::optional<Admission> leaders_word_;  ///< what this replica's output is to be compared with
     std::string fenced_;  ///< why this replica serves nobody and may not lead; empty: it may
     bool fit_to_lead_ = true;
     std::set<uint32_t> schedule_told_;  ///< of which replicas it was said that their schedule differs

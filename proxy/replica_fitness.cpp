@@ -13,13 +13,24 @@ namespace crane::proxy {
 
 namespace {
 
-constexpr size_t kMaxFenceText = 400;
+/// How far the furthest server is, and the last admission of the primary's own (index 0: none).
+struct StandingWord {
+    uint64_t furthest;
+    Admission own;
+};
+
+constexpr uint64_t kTrialAsLeaderNs = 10ULL * 1'000'000'000;
+
 std::string fence_text(uint64_t index) {
     return "its output differs from the majority's, first seen at log index " + std::to_string(index) +
-           ": it serves nobody and does not lead. See crane diff and docs/debugging.md; restart its craned "
-           "to have its server made anew from the log, and if it differs again, find out what differs on its "
-           "host";
+           ": it serves nobody and does not lead. See crane diff and docs/debugging.md";
 }
+
+constexpr char kStays[] =
+    "it was made anew twice and differs again, so it stays as it is: find out what differs on its host, "
+    "then restart its craned to have it made anew once more";
+constexpr char kNotRepaired[] =
+    "it is not made anew by itself (setting repair): restart its craned to have that done";
 
 }  // namespace
 
@@ -83,7 +94,7 @@ void Replica::tell_findings() {
             spdlog::critical("DIVERGENCE: replica {} differs from the majority {} log index {}", one.replica,
                              one.exact ? "first at" : "at or before", one.index);
         }
-        if (one.replica == config_.replica_id) fence(fence_text(one.index));
+        if (one.replica == config_.replica_id) fence(fence_text(one.index), one.index);
     }
     for (const auto& [replica, index] : divergence_.schedule_differs()) {
         if (!schedule_told_.insert(replica).second) continue;
@@ -97,35 +108,85 @@ void Replica::tell_findings() {
 /// Those known to differ, again and again: what was said may be lost with its link, and they may lead next.
 void Replica::tell_the_odd() {
     for (const auto& [replica, finding] : divergence_.diverged()) {
-        if (replica != 0 && replica != config_.replica_id && peers_up_.count(replica))
-            sequencer_.send(replica, "F" + fence_text(finding.index));
+        if (replica == 0 || replica == config_.replica_id || !peers_up_.count(replica)) continue;
+        std::string message = "F";
+        message.append(reinterpret_cast<const char*>(&finding.index), sizeof(finding.index));
+        sequencer_.send(replica, message);
     }
 }
 
-/// Backups report to the primary alone; how far the furthest server is, each has to know to judge its own.
+void Replica::on_finding(std::string_view said) {
+    uint64_t index = 0;
+    if (!read_number(said, index)) return;
+    // Said of the server before this one: this one has not come there yet.
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    if (repairs_.on_trial() && admitted < index) return;
+    fence(fence_text(index), index);
+}
+
+/// Backups report to the primary alone; how far the furthest server is, each has to know to judge its own,
+/// and one that was made anew whether it does as the primary's.
 void Replica::tell_standing() {
-    const uint64_t furthest = std::max(history_.last() ? history_.last()->index : 0, standing_.others());
+    StandingWord word{std::max(history_.last() ? history_.last()->index : 0, standing_.others()), {}};
+    if (history_.last()) word.own = *history_.last();
     std::string message = "S";
-    message.append(reinterpret_cast<const char*>(&furthest), sizeof(furthest));
+    message.append(reinterpret_cast<const char*>(&word), sizeof(word));
     for (const uint32_t peer : peers_up_) sequencer_.send(peer, message);
 }
 
 void Replica::on_standing(uint32_t from, std::string_view said) {
-    uint64_t furthest = 0;
-    if (said.size() != sizeof(furthest)) return;
-    memcpy(&furthest, said.data(), sizeof(furthest));
-    standing_.heard(from, furthest);
+    StandingWord word;
+    if (said.size() != sizeof(word)) return;
+    memcpy(static_cast<void*>(&word), said.data(), sizeof(word));
+    standing_.heard(from, word.furthest);
+    if (!leaders_word_ && word.own.index != 0) leaders_word_ = word.own;
 }
 
 /// It goes on voting and keeping the log, which is not what is wrong with it.
-void Replica::fence(const std::string& why) {
+void Replica::fence(const std::string& why, uint64_t index) {
     // Without time bubbles replicas are bound to differ, as whoever says so has been told.
     if (!fenced_.empty() || alone() || !config_.bubbles) return;
-    fenced_ = why.empty() ? "the primary says that it differs" : why.substr(0, kMaxFenceText);
+    fenced_ = why;
     spdlog::critical("this replica is fenced: {}", fenced_);
     judge_fitness();
     listeners_.close_all();
     pool_.fail_all();
+    if (config_.repair) {
+        make_anew_from(index);
+    } else {
+        fenced_ += std::string("; ") + kNotRepaired;
+    }
+}
+
+void Replica::make_anew_from(uint64_t index) {
+    const Repairs::Step step = repairs_.differs(index);
+    if (step == Repairs::Step::kNone) {
+        fenced_ += std::string("; ") + kStays;
+        spdlog::critical("{}", kStays);
+        return;
+    }
+    const bool own = step == Repairs::Step::kFromOwn;
+    checkpoints_.distrust(own ? index : 0);
+    domain_.give_up(own ? "it differs from the majority's, and is made anew from before log index " +
+                              std::to_string(index)
+                        : std::string("made anew it differs again, and is made anew from the others'"));
+}
+
+/// One that was made anew serves again when its output is found equal to the leader's, where it differed or
+/// behind.
+void Replica::watch_trial() {
+    if (!repairs_.on_trial() || !fenced_.empty()) return;
+    if (leaders_word_ && history_.last() && history_.last()->index >= leaders_word_->index) {
+        const Admission* own = history_.find(leaders_word_->index);
+        if (own && own->output == leaders_word_->output) repairs_.agrees(own->index);
+        leaders_word_.reset();
+    }
+    // It hands over as soon as somebody else can lead: nobody can, and so nobody will ever say.
+    if (sequencer_.leads() && monotonic_ns() - lead_since_ns_ > kTrialAsLeaderNs) repairs_.acquit();
+    if (repairs_.on_trial()) return;
+    spdlog::info("this replica's output is the primary's again: it serves clients");
+    open_restored_ports();
+    judge_fitness();
 }
 
 bool Replica::without_server() const {
@@ -137,8 +198,8 @@ bool Replica::without_server() const {
 void Replica::judge_fitness() {
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     const bool replaying = standing_.far_behind(admitted) && !sequencer_.leads();
-    fit_to_lead_ = fenced_.empty() && !disk_.low() && !without_server() && !replaying &&
-                   !timekeeper_.unfit_to_lead(host_time());
+    fit_to_lead_ = fenced_.empty() && !repairs_.on_trial() && !disk_.low() && !without_server() &&
+                   !replaying && !timekeeper_.unfit_to_lead(host_time());
     sequencer_.set_eligible(fit_to_lead_);
 }
 

@@ -80,9 +80,8 @@ void Replica::look_for_missed_end() {
         make_anew_before_end();
         return;
     }
-    fence(
-        "its server goes on where the others' has ended: it serves nobody and does not lead. Restart its "
-        "craned to have its server made anew from the log");
+    fence("its server goes on where the others' has ended: it serves nobody and does not lead",
+          history_.last() ? history_.last()->index : 0);
 }
 
 void Replica::on_server_ended(int32_t status) {

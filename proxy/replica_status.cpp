@@ -96,6 +96,10 @@ std::string Replica::message() const {
 std::vector<std::string> Replica::alarms() const {
     std::vector<std::string> out;
     if (!fenced_.empty()) out.push_back("FENCED: " + fenced_);
+    if (repairs_.on_trial() && fenced_.empty())
+        out.push_back("its output differed from the majority's at log index " +
+                      std::to_string(repairs_.place()) +
+                      ": it was made anew, and serves nobody until it is found equal");
     if (!checkpoints_.error().empty()) out.push_back(checkpoints_.error());
     if (!shipping_.alarm().empty()) out.push_back(shipping_.alarm());
     if (disk_.low()) out.push_back(disk_.alarm(config_.state_dir));

@@ -9,6 +9,8 @@
 //   deaf                     never reads again
 //   differ                   says its pid: the replicas diverge
 //   odd N                    says "odd" at replica N and "ok!" at the others: that one diverges
+//   once N                   the same, but not again when its server is made anew
+//   overrun N                at replica N, and once: sends more than any window allows; else echoes
 //   quit N                   ends the domain by its own deed, with status N
 //   reset                    closes with RST
 #include <fcntl.h>
@@ -180,8 +182,13 @@ class FakeDomain {
         } else if (line == "differ") {
             one.out = "pid " + std::to_string(getpid()) + "\n";
         } else if (line.starts_with("odd ")) {
-            const std::string mine = "/r" + std::to_string(number) + "/";
-            one.out = strstr(getenv("CRANE_TRANSPORT"), mine.c_str()) ? "odd\n" : "ok!\n";
+            one.out = is_replica(number) ? "odd\n" : "ok!\n";
+        } else if (line.starts_with("once ")) {
+            one.out = is_replica(number) && first_time(number) ? "odd\n" : "ok!\n";
+        } else if (line.starts_with("overrun ") && is_replica(number) && first_time(number)) {
+            const std::string piece(kMaxOutputPayload, 'x');
+            for (uint64_t sent = 0; sent <= kLargestWindowBytes; sent += piece.size())
+                emit(OutputKind::kSend, 0, id, piece.data(), piece.size());
         } else if (line == "reset") {
             emit(OutputKind::kClose, 1, id, nullptr, 0);
             all_.erase(id);
@@ -193,6 +200,18 @@ class FakeDomain {
         } else {
             one.out = one.line;
         }
+    }
+
+    static std::string folder(uint64_t replica) { return "/r" + std::to_string(replica) + "/"; }
+    static bool is_replica(uint64_t number) {
+        return strstr(getenv("CRANE_TRANSPORT"), folder(number).c_str()) != nullptr;
+    }
+    /// And not again when the server is made anew.
+    static bool first_time(uint64_t replica) {
+        const std::string transport = getenv("CRANE_TRANSPORT");
+        const std::string mark =
+            transport.substr(0, transport.find(folder(replica))) + folder(replica) + "once";
+        return open(mark.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600) >= 0;
     }
 
     void serve() {

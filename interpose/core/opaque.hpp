@@ -2,10 +2,9 @@
 //
 // Rules:
 //  - The domain stands while one runs: who has the turn after one began, and whoever did something to a
-//  stream
-//    or is about to look at one, or for its end, first lets all of them run until each has ended or waits for
-//    a pipe or unix socket. What is seen then depends on the log alone, for nothing but the domain can move
-//    them on.
+//    stream or is about to look at one, or for its end, first lets all of them run until each has ended or
+//    waits for a pipe or unix socket. What is seen then depends on the log alone, for nothing but the domain
+//    can move them on.
 //  - The domain does not stand for ever: a process that has run for kPatienceMs in all of these waits is left
 //    to itself, which is said. From then on nobody waits for it with the turn in hand, and what it does has
 //    no place in the schedule: who waits for it looks again from time to time (virtual time).

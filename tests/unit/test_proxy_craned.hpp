@@ -100,6 +100,7 @@ class Cluster {
         std::string restart = "always";
         rlim_t descriptors = 0;  ///< limit of open files; 0: this process's
         bool small_disks = false;
+        bool repair = true;
     };
     explicit Cluster(int replicas) : Cluster(replicas, Options{}) {}
     Cluster(int replicas, const Options& options)
@@ -123,6 +124,7 @@ class Cluster {
                  << "\nstate_dir = \"" << dir(i) << "\"\nmode = \"" << options.mode << "\"\nrestart = \""
                  << options.restart << "\"\nisolation = \"none\"\nserver = [" << bin_dir() / "fake-domain"
                  << ", \"" << port << "\"]\nshim = \"" << shim() << "\"\ninit = " << bin_dir() / "crane-init"
+                 << "\n[checkpoint]\nrepair = " << (options.repair ? "true" : "false")
                  << "\n[consensus]\nelection_timeout_ms = 300\n"
                  << list;
         }

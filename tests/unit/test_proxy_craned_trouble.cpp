@@ -1,8 +1,11 @@
 // Whole craneds over loopback: replicas that differ, operators, full disks, descriptors that run out.
 #include "test_proxy_craned.hpp"
+#include "timebubble/limits.hpp"
 
 using namespace crane::proxy;
 using namespace crane::proxy::testing;
+
+constexpr size_t kTooMuch = crane::timebubble::kLargestWindowBytes + 1;
 
 TEST_CASE("three craneds: divergence is found while running", "[craned]") {
     Cluster cluster(3);
@@ -41,11 +44,76 @@ TEST_CASE("three craneds: a replica that differs serves nobody and does not lead
     cluster.kill_craned(primary);
     CHECK(cluster.primary(primary) == good);
     CHECK(Client(cluster.port(good)).echoes("served by the right one\n"));
-    // Its server made anew from the log differs again, and it is fenced again.
+    // Its server is made anew from the log and differs again: it is left as it is, and says so.
     cluster.start(primary);
+    CHECK(wait_until([&] {
+        Client(cluster.port(good)).echoes("more\n");
+        return cluster.status(odd).value("fenced", "").find("twice") != std::string::npos;
+    }));
+    CHECK(cluster.status(odd)["counters"]["repairs"] == 2);
+    CHECK_FALSE(Client(cluster.port(odd)).echoes("nobody is served here\n"));
     cluster.kill_craned(odd);
     cluster.start(odd);
     CHECK(wait_until([&] { return !cluster.status(odd).value("fenced", "").empty(); }));
+}
+
+TEST_CASE("three craneds: a replica that differed once is made anew by itself and serves again", "[craned]") {
+    Cluster cluster(3);
+    const int odd = cluster.primary() % 3 + 1;
+    const int good = odd % 3 + 1;
+    Client through(cluster.port(odd));
+    REQUIRE(through.echoes("as long as it is right\n"));
+    Client maker(cluster.port(good));
+    maker.say("once " + std::to_string(odd) + "\n");
+    CHECK(maker.hear(4) == "ok!\n");
+    REQUIRE(wait_until([&] {
+        Client(cluster.port(good)).echoes("more\n");
+        return cluster.status(odd).value(json::json_pointer("/counters/repairs"), 0) == 1;
+    }));
+    CHECK(through.hear(1).empty());
+    CHECK(wait_until([&] { return Client(cluster.port(odd)).echoes("served again\n"); }));
+    CHECK(cluster.status(odd)["fenced"] == "");
+    CHECK(wait_until([&] {
+        Client(cluster.port(good)).echoes("more\n");
+        return cluster.status(cluster.primary())["divergence"]["diverged"].empty();
+    }));
+    CHECK(tool_status(cluster.base(), true) == kExitOk);
+    CHECK(wait_until([&] { return cluster.compare().verdict == CompareResult::Verdict::kIdentical; }));
+    CHECK(cluster.status(odd)["counters"]["repairs"] == 1);
+    // It may lead, and when it does what it differed in is forgotten.
+    CHECK(tool_transfer(cluster.dir(good), static_cast<uint32_t>(odd), true) == kExitOk);
+    CHECK(wait_until([&] { return Client(cluster.port(good)).echoes("and led by it\n"); }));
+}
+
+TEST_CASE("three craneds: a server that sends what no server can is ended, there alone", "[craned]") {
+    Cluster cluster(3);
+    const int odd = cluster.primary() % 3 + 1;
+    const int good = odd % 3 + 1;
+    Client maker(cluster.port(odd));
+    maker.say("overrun " + std::to_string(odd) + "\n");
+    CHECK(wait_until(
+        [&] { return cluster.status(odd).value(json::json_pointer("/counters/domain_restarts"), 0) == 1; }));
+    CHECK(maker.hear(kTooMuch).size() < kTooMuch);
+    CHECK(Client(cluster.port(good)).echoes("others are served\n"));
+    CHECK(wait_until([&] { return Client(cluster.port(odd)).echoes("and it is, again\n"); }));
+    std::ifstream log(cluster.dir(odd) + "/craned.log");
+    CHECK(std::string(std::istreambuf_iterator<char>(log), {}).find("window allows") != std::string::npos);
+}
+
+TEST_CASE("three craneds: without repair a replica that differs is left to be looked at", "[craned]") {
+    Cluster cluster(3, {.repair = false});
+    const int odd = cluster.primary() % 3 + 1;
+    Client maker(cluster.port(odd % 3 + 1));
+    maker.say("once " + std::to_string(odd) + "\n");
+    CHECK(maker.hear(4) == "ok!\n");
+    REQUIRE(wait_until([&] {
+        Client(cluster.port(odd % 3 + 1)).echoes("more\n");
+        return cluster.status(odd).value("fenced", "").find("repair") != std::string::npos;
+    }));
+    CHECK(cluster.status(odd)["counters"]["repairs"] == 0);
+    cluster.kill_craned(odd);
+    cluster.start(odd);
+    CHECK(wait_until([&] { return Client(cluster.port(odd)).echoes("made anew by hand\n"); }));
 }
 
 TEST_CASE("three craneds: an odd primary steps down", "[craned]") {

@@ -1,0 +1,113 @@
+"""A replica that differs from the others is made anew by itself, and serves again."""
+
+import os
+import pathlib
+import re
+
+import test_checkpoint  # the module: a class by name would be run here again
+from support.case import CraneTest
+from support.procs import wait_until
+from support.redisclient import Redis as RedisClient
+from support.servers import Apache, Redis
+from support.webclient import get
+
+VALUE = b"as it was written by the client"
+FLIPPED = b"as it was written by the cosmos"
+
+
+def flip(pid, old, new):
+    """As if bits had turned in the process's memory. Returns how many places held `old`."""
+    places = 0
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+            found = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0 +(\[heap\])?$", line)
+            if not found:
+                continue
+            begin, end = (int(text, 16) for text in found.groups()[:2])
+            bytes_here = os.pread(memory.fileno(), end - begin, begin)
+            for match in re.finditer(re.escape(old), bytes_here):
+                os.pwrite(memory.fileno(), new, begin + match.start())
+                places += 1
+    return places
+
+
+class Repair(CraneTest):
+    timeout_s = 240
+    log = test_checkpoint.Checkpoint.log
+
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+
+    def backups(self, cluster):
+        primary = cluster.primary()
+        return [n for n in (1, 2, 3) if n != primary]
+
+    def await_healed(self, cluster, odd, repairs, use):
+        """`use` has the servers put something out, as clients do; replicas are compared by that."""
+        def healed():
+            use()
+            row = cluster.status().get(odd, {})
+            return row.get("counters", {}).get("repairs") == repairs and row["server"] == "listening" \
+                and row["fenced"] == "" and not row["alarms"]
+
+        wait_until(healed, 60, f"replica {odd} is made anew and serves")
+        for row in cluster.status().values():
+            self.assertEqual((row["fenced"], row["divergence"]["diverged"], row["generation"]), ("", [], 1), row)
+        for good in {1, 2, 3} - {odd}:
+            self.assertEqual(cluster.status()[good]["counters"]["repairs"], 0)
+        self.assertIn("made anew", self.log(cluster, odd))
+        cluster.assert_identical()
+
+    def test_file_that_somebody_changed(self):
+        """In the container of one: it begins again from the log, with the host's files."""
+        with self.crane(Apache) as cluster:
+            odd, good = self.backups(cluster)
+            page = get(cluster.address(odd), "/index.html").body
+            site = pathlib.Path(cluster.command[cluster.command.index("-d") + 1]).parent
+            inside = pathlib.Path(f"/proc/{cluster.server_pid(odd)}/root{site}/www/index.html")
+            inside.write_bytes(page.replace(b"crane", b"craze"))
+            self.assertIn(b"craze", get(cluster.address(odd), "/index.html").body)
+            self.await_healed(cluster, odd, 1, lambda: get(cluster.address(good), "/10k.bin"))
+            self.assertEqual(get(cluster.address(odd), "/index.html").body, page)
+
+    def test_bits_that_turned_in_memory_behind_its_checkpoint(self):
+        """It goes on from its own image, from before that."""
+        with self.crane(Redis) as cluster:
+            odd, good = self.backups(cluster)
+            with RedisClient(cluster.address(good)) as redis:
+                redis("SET", "key", VALUE)
+                self.assertEqual(cluster.crane("checkpoint", "take").returncode, 0)
+                redis("INCR", "counter")
+                self.assertGreater(flip(cluster.server_pid(odd), VALUE, FLIPPED), 0)
+                self.assertEqual(redis("GET", "key"), VALUE)
+                self.await_healed(cluster, odd, 1, lambda: redis("INCR", "more"))
+            with RedisClient(cluster.address(odd)) as redis:
+                self.assertEqual(redis("GET", "key"), VALUE)
+                self.assertEqual(redis("GET", "counter"), b"1")
+
+    def test_bits_that_turned_before_its_checkpoint(self):
+        """Its own image has them, too: it begins with another replica's."""
+        with self.crane(Redis) as cluster:
+            odd, good = self.backups(cluster)
+            with RedisClient(cluster.address(good)) as redis:
+                redis("SET", "key", VALUE)
+                self.assertGreater(flip(cluster.server_pid(odd), VALUE, FLIPPED), 0)
+                self.assertEqual(cluster.crane("checkpoint", "take").returncode, 0)
+                self.assertEqual(redis("GET", "key"), VALUE)
+                self.await_healed(cluster, odd, 2, lambda: redis("INCR", "more"))
+            self.assertIn("made anew it differs again", self.log(cluster, odd))
+            with RedisClient(cluster.address(odd)) as redis:
+                self.assertEqual(redis("GET", "key"), VALUE)
+
+    def test_primary_that_differs(self):
+        with self.crane(Redis) as cluster:
+            odd = cluster.primary()
+            good = self.backups(cluster)[0]
+            with RedisClient(cluster.address(good)) as redis:
+                redis("SET", "key", VALUE)
+                self.assertGreater(flip(cluster.server_pid(odd), VALUE, FLIPPED), 0)
+                self.assertEqual(redis("GET", "key"), VALUE)
+                self.await_healed(cluster, odd, 1, lambda: redis("INCR", "more"))
+            with RedisClient(cluster.address(odd)) as redis:
+                self.assertEqual(redis("GET", "key"), VALUE)
