@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,17 +25,6 @@ std::optional<CheckpointName> parse_name(std::string_view name) {
     CheckpointName out{index_from(name.substr(0, kIndexDigits)), std::string(name.substr(kIndexDigits + 1))};
     if (out.index == 0 || !is_sum(out.id)) return std::nullopt;
     return out;
-}
-
-void check_room(const std::string& folder, uint64_t wanted_bytes, uint64_t reserve_bytes) {
-    struct statvfs info {};
-    if (statvfs(folder.c_str(), &info) != 0) throw file_error("look at", folder, errno);
-    const uint64_t free_bytes = uint64_t{info.f_bavail} * info.f_frsize;
-    if (free_bytes > reserve_bytes && free_bytes - reserve_bytes >= wanted_bytes) return;
-    throw std::runtime_error("a checkpoint of " + std::to_string(wanted_bytes >> 20) +
-                             " MiB cannot come to " + folder + ": " + std::to_string(free_bytes >> 20) +
-                             " MiB are free, of which " + std::to_string(reserve_bytes >> 20) +
-                             " are kept: free some space");
 }
 
 }  // namespace
@@ -83,7 +71,7 @@ ArrivingCheckpoint ArrivingCheckpoint::begin(const CheckpointStore& store, const
     if (!decoded.error.empty())
         throw std::runtime_error("a manifest that arrived is of no use: " + decoded.error);
     store.make();
-    check_room(store.folder(), decoded.manifest.bytes(), reserve_bytes);
+    store.check_room(decoded.manifest.bytes(), reserve_bytes);
     const std::string path = arriving_path(store, which);
     std::error_code error;
     fs::remove_all(path, error);

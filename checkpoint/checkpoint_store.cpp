@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -308,6 +309,17 @@ void CheckpointStore::remove_unfinished() {
     for (const CheckpointName& one : list_arriving(*this))
         if (newest_one && one.index <= newest_one->index) left.push_back(arriving_path(*this, one));
     for (const std::string& path : left) remove_tree(path);
+}
+
+void CheckpointStore::check_room(uint64_t wanted_bytes, uint64_t reserve_bytes) const {
+    struct statvfs info {};
+    if (statvfs(folder_.c_str(), &info) != 0) throw file_error("look at", folder_, errno);
+    const uint64_t free_bytes = uint64_t{info.f_bavail} * info.f_frsize;
+    if (free_bytes > reserve_bytes && free_bytes - reserve_bytes >= wanted_bytes) return;
+    throw std::runtime_error("a checkpoint of " + std::to_string(wanted_bytes >> 20) +
+                             " MiB cannot come to " + folder_ + ": " + std::to_string(free_bytes >> 20) +
+                             " MiB are free, of which " + std::to_string(reserve_bytes >> 20) +
+                             " are kept: free some space");
 }
 
 }  // namespace crane::checkpoint

@@ -78,6 +78,8 @@ class CheckpointStore {
     void publish(const std::string& path, uint64_t index);
     /// Makes the folder itself, if it is not there.
     void make() const;
+    /// Throws where so much more would leave less than `reserve_bytes` on its disk.
+    void check_room(uint64_t wanted_bytes, uint64_t reserve_bytes) const;
 
   private:
     std::string path_of(uint64_t index) const;

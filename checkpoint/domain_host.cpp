@@ -26,8 +26,9 @@
 namespace crane::checkpoint {
 namespace {
 
-constexpr int kNotifyFd = 3;          // in crane-init
-constexpr uint64_t kOutputShare = 8;  // of the quota, for each of standard output and error
+constexpr int kNotifyFd = 3;                     // in crane-init
+constexpr uint64_t kMostOutputBytes = 64 << 20;  // of standard output and error, each
+constexpr uint64_t kOutputShare = 8;             // of the quota, if that is less
 constexpr int kStartTimeoutMs = 15000;
 constexpr int kKillTimeoutMs = 3000;
 constexpr size_t kMaxMessage = 4096;
@@ -301,10 +302,10 @@ std::optional<ExitReport> DomainHost::poll_exit() {
 }
 
 void DomainHost::trim_output() const {
-    if (spec_.disk_quota_bytes == 0) return;
+    const uint64_t quota = spec_.disk_quota_bytes;
+    const uint64_t most = quota == 0 ? kMostOutputBytes : std::min(kMostOutputBytes, quota / kOutputShare);
     const DomainPaths paths(spec_.state_dir);
-    for (const std::string& path : {paths.stdout_file, paths.stderr_file})
-        trim_front(path, spec_.disk_quota_bytes / kOutputShare);
+    for (const std::string& path : {paths.stdout_file, paths.stderr_file}) trim_front(path, most);
 }
 
 }  // namespace crane::checkpoint

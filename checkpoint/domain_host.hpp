@@ -132,7 +132,8 @@ class DomainHost {
     /// SIGTERM to the server, through crane-init: a polite stop. False when the domain does not run.
     bool terminate();
 
-    /// With a quota: forgets the beginnings of standard output and error. To be called now and then.
+    /// Forgets the beginnings of standard output and error when they have become long. To be called now and
+    /// then.
     void trim_output() const;
 
     const DomainSpec& spec() const { return spec_; }

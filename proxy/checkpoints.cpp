@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/criu_program.hpp"
+#include "proxy/process_tree.hpp"
 
 namespace crane::proxy {
 
@@ -82,8 +83,13 @@ DomainRunner::Image Checkpoints::image(const DomainWords& words) const {
     return {archive_, std::filesystem::path(archive_).replace_filename(kImage), words, mark != 0 ? mark : 1};
 }
 
-std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t index) const {
-    return [store = store_, index] {
+std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t index, pid_t init) const {
+    return [store = store_, index, init, reserve_bytes = config_.disk_reserve_bytes] {
+        store->make();
+        // Pages lie on the disk as they are before they are packed. What else there is, the last one tells.
+        uint64_t wanted_bytes = tree_memory_bytes(init);
+        if (const auto last = store->newest()) wanted_bytes += last->manifest.bytes();
+        store->check_room(wanted_bytes, reserve_bytes);
         const std::string folder = store->begin(index);
         return DomainRunner::ImagePlace{folder + "/" + kFiles, folder + "/" + kImage};
     };

@@ -34,8 +34,9 @@ class Checkpoints {
     DomainRunner::Image image(const DomainWords& words) const;
     /// Images of running servers can be taken and used here.
     bool takes_images() const { return takes_images_; }
-    /// Makes place for one and says where; called in a worker, and throws what is wrong.
-    std::function<DomainRunner::ImagePlace()> image_place(uint64_t index) const;
+    /// Makes place for one of the server below `init` and says where; called in a worker, and throws what is
+    /// wrong.
+    std::function<DomainRunner::ImagePlace()> image_place(uint64_t index, pid_t init) const;
     void image_failed(const std::string& why);
     /// What was begun from is of no use after all.
     void refuse(const std::string& why);

@@ -174,7 +174,7 @@ std::string Craned::change_membership(const nlohmann::json& request) {
 }
 
 void Craned::reopen_logs() {
-    reopen_daemon_log(config_);
+    reopen_daemon_log();
     replica_->reopen_logs();
     spdlog::info("the logs are reopened (SIGHUP)");
 }

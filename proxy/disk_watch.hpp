@@ -1,6 +1,9 @@
 // Is there room left for the log? Pure: told what the file system has, says when input has to stop and when
 // it may go on. It stops while there is still room for what is under way, so that nothing dies of a full
 // disk. A replica that is low on room leaves leading to one that is not.
+//
+// Between two looks somebody (the server, a neighbour) may write more than the reserve: what counts is what
+// will be left in a moment, at the speed seen.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +17,13 @@ class DiskWatch {
     explicit DiskWatch(uint64_t reserve_bytes) : reserve_bytes_(reserve_bytes) {}
 
     /// Returns whether that has changed anything.
-    bool observe(uint64_t free_bytes, uint64_t total_bytes);
+    bool observe(uint64_t free_bytes, uint64_t total_bytes, uint64_t now_ns);
     bool low() const { return low_; }
     /// Half of the reserve is gone: nothing more is taken of another replica either, which may have room.
     bool critical() const { return critical_; }
     uint64_t free_bytes() const { return free_bytes_; }
+    /// Is there room for so much beside the reserve?
+    bool has_room_for(uint64_t bytes) const { return free_bytes_ >= limit_bytes_ + bytes; }
     /// What to tell the operator; empty while there is room.
     std::string alarm(const std::string& path) const;
 
@@ -26,6 +31,8 @@ class DiskWatch {
     uint64_t reserve_bytes_;
     uint64_t limit_bytes_ = 0;
     uint64_t free_bytes_ = 0;
+    uint64_t seen_ns_ = 0;
+    uint64_t falls_bytes_per_s_ = 0;
     bool low_ = false;
     bool critical_ = false;
 };

@@ -1,10 +1,15 @@
 // The processes below one process, as /proc shows them now.
+//
+// Rule: the event loop does not go through the host's processes, of which a neighbour may have any number.
+// What it asks for (CPU, bytes) is read in the /proc of the container, which shows the server's processes
+// alone; only without a container, or where that cannot be seen, all of the host's are looked through.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <map>
+#include <string>
 
 namespace crane::proxy {
 
@@ -16,8 +21,14 @@ struct ProcessTimes {
 /// `root` and all its descendants. Empty if `root` is not there.
 std::map<pid_t, ProcessTimes> process_tree(pid_t root);
 
+/// The /proc of the pid namespace that `root` is the first process of, seen from here; "" if it is none, or
+/// its /proc is not to be seen.
+std::string own_proc(pid_t root);
+
 /// CPU time of a process and all its descendants, in seconds; what they waited for included.
 double tree_cpu_seconds(pid_t root);
+/// Memory that is theirs and not a file's, in bytes; what they share is counted where most of it is.
+uint64_t tree_memory_bytes(pid_t root);
 /// Bytes that they have read and written by system calls.
 uint64_t tree_io_bytes(pid_t root);
 

@@ -79,7 +79,7 @@ DomainRunner::NextStart Replica::next_start(uint64_t generation, uint64_t timest
     next.time_ns = timestamp_ns;
     std::optional<CheckpointState> point = checkpoints_.take_point(generation);
     // What differs from the others' must not be what anybody goes on with.
-    if (!point || !fenced_.empty() || !history_.last()) return next;
+    if (!point || !fenced_.empty() || repairs_.on_trial() || !history_.last()) return next;
     if (disk_.low()) {
         spdlog::warn("no checkpoint is kept at log index {}: the disk is nearly full", point->position.index);
         return next;

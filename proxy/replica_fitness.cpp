@@ -207,7 +207,7 @@ void Replica::watch_disk() {
     struct statvfs disk {};
     if (statvfs(config_.state_dir.c_str(), &disk) != 0) return;
     const uint64_t block = disk.f_frsize;
-    const bool changed = disk_.observe(disk.f_bavail * block, disk.f_blocks * block);
+    const bool changed = disk_.observe(disk.f_bavail * block, disk.f_blocks * block, monotonic_ns());
     sequencer_.set_has_room(!disk_.critical());
     if (!changed) return;
     if (disk_.low()) {

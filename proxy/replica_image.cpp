@@ -75,7 +75,7 @@ void Replica::forget_image() {
 void Replica::look_for_image() {
     if (image_.phase != ImagePhase::kWanted) return;
     const bool able = domain_.state() == DomainState::kAttached && !domain_.killed() && !server_ended_ &&
-                      fenced_.empty() && !stopping_ && !disk_.low();
+                      serves() && !disk_.low();
     if (!able || monotonic_ns() - image_.since_ns > kRestPatienceNs) {
         if (able)
             checkpoints_.image_failed("the server did not rest within " +
@@ -127,7 +127,8 @@ void Replica::begin_image() {
                             connections_.open(), account_.kept()};
     image_.phase = ImagePhase::kTaking;
     const uint64_t index = state.position.index;
-    domain_.take_image(checkpoints_.image_place(index), [this, state](const std::string& error) {
+    domain_.take_image(checkpoints_.image_place(index, domain_.init_pid()), [this, state](
+                                                                                const std::string& error) {
         image_.phase = ImagePhase::kNone;
         checkpoints_.packed(state, error, shipping_.held(), [this, index = state.position.index](bool kept) {
             if (kept) {

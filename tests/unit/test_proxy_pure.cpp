@@ -400,24 +400,54 @@ TEST_CASE("divergence: a schedule that differs while the output does not is told
 
 TEST_CASE("disk watch: input stops before the disk is full, and goes on with some room", "[proxy]") {
     constexpr uint64_t kMiB = 1 << 20;
-    DiskWatch watch(64 * kMiB);
-    CHECK_FALSE(watch.observe(65 * kMiB, 100'000 * kMiB));
-    CHECK(watch.alarm("/x").empty());
-    CHECK(watch.observe(63 * kMiB, 100'000 * kMiB));
-    CHECK(watch.low());
-    CHECK(watch.alarm("/var/lib/x").find("63 MiB are left where /var/lib/x is") != std::string::npos);
-    CHECK_FALSE(watch.critical());
-    watch.observe(31 * kMiB, 100'000 * kMiB);
-    CHECK(watch.critical());
-    watch.observe(63 * kMiB, 100'000 * kMiB);
-    CHECK(watch.critical());
-    watch.observe(64 * kMiB, 100'000 * kMiB);
-    CHECK_FALSE(watch.critical());
-    CHECK_FALSE(watch.observe(70 * kMiB, 100'000 * kMiB));  // not yet: it would stop again at once
-    CHECK(watch.observe(80 * kMiB, 100'000 * kMiB));
-    CHECK_FALSE(watch.low());
-    CHECK_FALSE(watch.observe(20 * kMiB, 200 * kMiB));  // a small file system: a twentieth of it
-    CHECK(watch.observe(9 * kMiB, 200 * kMiB));
+    DiskWatch disk(64 * kMiB);
+    struct {
+        DiskWatch& disk;
+        uint64_t now_ns = 1;
+        // So seldom that nothing falls fast.
+        bool observe(uint64_t free, uint64_t total) {
+            return disk.observe(free, total, now_ns += 3'600'000'000'000);
+        }
+    } slowly{disk};
+    CHECK_FALSE(slowly.observe(65 * kMiB, 100'000 * kMiB));
+    CHECK(disk.alarm("/x").empty());
+    CHECK(slowly.observe(63 * kMiB, 100'000 * kMiB));
+    CHECK(disk.low());
+    CHECK(disk.alarm("/var/lib/x").find("63 MiB are left where /var/lib/x is") != std::string::npos);
+    CHECK_FALSE(disk.critical());
+    slowly.observe(31 * kMiB, 100'000 * kMiB);
+    CHECK(disk.critical());
+    slowly.observe(63 * kMiB, 100'000 * kMiB);
+    CHECK(disk.critical());
+    slowly.observe(64 * kMiB, 100'000 * kMiB);
+    CHECK_FALSE(disk.critical());
+    CHECK_FALSE(slowly.observe(70 * kMiB, 100'000 * kMiB));  // not yet: it would stop again at once
+    CHECK(slowly.observe(80 * kMiB, 100'000 * kMiB));
+    CHECK_FALSE(disk.low());
+    CHECK_FALSE(slowly.observe(20 * kMiB, 200 * kMiB));  // a small file system: a twentieth of it
+    CHECK(slowly.observe(9 * kMiB, 200 * kMiB));
+}
+
+TEST_CASE("disk watch: who fills the disk fast is seen before the reserve is gone", "[proxy]") {
+    constexpr uint64_t kMiB = 1 << 20;
+    constexpr uint64_t kTotal = 100'000 * kMiB;
+    constexpr uint64_t kLookNs = 250'000'000;
+    DiskWatch disk(64 * kMiB);
+    uint64_t now_ns = 1;
+    uint64_t free = 5000 * kMiB;
+    // 1,000 MiB/s: between two looks four times the reserve.
+    while (!disk.observe(free, kTotal, now_ns += kLookNs)) free -= 250 * kMiB;
+    CHECK(disk.low());
+    CHECK(free >= 800 * kMiB);
+    CHECK(free <= 1300 * kMiB);
+    CHECK(disk.alarm("/x").find("(1000 MiB/s less)") != std::string::npos);
+    CHECK(disk.has_room_for(free - 64 * kMiB));
+    CHECK_FALSE(disk.has_room_for(free - 63 * kMiB));
+    // It stops writing: input goes on as soon as that is sure.
+    int looks = 0;
+    while (!disk.observe(free, kTotal, now_ns += kLookNs)) ++looks;
+    CHECK_FALSE(disk.low());
+    CHECK(looks < 10);
 }
 
 TEST_CASE("operator mail: an order reaches the primary, and its answer comes back once", "[proxy]") {
