@@ -35,13 +35,12 @@ event_base* make_base() {
     return base;
 }
 
-/// The first time at once, then ever later, for ever: what is wrong may pass, or be put right.
-uint64_t pause_ns(size_t restarts_in_a_row) {
+}  // namespace
+
+uint64_t restart_pause_ns(size_t restarts_in_a_row) {
     if (restarts_in_a_row == 0) return 0;
     return std::min(kMaxPauseNs, (kSecondNs / 4) << std::min<size_t>(restarts_in_a_row, 16));
 }
-
-}  // namespace
 
 Craned::Craned(Config config)
     : config_(std::move(config)), base_(make_base()), timekeeper_(config_.replica_id, config_.clock) {
@@ -124,7 +123,7 @@ void Craned::on_lost() {
         return;
     }
     if (lost_ns_ - last_restart_ns_ > kHealthyNs) restarts_in_a_row_ = 0;
-    const uint64_t pause = pause_ns(restarts_in_a_row_);
+    const uint64_t pause = restart_pause_ns(restarts_in_a_row_);
     restart_at_ns_ = lost_ns_ + pause;
     if (restarts_in_a_row_ >= kTellAfter) {
         given_up_ = "the server's processes were lost " + std::to_string(restarts_in_a_row_ + 1) +

@@ -23,6 +23,10 @@ namespace crane::proxy {
 /// The database is an old or a second copy: starting again does not help, rebuilding the replica does.
 constexpr int kExitDisowned = 3;
 
+/// Before a domain that was lost so often in a row is started again: the first time at once, then ever later,
+/// for ever. What is wrong may pass, or be put right.
+uint64_t restart_pause_ns(size_t restarts_in_a_row);
+
 class Craned {
   public:
     explicit Craned(Config config);

@@ -3,6 +3,7 @@
 The servers are Redis and a small one that does not read while it is told so (programs/slow_reader.py).
 """
 
+import os
 import resource
 import socket
 import struct
@@ -12,7 +13,8 @@ from support.case import CraneTest, together
 from support.procs import read, wait_until
 from support.redisclient import Redis as RedisClient
 from support.redisclient import encode
-from support.servers import Redis, SlowReader
+from support.servers import Apache, Redis, SlowReader
+from support.webclient import Connection
 
 MIB = 1 << 20
 
@@ -196,6 +198,23 @@ class Memory(CraneTest):
                 # 64 MiB and 16 for what is closed, 200 first windows of 64 KiB, and what was there before.
                 self.say_rss(cluster, f"200 unread values of 8 MiB (before: {before})", 64 + 16 + 13 + 100)
             drop(deaf)
+            cluster.assert_identical()
+
+    def test_long_upload_costs_no_election(self):
+        with self.crane(Apache) as cluster:
+            view = cluster.status()[cluster.primary()]["view"]
+            piece = bytes(range(256)) * 4096
+            pieces = (1024 if "CRANE_SOAK" in os.environ else 160) * MIB // len(piece)
+            replica = cluster.primary() % 3 + 1  # carried to the primary
+            with Connection(cluster.address(replica), timeout_s=60) as connection:
+                connection.send(f"PUT /dav/upload HTTP/1.1\r\nHost: x\r\nContent-Length: {pieces * len(piece)}\r\n\r\n".encode())
+                begun = time.monotonic()
+                for _ in range(pieces):
+                    connection.send(piece)
+                self.assertIn("201", connection.reply().status)
+            self.note(f"{pieces * len(piece) / MIB / (time.monotonic() - begun):.0f} MiB/s")
+            for row in cluster.status().values():
+                self.assertEqual((row["view"], row["fenced"]), (view, ""))
             cluster.assert_identical()
 
     def test_large_answers_arrive_whole_through_small_windows(self):

@@ -143,14 +143,14 @@ class ThreeHosts(CraneTest):
     def state(self, number):
         return self.dir / f"r{number}"
 
-    def start(self, number):
+    def start(self, number, more=""):
         tls = self.tls(number)
         text = (f'cluster_id = "{CLUSTER}"\nreplica_id = {number}\nstate_dir = "{self.state(number)}"\n'
                 f'isolation = "none"\ncwd = "{self.dir}"\nshim = "{SHIM}"\ninit = "{BUILD}/bin/crane-init"\n'
                 f'server = ["/usr/bin/redis-server", "--port", "{self.port}", "--save", "", "--bind", "0.0.0.0", '
-                f'"--protected-mode", "no"]\n'
+                f'"--protected-mode", "no", "--tcp-keepalive", "0"]\n'
                 f'[port_map]\n"{self.port}" = {self.client_port}\n'
-                f'[tls]\nca = "{tls}/ca.crt"\ncertificate = "{tls}/replica.crt"\nkey = "{tls}/replica.key"\n')
+                f'[tls]\nca = "{tls}/ca.crt"\ncertificate = "{tls}/replica.crt"\nkey = "{tls}/replica.key"\n{more}')
         for one in (1, 2, 3):
             address = self.hosts.address(one)
             text += f'[[replica]]\nid = {one}\npeer = "{address}:7400"\nclient_address = "{address}"\n'
@@ -222,6 +222,26 @@ class ThreeHosts(CraneTest):
         self.start(now)
         self.await_line(old, "the certificate has been read again")
         self.await_line(old, "this replica's certificate expires on")
+
+    def test_client_whose_host_is_gone_leaves(self):
+        """It could say nothing at its end."""
+        for number in (1, 2, 3):
+            self.issue(number)
+            self.start(number, "[clients]\nkeepalive_idle_s = 1\nkeepalive_interval_s = 1\nkeepalive_probes = 3\n")
+        primary = self.await_primary()
+        backup = primary % 3 + 1
+        for replica, words in ((primary, "PING"), (backup, "PING"), (backup, "SUBSCRIBE news")):
+            script = f"exec 3<>/dev/tcp/{self.hosts.address(replica)}/{self.client_port}; echo '{words}' >&3; cat <&3"
+            client = subprocess.Popen(self.hosts.on(4, "bash", "-c", script), stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.DEVNULL)
+            self.addCleanup(lambda one=client: (one.kill(), one.wait()))
+
+        def connections():
+            return {n: row["open_connections"] for n, row in self.rows().items()}
+
+        procs.wait_until(lambda: set(connections().values()) == {3}, 30, "every replica knows of three clients")
+        self.hosts.unplug(4)
+        procs.wait_until(lambda: set(connections().values()) == {0}, 60, "all of them are closed, on all replicas")
 
     def test_certificate_of_another_authority_is_refused(self):
         for number in (1, 2):

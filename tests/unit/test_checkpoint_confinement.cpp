@@ -220,3 +220,15 @@ TEST_CASE("a server with a quota meets the end of its disk, and the state direct
     CHECK(info.st_blocks * 512 < (8 << 20));
     for (const Mount& mount : read_mounts()) CHECK_FALSE(is_below(mount.point, server.folder));
 }
+
+TEST_CASE("without a quota, too, what a server says takes up a bounded part of the disk",
+          "[checkpoint][root]") {
+    if (!can_contain()) return;
+    Server server("head -c 200000000 /dev/zero | tr '\\0' y");
+    const std::string found = server.run();
+    CHECK(found.size() == 200'000'000);
+    CHECK(found.back() == 'y');
+    struct stat info {};
+    REQUIRE(::stat((server.spec.state_dir + "/stdout").c_str(), &info) == 0);
+    CHECK(info.st_blocks * 512 <= (80 << 20));
+}

@@ -1,4 +1,5 @@
 // Whole craneds over loopback: replicas that differ, operators, full disks, descriptors that run out.
+#include "proxy/craned.hpp"
 #include "test_proxy_craned.hpp"
 #include "timebubble/limits.hpp"
 
@@ -202,6 +203,10 @@ TEST_CASE("craned: when descriptors run out, clients are refused, and the operat
     CHECK(status["alarms"][0].get<std::string>().find("clients are refused") != std::string::npos);
     CHECK(tool_status(cluster.dir(1), true) == kExitNo);
     CHECK(fs::file_size(cluster.dir(1) + "/craned.log") < 10'000);
+    std::ifstream log(cluster.dir(1) + "/craned.log");
+    const std::string text(std::istreambuf_iterator<char>(log), {});
+    // Named at the start, before anybody was refused.
+    CHECK(text.find("leaves room for 844 clients: raise it (ulimit -n") < text.find("craned 0"));
     clients.clear();
     CHECK(wait_until([&] { return cluster.status(1)["alarms"].empty(); }));
     CHECK(wait_until([&] { return Client(cluster.port(1)).echoes("served again\n"); }));
@@ -236,4 +241,16 @@ TEST_CASE("three craneds: whose disk fills up leaves leading to others, and nobo
     CHECK(waits.hear(5) == "kept\n");
     CHECK(cluster.settles());
     CHECK(cluster.compare().verdict == CompareResult::Verdict::kIdentical);
+}
+
+TEST_CASE("craned: a domain that is lost again and again is tried for ever, ever later") {
+    CHECK(restart_pause_ns(0) == 0);
+    uint64_t before_ns = 0;
+    for (size_t restarts = 1; restarts < 200; ++restarts) {
+        const uint64_t pause_ns = restart_pause_ns(restarts);
+        CHECK(pause_ns >= std::max(before_ns, uint64_t{500'000'000}));
+        CHECK((pause_ns > before_ns || pause_ns == restart_pause_ns(1'000'000)));
+        before_ns = pause_ns;
+    }
+    CHECK(before_ns <= 600ULL * 1'000'000'000);
 }
