@@ -251,6 +251,11 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
     if (command == "transfer" || command == "signal" || command == "restart" || command == "checkpoint" ||
         command == "member")
         return replica_->leads() ? order(request) : hand_on(request);
+    if (command == "remake") {
+        const std::string error =
+            stopping_ || lost_ns_ != 0 ? "its server is being started" : replica_->remake_server();
+        return error.empty() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"error", error}};
+    }
     if (command == "stop") {
         // A moment later, so that the answer still leaves.
         event_base_once(
@@ -261,9 +266,10 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
             this, &kStopDelay);
         return {{"ok", true}};
     }
-    return {{"error", "no command \"" + command +
-                          "\"; there are status, stop, transfer, member, signal, restart, checkpoint, answer "
-                          "and log-level"}};
+    return {
+        {"error", "no command \"" + command +
+                      "\"; there are status, stop, transfer, member, signal, restart, checkpoint, remake, "
+                      "answer and log-level"}};
 }
 
 }  // namespace crane::proxy

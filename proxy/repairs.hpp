@@ -23,6 +23,12 @@ class Repairs {
     Step differs(uint64_t index);
     /// The output is the leader's, up to this log index.
     void agrees(uint64_t index);
+    /// It differs there, and is left as it is: when somebody has it made anew it is on trial.
+    void left(uint64_t index);
+    /// The operator has it made anew once more: it stays on trial.
+    void again() {
+        if (tries_ > 1) tries_ = 1;
+    }
     /// Nobody is there to compare it with.
     void acquit() { agrees(place_); }
 

@@ -99,6 +99,8 @@ class Replica {
     std::string restart_server();
     /// A checkpoint of the server that runs.
     std::string take_checkpoint();
+    /// This replica's server alone, from its newest checkpoint and the log; nobody decides it.
+    std::string remake_server();
     std::string change_membership(const paxos::MembershipChange& change);
     uint32_t leader() const { return sequencer_.leader(); }
     OperatorMail& mail() { return mail_; }

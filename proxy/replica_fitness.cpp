@@ -28,9 +28,9 @@ std::string fence_text(uint64_t index) {
 
 constexpr char kStays[] =
     "it was made anew twice and differs again, so it stays as it is: find out what differs on its host, "
-    "then restart its craned to have it made anew once more";
+    "then have it made anew once more (crane checkpoint restore)";
 constexpr char kNotRepaired[] =
-    "it is not made anew by itself (setting repair): restart its craned to have that done";
+    "it is not made anew by itself (setting repair): crane checkpoint restore has that done";
 
 }  // namespace
 
@@ -154,6 +154,7 @@ void Replica::fence(const std::string& why, uint64_t index) {
     if (config_.repair) {
         make_anew_from(index);
     } else {
+        repairs_.left(index);
         fenced_ += std::string("; ") + kNotRepaired;
     }
 }

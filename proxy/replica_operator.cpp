@@ -15,6 +15,17 @@ std::string Replica::transfer(uint32_t to) {
     return "";
 }
 
+std::string Replica::remake_server() {
+    if (config_.mode != Mode::kFull) return "only with consensus is there a log to make its server anew from";
+    if (sequencer_.leads() && !alone())
+        return "this replica leads: let another one lead first (crane transfer)";
+    if (domain_.state() != DomainState::kAttached && domain_.state() != DomainState::kExited)
+        return "its server is being started, or cannot be; see crane status";
+    repairs_.again();
+    domain_.give_up("the operator has its server made anew");
+    return "";
+}
+
 std::string Replica::change_membership(const paxos::MembershipChange& change) {
     if (!sequencer_.leads()) {
         return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());

@@ -1,5 +1,5 @@
-// crane checkpoint list|verify|take: what replicas have as checkpoints on their disks, whether they run or
-// not.
+// crane checkpoint list|verify|take|restore: what replicas have as checkpoints on their disks, whether they
+// run or not.
 #include <sys/stat.h>
 #include <time.h>
 
@@ -162,6 +162,7 @@ int verify(const std::string& state_dir, uint32_t replica, bool as_json) {
 
 int tool_checkpoint(const std::string& state_dir, const CheckpointRequest& request, bool json) {
     if (request.what == "take") return take_checkpoint(state_dir, json);
+    if (request.what == "restore") return remake_server(state_dir, request.replica, json);
     return request.what == "verify" ? verify(state_dir, request.replica, json)
                                     : list(state_dir, request.replica, json);
 }

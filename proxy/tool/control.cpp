@@ -226,6 +226,41 @@ int take_checkpoint(const std::string& state_dir, bool as_json) {
     return why_not.empty() ? kExitOk : kExitNo;
 }
 
+int remake_server(const std::string& state_dir, uint32_t replica, bool as_json) {
+    std::vector<ReplicaDir> here = find_replicas(state_dir);
+    if (replica == 0 && here.size() > 1)
+        throw std::runtime_error("checkpoint restore needs --replica: there are several here");
+    std::erase_if(
+        here, [replica](const ReplicaDir& one) { return replica != 0 && one.id != replica && one.id != 0; });
+    if (here.empty()) throw std::runtime_error(state_dir + " holds no replica " + std::to_string(replica));
+    const ReplicaDir& which = here.front();
+    const json before = ask_craned(which.path, {{"cmd", "status"}});
+    const json answer = ask_craned(which.path, {{"cmd", "remake"}});
+    if (answer.contains("error")) {
+        (as_json ? std::cout << answer.dump() : std::cerr << "crane: " << answer["error"].get<std::string>())
+            << "\n";
+        return kExitNo;
+    }
+    json now;
+    const json::json_pointer counter("/counters/domain_restarts");
+    const bool done = wait_until(
+        [&] {
+            now = ask_craned(which.path, {{"cmd", "status"}});
+            return now.value(counter, 0) > before.value(counter, 0) && now.value("lag", 1) == 0 &&
+                   (now.value("server", "") == "listening" || now.value("server", "") == "exited");
+        },
+        kCheckpointLimitMs);
+    if (as_json) {
+        std::cout << json{{"ok", done}, {"replica", now["replica"]}}.dump() << "\n";
+    } else {
+        std::cout << "replica " << now["replica"]
+                  << (done ? ": its server was made anew, and has caught up"
+                           : ": its server has not caught up yet; see crane status")
+                  << "\n";
+    }
+    return done ? kExitOk : kExitNo;
+}
+
 int tool_signal(const std::string& state_dir, uint32_t signal, bool as_json) {
     return order(state_dir, {{"cmd", "signal"}, {"signal", signal}}, as_json);
 }

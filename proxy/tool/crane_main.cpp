@@ -89,7 +89,8 @@ void add_checkpoint_verbs(CLI::App& checkpoint, CheckpointRequest& request) {
     for (const auto& [name, text] :
          {std::pair{"list", "which there are, how large and how old; what is damaged, what is arriving"},
           {"verify", "read all, and compare with what was written"},
-          {"take", "of the server as it runs, by a majority of the replicas"}}) {
+          {"take", "of the server as it runs, by a majority of the replicas"},
+          {"restore", "one replica's server is made anew from its newest, and the log behind it"}}) {
         CLI::App* sub = checkpoint.add_subcommand(name, text);
         sub->fallthrough();  // for --state-dir, --replica and --json
         sub->callback([&request, name = name] { request.what = name; });
@@ -153,7 +154,7 @@ class Commands {
             *(member_ = verb("member", "who the replicas are: list, add, promote, remove, replace")),
             members_);
         add_checkpoint_verbs(
-            *(checkpoint_ = verb("checkpoint", "the replicas' checkpoints: list, verify, take")),
+            *(checkpoint_ = verb("checkpoint", "the replicas' checkpoints: list, verify, take, restore")),
             checkpoints_);
         add_orders();
         add_backup_verbs();

@@ -73,7 +73,7 @@ int tool_log(const std::string& state_dir, const LogRequest& request, bool json)
 int tool_verify(const std::string& state_dir, uint32_t replica, bool json);
 
 struct CheckpointRequest {
-    std::string what;      ///< list, verify, take
+    std::string what;      ///< list, verify, take, restore
     uint32_t replica = 0;  ///< 0: all that are here
 };
 /// Asks for a checkpoint of the running server, and waits until a majority holds one behind `decided`, what
@@ -81,6 +81,9 @@ struct CheckpointRequest {
 std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decided);
 /// Has a checkpoint of the running server taken, and waits until a majority holds one; kExitNo: not in time.
 int take_checkpoint(const std::string& state_dir, bool json);
+/// Has the replica's server made anew from its newest checkpoint, and waits until it has caught up; kExitNo:
+/// not in time. `replica` 0: the only one here.
+int remake_server(const std::string& state_dir, uint32_t replica, bool json);
 /// verify: kExitNo when one is not as its manifest says.
 int tool_checkpoint(const std::string& state_dir, const CheckpointRequest& request, bool json);
 

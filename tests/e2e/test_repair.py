@@ -111,3 +111,21 @@ class Repair(CraneTest):
                 self.await_healed(cluster, odd, 1, lambda: redis("INCR", "more"))
             with RedisClient(cluster.address(odd)) as redis:
                 self.assertEqual(redis("GET", "key"), VALUE)
+
+    def test_left_to_the_operator(self):
+        with self.crane(Redis, options=("--no-repair",)) as cluster:
+            odd, good = self.backups(cluster)
+            with RedisClient(cluster.address(good)) as redis:
+                redis("SET", "key", VALUE)
+                self.assertGreater(flip(cluster.server_pid(odd), VALUE, FLIPPED), 0)
+                self.assertEqual(redis("GET", "key"), VALUE)
+                wait_until(lambda: (redis("INCR", "more"), cluster.status()[odd]["fenced"])[1] != "", 20, "it is fenced")
+                self.assertIn("made anew by itself", cluster.status()[odd]["fenced"])
+                self.assertEqual(cluster.crane("checkpoint", "restore").returncode, 2)
+                leads = cluster.crane("checkpoint", "restore", "--replica", cluster.primary())
+                self.assertEqual(leads.returncode, 1, leads.stdout)
+                done = cluster.crane("checkpoint", "restore", "--replica", odd)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.await_healed(cluster, odd, 0, lambda: redis("INCR", "more"))
+            with RedisClient(cluster.address(odd)) as redis:
+                self.assertEqual(redis("GET", "key"), VALUE)

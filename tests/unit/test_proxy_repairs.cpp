@@ -16,6 +16,21 @@ TEST_CASE("repairs: one that differs is made anew from its own, then from anothe
     CHECK(repairs.differs(120) == Step::kNone);
     CHECK(repairs.on_trial());
     CHECK(repairs.count() == 2);
+    repairs.again();  // the operator has put something right, or thinks so
+    CHECK(repairs.on_trial());
+    CHECK(repairs.differs(120) == Step::kFromOthers);
+    CHECK(repairs.differs(120) == Step::kNone);
+    CHECK(repairs.count() == 3);
+}
+
+TEST_CASE("repairs: one that was left as it is is on trial when it is made anew by hand", "[proxy]") {
+    Repairs repairs;
+    repairs.left(70);
+    repairs.again();
+    CHECK(repairs.on_trial());
+    CHECK(repairs.count() == 0);
+    repairs.agrees(70);
+    CHECK_FALSE(repairs.on_trial());
 }
 
 TEST_CASE("repairs: found equal behind the place it is trusted, and another place is another matter",
