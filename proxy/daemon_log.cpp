@@ -14,6 +14,9 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "proxy/clock.hpp"
+#include "proxy/log_limit.hpp"
+
 namespace crane::proxy {
 
 namespace {
@@ -56,13 +59,25 @@ class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
 
   private:
     void sink_it_(const spdlog::details::log_msg& message) override {
+        // Who wants to know everything has asked for it.
+        if (message.level >= spdlog::level::info) {
+            const bool admitted =
+                limit_.admits({message.payload.data(), message.payload.size()}, monotonic_ns());
+            for (const std::string& summary : limit_.take_summaries())
+                put({message.time, message.source, message.logger_name, spdlog::level::warn, summary});
+            if (!admitted) return;
+        }
+        put(message);
+    }
+    void flush_() override { file_->flush(); }
+
+    void put(const spdlog::details::log_msg& message) {
         spdlog::memory_buf_t text;
         formatter_->format(message, text);
         if (bytes_ + text.size() > kMostLogBytes) begin_anew();
         file_->write(text);
         bytes_ += text.size();
     }
-    void flush_() override { file_->flush(); }
 
     void open_here() {
         const struct stat made = make_file(path_);
@@ -89,6 +104,7 @@ class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
     std::unique_ptr<spdlog::details::file_helper> file_;
     struct stat opened_ {};
     size_t bytes_ = 0;
+    LogLimit limit_;
 };
 
 std::shared_ptr<LogFile> log_file;

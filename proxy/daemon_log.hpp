@@ -1,5 +1,6 @@
 // craned.log: where spdlog's lines of this process go, and standard error as well when somebody sits there.
-// When it has 32 MiB it becomes craned.log.1, in place of the one before.
+// When it has 32 MiB it becomes craned.log.1, in place of the one before; of one kind of line it takes so
+// many a minute (log_limit.hpp), unless debugging is asked for.
 #pragma once
 
 #include "proxy/config.hpp"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "proxy/daemon_log.hpp"
+#include "proxy/log_limit.hpp"
 
 namespace fs = std::filesystem;
 
@@ -32,7 +33,7 @@ TEST_CASE("daemon log: what threads say while the file is rotated away is in one
     const auto before = spdlog::default_logger();
     crane::proxy::Config config;
     config.state_dir = name;
-    config.log_level = "info";
+    config.log_level = "debug";
     crane::proxy::open_daemon_log(config);
     std::atomic<size_t> said{0};
     std::atomic<bool> done{false};
@@ -40,7 +41,7 @@ TEST_CASE("daemon log: what threads say while the file is rotated away is in one
     for (int i = 0; i < 3; ++i)
         speakers.emplace_back([&] {
             while (!done) {
-                spdlog::info("a line");
+                spdlog::debug("a line");
                 ++said;
             }
         });
@@ -63,10 +64,10 @@ TEST_CASE("daemon log: it fills no disk, whatever is said") {
     const auto before = spdlog::default_logger();
     crane::proxy::Config config;
     config.state_dir = name;
-    config.log_level = "info";
+    config.log_level = "debug";
     crane::proxy::open_daemon_log(config);
     const std::string line(64 * 1024, 'x');
-    for (int i = 0; i < 1200; ++i) spdlog::info("{} {} a line", i, line);
+    for (int i = 0; i < 1200; ++i) spdlog::debug("{} {} a line", i, line);
     spdlog::default_logger()->flush();
     spdlog::set_default_logger(before);
     const fs::path log = config.state_dir + "/craned.log";
@@ -78,5 +79,21 @@ TEST_CASE("daemon log: it fills no disk, whatever is said") {
     std::ifstream newest(log);
     const std::string text((std::istreambuf_iterator<char>(newest)), {});
     CHECK(text.find(": 1199 x") != std::string::npos);
+    fs::remove_all(name);
+}
+
+TEST_CASE("daemon log: what is said again and again is counted, and does not hide the rest") {
+    char name[] = "/tmp/crane-unit-XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    const auto before = spdlog::default_logger();
+    crane::proxy::Config config;
+    config.state_dir = name;
+    config.log_level = "info";
+    crane::proxy::open_daemon_log(config);
+    for (int i = 0; i < 100'000; ++i) spdlog::info("the server no longer listens on port {}: a line", i);
+    spdlog::critical("what matters: a line");
+    spdlog::default_logger()->flush();
+    spdlog::set_default_logger(before);
+    CHECK(lines_in(name) == crane::proxy::LogLimit::kMost + 1);
     fs::remove_all(name);
 }
