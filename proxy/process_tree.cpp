@@ -10,10 +10,16 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace crane::proxy {
 
 namespace {
+
+/// In one look. The shim schedules 512 processes of 4,096 threads in all; what it does not schedule may be
+/// more.
+constexpr size_t kMostProcesses = 4096;
+constexpr size_t kMostThreads = 8192;
 
 /// Without what precedes the second field: the name may hold anything.
 bool read_stat(const std::string& process, char (&line)[1024], const char*& after_name) {
@@ -79,20 +85,76 @@ Memory read_memory(const std::string& process) {
     return out;
 }
 
+/// The entries of a /proc folder that are numbers, `most` at most.
 template <typename Visit>
-void each_process(const std::string& proc, const Visit& visit) {
-    DIR* folder = opendir(proc.c_str());
+void each_number(const std::string& path, size_t most, const Visit& visit) {
+    DIR* folder = opendir(path.c_str());
     if (!folder) return;
-    while (const dirent* entry = readdir(folder))
-        if (const pid_t pid = atoi(entry->d_name); pid > 0) visit(pid, proc + "/" + entry->d_name);
+    while (const dirent* entry = most > 0 ? readdir(folder) : nullptr) {
+        const pid_t number = atoi(entry->d_name);
+        if (number <= 0) continue;
+        --most;
+        visit(number, path + "/" + entry->d_name);
+    }
     closedir(folder);
+}
+
+/// False: this kernel does not tell children (CONFIG_PROC_CHILDREN), or the thread has ended.
+bool read_children(const std::string& thread, size_t most, std::vector<pid_t>& out) {
+    FILE* file = fopen((thread + "/children").c_str(), "re");
+    if (!file) return false;
+    for (int child = 0; most > 0 && fscanf(file, "%d", &child) == 1; --most) out.push_back(child);
+    fclose(file);
+    return true;
+}
+
+/// From parent to child, so that nobody else's process is looked at.
+std::map<pid_t, ProcessTimes> walk_down(pid_t root, const std::string& proc) {
+    std::map<pid_t, ProcessTimes> found;
+    std::vector<pid_t> level{root};
+    size_t threads_left = kMostThreads;
+    while (!level.empty()) {
+        std::vector<pid_t> next;
+        for (const pid_t pid : level) {
+            const std::string process = proc + "/" + std::to_string(pid);
+            ProcessTimes times;
+            if (found.size() == kMostProcesses || found.count(pid) || !read_times(process, times)) continue;
+            found[pid] = times;
+            each_number(process + "/task", threads_left, [&](pid_t, const std::string& thread) {
+                --threads_left;
+                read_children(thread, kMostProcesses - std::min(kMostProcesses, next.size()), next);
+            });
+        }
+        level = std::move(next);
+    }
+    return found;
+}
+
+/// Where children are not told. A host with more processes than are looked at has such a kernel hardly ever.
+std::map<pid_t, ProcessTimes> pick_from_all(pid_t root, const std::string& proc) {
+    std::map<pid_t, ProcessTimes> all;
+    const auto add = [&all](pid_t pid, const std::string& process) {
+        ProcessTimes times;
+        if (read_times(process, times)) all[pid] = times;
+    };
+    add(root, proc + "/" + std::to_string(root));
+    each_number(proc, kMostProcesses, add);
+    std::set<pid_t> tree{root};
+    for (bool grew = true; grew;) {
+        grew = false;
+        for (const auto& [pid, times] : all) {
+            if (tree.count(times.parent) && tree.insert(pid).second) grew = true;
+        }
+    }
+    std::erase_if(all, [&](const auto& one) { return tree.count(one.first) == 0; });
+    return all;
 }
 
 /// `root` and all below it, by their folders in some /proc.
 template <typename Visit>
 void each_below(pid_t root, const Visit& visit) {
     if (const std::string proc = own_proc(root); !proc.empty()) {
-        each_process(proc, [&](pid_t, const std::string& process) { visit(process); });
+        each_number(proc, kMostProcesses, [&](pid_t, const std::string& process) { visit(process); });
         return;
     }
     for (const auto& [pid, times] : process_tree(root)) visit("/proc/" + std::to_string(pid));
@@ -114,22 +176,12 @@ std::string own_proc(pid_t root) {
     return same && root != 1 ? proc : "";
 }
 
-std::map<pid_t, ProcessTimes> process_tree(pid_t root) {
-    std::map<pid_t, ProcessTimes> all;
-    if (root <= 0) return all;
-    each_process("/proc", [&all](pid_t pid, const std::string& process) {
-        ProcessTimes times;
-        if (read_times(process, times)) all[pid] = times;
-    });
-    std::set<pid_t> tree{root};
-    for (bool grew = true; grew;) {
-        grew = false;
-        for (const auto& [pid, times] : all) {
-            if (tree.count(times.parent) && tree.insert(pid).second) grew = true;
-        }
-    }
-    std::erase_if(all, [&](const auto& one) { return tree.count(one.first) == 0; });
-    return all;
+std::map<pid_t, ProcessTimes> process_tree(pid_t root, const std::string& proc) {
+    if (root <= 0) return {};
+    const std::string number = std::to_string(root);
+    std::vector<pid_t> ignored;
+    const bool told = read_children(proc + "/" + number + "/task/" + number, 1, ignored);
+    return told ? walk_down(root, proc) : pick_from_all(root, proc);
 }
 
 double tree_cpu_seconds(pid_t root) {

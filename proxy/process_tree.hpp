@@ -2,7 +2,8 @@
 //
 // Rule: the event loop does not go through the host's processes, of which a neighbour may have any number.
 // What it asks for (CPU, bytes) is read in the /proc of the container, which shows the server's processes
-// alone; only without a container, or where that cannot be seen, all of the host's are looked through.
+// alone; without a container, or where that cannot be seen, one goes down from parent to child. A look at a
+// server with more than 4,096 processes is cut short.
 #pragma once
 
 #include <sys/types.h>
@@ -18,8 +19,8 @@ struct ProcessTimes {
     unsigned long ticks = 0;  ///< of CPU, waited-for children included
 };
 
-/// `root` and all its descendants. Empty if `root` is not there.
-std::map<pid_t, ProcessTimes> process_tree(pid_t root);
+/// `root` and all its descendants, as `proc` shows them. Empty if `root` is not there.
+std::map<pid_t, ProcessTimes> process_tree(pid_t root, const std::string& proc = "/proc");
 
 /// The /proc of the pid namespace that `root` is the first process of, seen from here; "" if it is none, or
 /// its /proc is not to be seen.
