@@ -1,6 +1,7 @@
 #include "checkpoint/command.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -11,10 +12,13 @@
 #include <memory>
 #include <stdexcept>
 
+#include "checkpoint/processes.hpp"
+
 namespace crane::checkpoint {
 namespace {
 
 constexpr size_t kQuotedBytes = 2000;
+constexpr int kCheckMs = 20;
 
 std::string first_bytes(FILE* file) {
     std::string text(kQuotedBytes, '\0');
@@ -24,9 +28,31 @@ std::string first_bytes(FILE* file) {
     return text;
 }
 
+int wait_status(pid_t pid) {
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR) throw std::runtime_error(std::string("waiting for it: ") + std::strerror(errno));
+    return status;
+}
+
+void work_under(pid_t pid, const Check& check) {
+    const int pidfd = check ? open_pidfd(pid) : -1;
+    try {
+        while (pidfd >= 0 && !wait_for_end(pidfd, kCheckMs)) check();
+    } catch (...) {
+        ::kill(pid, SIGKILL);
+        wait_status(pid);
+        ::close(pidfd);
+        throw;
+    }
+    if (pidfd >= 0) ::close(pidfd);
+}
+
 }  // namespace
 
-void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status) {
+void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status,
+                 const Check& check) {
+    if (check) check();
     // One that outlived a killed craned would write where the next one works.
     std::vector<std::string> all{"/usr/bin/setpriv", "--pdeathsig", "KILL", "--"};
     all.insert(all.end(), words.begin(), words.end());
@@ -45,10 +71,8 @@ void run_command(const std::vector<std::string>& words, const std::string& doing
     const int error = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
     if (error != 0) throw std::runtime_error(doing + ": " + all[0] + ": " + std::strerror(error));
-    int status = 0;
-    while (::waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            throw std::runtime_error(doing + ": waiting for " + words[0] + ": " + std::strerror(errno));
+    work_under(pid, check);
+    const int status = wait_status(pid);
     if (!WIFEXITED(status) || WEXITSTATUS(status) > most_status)
         throw std::runtime_error(doing + ": " + words[0] + " failed: " + first_bytes(said.get()));
 }

@@ -2,14 +2,19 @@
 // fail.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace crane::checkpoint {
 
+/// Is asked beforehand and many times a second while a program works; what it throws ends the program.
+using Check = std::function<void()>;
+
 /// Runs `words` (the first is a path) and waits for its end; it ends with the calling thread. Throws
 /// std::runtime_error with `doing`, and what the program said, unless it exits with a status up to
 /// `most_status`.
-void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status = 0);
+void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status = 0,
+                 const Check& check = {});
 
 }  // namespace crane::checkpoint

@@ -118,7 +118,7 @@ void unsettle(const std::string& container_dir, const std::string& files) {
     }
 }
 
-void pack_files(const std::string& container_dir, const std::string& archive, Kept kept) {
+void pack_files(const std::string& container_dir, const std::string& archive, Kept kept, const Check& check) {
     std::vector<std::string> words{kTar,
                                    "--create",
                                    "--file=" + archive,
@@ -137,17 +137,17 @@ void pack_files(const std::string& container_dir, const std::string& archive, Ke
     words.push_back(std::string(".") + kLayersFile);
     for (const std::string& upper : upper_layers(container_dir))
         words.push_back("." + upper.substr(container_dir.size()));
-    run_command(words, "packing the server's files");
+    run_command(words, "packing the server's files", 0, check);
 }
 
-void copy_files(const std::string& container_dir, const std::string& copy) {
+void copy_files(const std::string& container_dir, const std::string& copy, const Check& check) {
     std::vector<std::string> all = upper_layers(container_dir);
     all.push_back(container_dir + kLayersFile);
     for (const std::string& from : all) {
         const std::string to = copy + from.substr(container_dir.size());
         fs::create_directories(fs::path(to).parent_path());
         run_command({kCp, "--archive", "--reflink=auto", "--no-target-directory", from, to},
-                    "copying the server's files");
+                    "copying the server's files", 0, check);
     }
 }
 
@@ -158,11 +158,11 @@ void unpack_files(const std::string& archive, const std::string& container_dir) 
         "unpacking the server's files");
 }
 
-void pack_folder(const std::string& folder, const std::string& archive) {
+void pack_folder(const std::string& folder, const std::string& archive, const Check& check) {
     run_command(
         {kTar, "--create", "--file=" + archive, "--directory=" + folder, "--format=posix", "--sort=name",
          "--zstd", "--numeric-owner", "--acls", "--xattrs", "--xattrs-include=*", "--sparse", "."},
-        "packing " + folder);
+        "packing " + folder, 0, check);
 }
 
 void unpack_folder(const std::string& archive, const std::string& folder) {

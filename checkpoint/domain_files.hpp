@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "checkpoint/command.hpp"
+
 namespace crane::checkpoint {
 
 /// What the kernel would stamp a file with now.
@@ -22,11 +24,13 @@ uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint6
 enum class Kept { kFiles, kAll };  ///< kAll: /run and /tmp, too, for a server that goes on
 
 /// Writes all to the file `archive` (zstd). Throws std::runtime_error with what went wrong and what to do.
-void pack_files(const std::string& container_dir, const std::string& archive, Kept kept = Kept::kFiles);
+/// `check`, here and below: see run_command().
+void pack_files(const std::string& container_dir, const std::string& archive, Kept kept = Kept::kFiles,
+                const Check& check = {});
 
 /// All that pack_files() would pack, into the folder `copy`, from where it can be packed in its own time:
 /// much sooner done, above all where the file system lets copies share their blocks. Throws as pack_files().
-void copy_files(const std::string& container_dir, const std::string& copy);
+void copy_files(const std::string& container_dir, const std::string& copy, const Check& check = {});
 
 /// Into `container_dir`, which is there and empty. Throws as pack_files().
 void unpack_files(const std::string& archive, const std::string& container_dir);
@@ -40,7 +44,7 @@ std::string unsettled_in_folder(const std::string& folder);
 void unsettle(const std::string& container_dir, const std::string& files);
 
 /// All that is in `folder`, into the file `archive` and out of it. Throw as pack_files().
-void pack_folder(const std::string& folder, const std::string& archive);
+void pack_folder(const std::string& folder, const std::string& archive, const Check& check = {});
 void unpack_folder(const std::string& archive, const std::string& folder);
 
 }  // namespace crane::checkpoint

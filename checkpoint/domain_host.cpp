@@ -244,8 +244,8 @@ void DomainHost::settle_times(uint64_t since_ns, uint64_t time_ns) const {
     checkpoint::settle_times(DomainPaths(spec_.state_dir).container, since_ns, time_ns);
 }
 
-void DomainHost::pack_files(const std::string& archive) const {
-    checkpoint::pack_files(DomainPaths(spec_.state_dir).container, archive);
+void DomainHost::pack_files(const std::string& archive, const Check& check) const {
+    checkpoint::pack_files(DomainPaths(spec_.state_dir).container, archive, Kept::kFiles, check);
 }
 
 void DomainHost::unpack_files(const std::string& archive) {

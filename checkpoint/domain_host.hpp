@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/command.hpp"
 #include "checkpoint/confinement.hpp"
 
 namespace crane::checkpoint {
@@ -88,7 +89,7 @@ class DomainHost {
     /// settle_times()), and is packed into the file `archive`, or laid out from it for start(Files::kKept).
     /// Only in a container. Throw std::runtime_error.
     void settle_times(uint64_t since_ns, uint64_t time_ns) const;
-    void pack_files(const std::string& archive) const;
+    void pack_files(const std::string& archive, const Check& check = {}) const;
     void unpack_files(const std::string& archive);
 
     /// Writes an image of the server's processes into `folder`, which is made and must be empty. The image
@@ -104,9 +105,10 @@ class DomainHost {
     ImageReport restore(const std::string& folder, const std::function<void()>& while_frozen = {});
 
     /// The same with the files that belong to it: these into the file `archive`, the image into `image`.
-    /// `files_since_ns`: as of settle_times().
+    /// `files_since_ns`: as of settle_times(). What `check` throws (see run_command()) is thrown, and the
+    /// server runs on.
     ImageReport take_packed_image(const std::string& archive, const std::string& image,
-                                  uint64_t files_since_ns);
+                                  uint64_t files_since_ns, const Check& check = {});
     /// Of both, here or on another replica.
     ImageReport restore_packed(const std::string& archive, const std::string& image);
 

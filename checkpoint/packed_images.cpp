@@ -41,16 +41,16 @@ class ImageFolder {
 }  // namespace
 
 ImageReport DomainHost::take_packed_image(const std::string& archive, const std::string& image,
-                                          uint64_t files_since_ns) {
+                                          uint64_t files_since_ns, const Check& check) {
     const std::string container = DomainPaths(spec_.state_dir).container;
     const ImageFolder folder(spec_.state_dir);
     folder.make();
     const ImageReport report = take_image(folder.processes(), [&] {
         write_file(folder.processes() + kUnsettledFile, unsettled_files(container, files_since_ns));
-        copy_files(container, folder.files());
+        copy_files(container, folder.files(), check);
     });
-    checkpoint::pack_files(folder.files(), archive, Kept::kAll);
-    pack_folder(folder.processes(), image);
+    checkpoint::pack_files(folder.files(), archive, Kept::kAll, check);
+    pack_folder(folder.processes(), image, check);
     return report;
 }
 

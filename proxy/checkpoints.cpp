@@ -91,7 +91,8 @@ std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t inde
         if (const auto last = store->newest()) wanted_bytes += last->manifest.bytes();
         store->check_room(wanted_bytes, reserve_bytes);
         const std::string folder = store->begin(index);
-        return DomainRunner::ImagePlace{folder + "/" + kFiles, folder + "/" + kImage};
+        return DomainRunner::ImagePlace{folder + "/" + kFiles, folder + "/" + kImage,
+                                        [store, reserve_bytes] { store->check_reserve(reserve_bytes); }};
     };
 }
 
@@ -164,8 +165,10 @@ void Checkpoints::failed(uint64_t index, const std::string& why) {
 }
 
 std::function<void(const checkpoint::DomainHost&)> Checkpoints::packer(uint64_t index) const {
-    return [store = store_, index](const checkpoint::DomainHost& host) {
-        host.pack_files(store->begin(index) + "/" + kFiles);
+    return [store = store_, index,
+            reserve_bytes = config_.disk_reserve_bytes](const checkpoint::DomainHost& host) {
+        host.pack_files(store->begin(index) + "/" + kFiles,
+                        [store, reserve_bytes] { store->check_reserve(reserve_bytes); });
     };
 }
 

@@ -6,8 +6,14 @@ namespace crane::proxy {
 
 namespace {
 
-/// Some looks (each housekeeping), and what the log needs to come to rest.
-constexpr uint64_t kAheadMs = 1000;
+constexpr uint64_t kMsNs = 1'000'000;
+/// What the log needs to come to rest.
+constexpr uint64_t kAheadMs = 100;
+/// A shorter time says little of how fast it goes.
+constexpr uint64_t kMeasureMs = 100;
+constexpr uint64_t kLongestLookMs = 250, kShortestLookMs = 10;
+/// Who begins to write after a look was not seen to. Page caches take no more than this, or hardly.
+constexpr uint64_t kUnseenBytesPerS = 2ULL << 30;
 /// Slower than this it does not matter.
 constexpr uint64_t kFastBytesPerS = 1 << 20;
 
@@ -15,13 +21,14 @@ constexpr uint64_t kFastBytesPerS = 1 << 20;
 
 bool DiskWatch::observe(uint64_t free_bytes, uint64_t total_bytes, uint64_t now_ns) {
     limit_bytes_ = std::min(reserve_bytes_, total_bytes / 20);
-    const uint64_t passed_ms = (now_ns - seen_ns_) / 1'000'000;
-    if (seen_ns_ != 0 && passed_ms != 0) {
-        const uint64_t fell = free_bytes_ - std::min(free_bytes_, free_bytes);
+    const uint64_t passed_ms = (now_ns - measured_ns_) / kMsNs;
+    if (measured_ns_ == 0 || passed_ms >= kMeasureMs) {
+        const uint64_t fell = measured_free_bytes_ - std::min(measured_free_bytes_, free_bytes);
         // Who writes in bursts is between two of them for a while.
-        falls_bytes_per_s_ = std::max(fell / passed_ms * 1000, falls_bytes_per_s_ / 2);
+        if (measured_ns_ != 0) falls_bytes_per_s_ = std::max(fell / passed_ms * 1000, falls_bytes_per_s_ / 2);
+        measured_ns_ = now_ns;
+        measured_free_bytes_ = free_bytes;
     }
-    seen_ns_ = now_ns;
     free_bytes_ = free_bytes;
     const uint64_t soon = free_bytes - std::min(free_bytes, falls_bytes_per_s_ / 1000 * kAheadMs);
     // A quarter more before it goes on, or it would stop and go on all the time at the limit.
@@ -30,6 +37,14 @@ bool DiskWatch::observe(uint64_t free_bytes, uint64_t total_bytes, uint64_t now_
     const bool changed = now_low != low_;
     low_ = now_low;
     return changed;
+}
+
+uint64_t DiskWatch::next_look_ns() const {
+    const uint64_t edge = low_ ? limit_bytes_ / 2 : limit_bytes_;
+    if (critical_) return kLongestLookMs * kMsNs;  // there is nothing left to be missed
+    const uint64_t slack = free_bytes_ - std::min(free_bytes_, edge);
+    const uint64_t bytes_per_ms = std::max(falls_bytes_per_s_, kUnseenBytesPerS) / 1000;
+    return std::clamp(slack / 2 / bytes_per_ms, kShortestLookMs, kLongestLookMs) * kMsNs;
 }
 
 std::string DiskWatch::alarm(const std::string& path) const {

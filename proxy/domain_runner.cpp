@@ -152,7 +152,7 @@ void DomainRunner::take_image(std::function<ImagePlace()> place,
     const auto job = [host = host_, place = std::move(place), since_ns, outcome] {
         try {
             const ImagePlace files = place();
-            outcome->report = host->take_packed_image(files.archive, files.image, since_ns);
+            outcome->report = host->take_packed_image(files.archive, files.image, since_ns, files.check);
         } catch (const checkpoint::CriuError& problem) {
             outcome->error = problem.what();
             outcome->lost = problem.server_lost;

@@ -65,6 +65,8 @@ class DomainRunner {
     struct ImagePlace {
         std::string archive;  ///< the file for the server's files
         std::string image;    ///< and that for the image
+        /// Throws when there is no room for it any more; called in the worker, all the time that it takes.
+        checkpoint::Check check;
     };
     /// Takes an image of the server, which stands still meanwhile. `place` is called in the worker, and may
     /// throw. `done`: with why it could not be taken, or nothing. Not to be called again before.

@@ -106,6 +106,8 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
     housekeeping_ = event_new(
         base, -1, EV_PERSIST, [](int, short, void* self) { static_cast<Replica*>(self)->housekeep(); }, this);
     event_add(housekeeping_, &kHousekeeping);
+    disk_timer_ = evtimer_new(
+        base, [](int, short, void* self) { static_cast<Replica*>(self)->watch_disk(); }, this);
     flush_timer_ = evtimer_new(
         base,
         [](int, short, void* self) {
@@ -119,6 +121,7 @@ Replica::~Replica() {
     stopping_ = true;
     event_free(housekeeping_);
     event_free(flush_timer_);
+    event_free(disk_timer_);
 }
 
 void Replica::start() {

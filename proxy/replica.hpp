@@ -250,6 +250,7 @@ class Replica {
     std::set<uint32_t> settings_differ_;
     event* housekeeping_ = nullptr;
     event* flush_timer_ = nullptr;
+    event* disk_timer_ = nullptr;  ///< of looks between those of the housekeeping
     bool flush_armed_ = false;
     bool more_output_ = false;
     enum class ImagePhase { kNone, kWanted, kTaking };

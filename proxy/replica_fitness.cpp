@@ -1,5 +1,6 @@
 // What is wrong with a replica: how its output and schedule compare with the others', what that means for it,
 // and whether it is fit to lead.
+#include <event2/event.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -210,7 +211,10 @@ void Replica::watch_disk() {
     const uint64_t block = disk.f_frsize;
     const bool changed = disk_.observe(disk.f_bavail * block, disk.f_blocks * block, monotonic_ns());
     sequencer_.set_has_room(!disk_.critical());
+    const timeval next{0, static_cast<suseconds_t>(disk_.next_look_ns() / 1000)};
+    evtimer_add(disk_timer_, &next);
     if (!changed) return;
+    judge_fitness();
     if (disk_.low()) {
         spdlog::critical("{}", disk_.alarm(config_.state_dir));
     } else {

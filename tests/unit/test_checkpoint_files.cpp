@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "checkpoint/command.hpp"
 #include "checkpoint/domain_files.hpp"
 
 namespace fs = std::filesystem;
@@ -142,4 +144,24 @@ TEST_CASE("files: what goes wrong is said", "[checkpoint]") {
                       Catch::Contains("copying the server's files") && Catch::Contains("/nowhere/upper"));
     CHECK_THROWS_WITH(pack_files(folder.path, "/nowhere/archive"),
                       Catch::Contains("packing the server's files") && Catch::Contains("/nowhere/archive"));
+}
+
+TEST_CASE("files: a program is ended by what its check throws, and says nothing of it", "[checkpoint]") {
+    Folder folder;
+    int asked = 0;
+    const Check full = [&asked] {
+        if (++asked == 3) throw std::runtime_error("the disk is full");
+    };
+    CHECK_THROWS_WITH(run_command({"/bin/sleep", "1000"}, "sleeping", 0, full), "the disk is full");
+    CHECK(asked == 3);
+    CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // and it is waited for
+    // One that would be too late is not begun.
+    asked = 2;
+    CHECK_THROWS_WITH(copy_files(folder.path, folder.path + "/copy", full), "the disk is full");
+    CHECK_FALSE(fs::exists(folder.path + "/copy/upper"));
+    asked = 2;
+    CHECK_THROWS_WITH(pack_folder(folder.path, folder.path + "/archive", full), "the disk is full");
+    CHECK_FALSE(fs::exists(folder.path + "/archive"));
+    asked = -1'000'000;
+    run_command({"/bin/true"}, "doing nothing", 0, full);
 }

@@ -244,6 +244,32 @@ TEST_CASE("a server is restored from its image where it was, and again from an i
     }
 }
 
+TEST_CASE("an image that there is no room for any more is left unfinished", "[checkpoint][root]") {
+    if (!can_take_images()) return;
+    Counter counter;
+    const Outside outside;
+    counter.spec.inherited = outside.handed_down();
+    DomainHost host(counter.spec);
+    host.start();
+    REQUIRE(eventually([&] { return counter.counted() > 40; }));
+    const std::string archive = counter.images + ".files", image = counter.images + ".image";
+    // While its files are copied, and it is frozen; and later, when it runs on.
+    for (const std::string& begun : {archive, image}) {
+        outside.rest(true);
+        const auto full = [&] {
+            if (begun == archive || fs::exists(archive)) throw std::runtime_error("the disk is full");
+        };
+        CHECK_THROWS_WITH(host.take_packed_image(archive, image, 0, full),
+                          Catch::EndsWith("the disk is full"));
+        outside.rest(false);
+        CHECK_FALSE(fs::exists(image));
+        CHECK_FALSE(fs::exists(counter.spec.state_dir + "/image"));
+        fs::remove(archive);
+    }
+    fs::create_directories(counter.images);
+    check_runs_on(counter, host);
+}
+
 TEST_CASE("an image that is refused while the server is frozen leaves it running", "[checkpoint][root]") {
     if (!can_take_images()) return;
     Counter counter;

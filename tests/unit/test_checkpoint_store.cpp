@@ -348,6 +348,14 @@ TEST_CASE("checkpoint manifest: whatever a file or a peer says, there is an answ
     CHECK_THROWS_WITH(encode_manifest(manifest), Catch::Contains("twice"));
 }
 
+TEST_CASE("checkpoint store: what is kept of the disk is no more than a twentieth of it") {
+    Fixture at;
+    at.take(5);
+    at.store.check_reserve(1);
+    at.store.check_reserve(UINT64_MAX);  // there is more than a twentieth
+    CHECK_THROWS_WITH(at.store.check_room(1ULL << 62, 0), Catch::Contains("free some space"));
+}
+
 TEST_CASE("checkpoint store: one that arrives in pieces goes on where a crash has left it") {
     Fixture source, target;
     const StoredCheckpoint taken = source.take(9, std::string(1000, 'f'));

@@ -431,21 +431,48 @@ TEST_CASE("disk watch: input stops before the disk is full, and goes on with som
 TEST_CASE("disk watch: who fills the disk fast is seen before the reserve is gone", "[proxy]") {
     constexpr uint64_t kMiB = 1 << 20;
     constexpr uint64_t kTotal = 100'000 * kMiB;
-    constexpr uint64_t kLookNs = 250'000'000;
+    constexpr uint64_t kStepNs = 1'000'000;
+    for (const uint64_t mib_per_s : {10U, 100U, 500U, 1000U, 2000U}) {
+        for (uint64_t slack = 1; slack < 3000; slack += 61) {  // when it begins, right behind a look
+            DiskWatch disk(64 * kMiB);
+            uint64_t now_ns = 1, free = (64 + slack) * kMiB;
+            REQUIRE_FALSE(disk.observe(free, kTotal, now_ns));
+            for (bool told = false; !told;) {
+                for (uint64_t left = disk.next_look_ns(); left != 0; left -= kStepNs)
+                    free -= std::min(free, mib_per_s * kMiB / 1000);
+                now_ns += disk.next_look_ns();
+                told = disk.observe(free, kTotal, now_ns);
+            }
+            INFO(mib_per_s << " MiB/s from " << slack << " MiB above the reserve");
+            REQUIRE(free >= 32 * kMiB);  // half of the reserve: the others' entries are still taken
+            REQUIRE(free <= (64 + 2 * mib_per_s / 10 + 1) * kMiB);
+        }
+    }
+}
+
+TEST_CASE("disk watch: looks come the closer the nearer the edge is, and input goes on", "[proxy]") {
+    constexpr uint64_t kMiB = 1 << 20;
+    constexpr uint64_t kTotal = 100'000 * kMiB;
+    constexpr uint64_t kMsNs = 1'000'000;
     DiskWatch disk(64 * kMiB);
-    uint64_t now_ns = 1;
-    uint64_t free = 5000 * kMiB;
-    // 1,000 MiB/s: between two looks four times the reserve.
-    while (!disk.observe(free, kTotal, now_ns += kLookNs)) free -= 250 * kMiB;
-    CHECK(disk.low());
-    CHECK(free >= 800 * kMiB);
-    CHECK(free <= 1300 * kMiB);
-    CHECK(disk.alarm("/x").find("(1000 MiB/s less)") != std::string::npos);
-    CHECK(disk.has_room_for(free - 64 * kMiB));
-    CHECK_FALSE(disk.has_room_for(free - 63 * kMiB));
-    // It stops writing: input goes on as soon as that is sure.
+    CHECK_FALSE(disk.observe(2000 * kMiB, kTotal, 1));
+    CHECK(disk.next_look_ns() == 250 * kMsNs);
+    // An image of a gigabyte in a second, where there is room for it, is no alarm.
+    uint64_t now_ns = 1, free = 1750 * kMiB;
+    for (; free > 1000 * kMiB; free -= 250 * kMiB)
+        CHECK_FALSE(disk.observe(free, kTotal, now_ns += 250 * kMsNs));
+    CHECK(disk.next_look_ns() > 100 * kMsNs);
+    CHECK_FALSE(disk.observe(264 * kMiB, kTotal, now_ns += 600 * kMsNs));
+    CHECK(disk.next_look_ns() < 60 * kMsNs);
+    CHECK(disk.observe(64 * kMiB, kTotal, now_ns += 200 * kMsNs));
+    CHECK(disk.alarm("/x").find(" MiB/s less)") != std::string::npos);
+    CHECK(disk.next_look_ns() == 10 * kMsNs);  // until half of it is gone
+    disk.observe(31 * kMiB, kTotal, now_ns += 10 * kMsNs);
+    CHECK(disk.critical());
+    CHECK(disk.next_look_ns() == 250 * kMsNs);
+    // There is room again, and it stops falling.
     int looks = 0;
-    while (!disk.observe(free, kTotal, now_ns += kLookNs)) ++looks;
+    while (!disk.observe(200 * kMiB, kTotal, now_ns += disk.next_look_ns())) ++looks;
     CHECK_FALSE(disk.low());
     CHECK(looks < 10);
 }
