@@ -322,15 +322,17 @@ void CheckpointStore::check_room(uint64_t wanted_bytes, uint64_t reserve_bytes) 
                              " are kept: free some space");
 }
 
-void CheckpointStore::check_reserve(uint64_t reserve_bytes) const {
-    struct statvfs info {};
-    if (statvfs(folder_.c_str(), &info) != 0) throw file_error("look at", folder_, errno);
-    const uint64_t block = info.f_frsize;
-    const uint64_t kept_bytes = std::min(reserve_bytes, info.f_blocks * block / 20);
-    if (info.f_bavail * block >= kept_bytes) return;
-    throw std::runtime_error("the disk filled while a checkpoint was taken: less than " +
-                             std::to_string(kept_bytes >> 20) + " MiB are left where " + folder_ +
-                             " is: free some space");
+void CheckpointStore::check_reserve(uint64_t reserve_bytes, const std::string& beside) const {
+    for (const std::string& path : {folder_, beside}) {
+        struct statvfs info {};
+        if (statvfs(path.c_str(), &info) != 0) throw file_error("look at", path, errno);
+        const uint64_t block = info.f_frsize;
+        const uint64_t kept_bytes = std::min(reserve_bytes, info.f_blocks * block / 20);
+        if (info.f_bavail * block >= kept_bytes) continue;
+        throw std::runtime_error("the disk filled while a checkpoint was taken: less than " +
+                                 std::to_string(kept_bytes >> 20) + " MiB are left where " + path +
+                                 " is: free some space");
+    }
 }
 
 }  // namespace crane::checkpoint

@@ -80,8 +80,9 @@ class CheckpointStore {
     void make() const;
     /// Throws where so much more would leave less than `reserve_bytes` on its disk.
     void check_room(uint64_t wanted_bytes, uint64_t reserve_bytes) const;
-    /// Throws where less than `reserve_bytes` is left, or than a twentieth of a small disk.
-    void check_reserve(uint64_t reserve_bytes) const;
+    /// Throws where less than `reserve_bytes` is left, or than a twentieth of a small disk, here or in the
+    /// folder `beside`, where what goes into a checkpoint lies until then.
+    void check_reserve(uint64_t reserve_bytes, const std::string& beside) const;
 
   private:
     std::string path_of(uint64_t index) const;

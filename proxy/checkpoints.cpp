@@ -84,15 +84,17 @@ DomainRunner::Image Checkpoints::image(const DomainWords& words) const {
 }
 
 std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t index, pid_t init) const {
-    return [store = store_, index, init, reserve_bytes = config_.disk_reserve_bytes] {
+    return [store = store_, index, init, reserve_bytes = config_.disk_reserve_bytes,
+            state_dir = config_.state_dir] {
         store->make();
         // Pages lie on the disk as they are before they are packed. What else there is, the last one tells.
         uint64_t wanted_bytes = tree_memory_bytes(init);
         if (const auto last = store->newest()) wanted_bytes += last->manifest.bytes();
         store->check_room(wanted_bytes, reserve_bytes);
         const std::string folder = store->begin(index);
-        return DomainRunner::ImagePlace{folder + "/" + kFiles, folder + "/" + kImage,
-                                        [store, reserve_bytes] { store->check_reserve(reserve_bytes); }};
+        return DomainRunner::ImagePlace{
+            folder + "/" + kFiles, folder + "/" + kImage,
+            [store, reserve_bytes, state_dir] { store->check_reserve(reserve_bytes, state_dir); }};
     };
 }
 
@@ -165,10 +167,11 @@ void Checkpoints::failed(uint64_t index, const std::string& why) {
 }
 
 std::function<void(const checkpoint::DomainHost&)> Checkpoints::packer(uint64_t index) const {
-    return [store = store_, index,
-            reserve_bytes = config_.disk_reserve_bytes](const checkpoint::DomainHost& host) {
-        host.pack_files(store->begin(index) + "/" + kFiles,
-                        [store, reserve_bytes] { store->check_reserve(reserve_bytes); });
+    return [store = store_, index, reserve_bytes = config_.disk_reserve_bytes,
+            state_dir = config_.state_dir](const checkpoint::DomainHost& host) {
+        host.pack_files(store->begin(index) + "/" + kFiles, [store, reserve_bytes, state_dir] {
+            store->check_reserve(reserve_bytes, state_dir);
+        });
     };
 }
 

@@ -1,8 +1,10 @@
 // Starts real domains: with a container where this is root with LXC, else without.
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -291,4 +293,27 @@ TEST_CASE("a working directory in /tmp is there, the state directory in it is no
     CHECK(host.poll_exit()->code == 0);
     CHECK(domain.output() == "old\n1\n" + domain.folder + "\n");
     CHECK(read_text_file(domain.folder + "/file") == "old\n");
+}
+
+TEST_CASE("domain: of what the server writes to its output the newest is kept, without a quota, too",
+          "[checkpoint]") {
+    constexpr off_t kWritten = 200 << 20, kMost = 64 << 20;
+    Domain domain(Isolation::kNone, "true");
+    const DomainHost host(domain.spec);
+    for (const char* name : {"/stdout", "/stderr"}) {
+        const std::string path = domain.spec.state_dir + name;
+        const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        REQUIRE(::posix_fallocate(fd, 0, kWritten) == 0);
+        REQUIRE(::pwrite(fd, "newest", 6, kWritten) == 6);
+        ::close(fd);
+    }
+    host.trim_output();
+    for (const char* name : {"/stdout", "/stderr"}) {
+        struct stat info {};
+        REQUIRE(::stat((domain.spec.state_dir + name).c_str(), &info) == 0);
+        CHECK(info.st_size == kWritten + 6);
+        CHECK(info.st_blocks * 512 <= kMost + (1 << 20));
+        CHECK(info.st_blocks * 512 >= kMost);
+        CHECK(read_text_file(domain.spec.state_dir + name).ends_with("newest"));
+    }
 }

@@ -1,6 +1,7 @@
 // What is on a replica's disk as a checkpoint: complete or not there, whatever was cut short or damaged.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -351,9 +352,19 @@ TEST_CASE("checkpoint manifest: whatever a file or a peer says, there is an answ
 TEST_CASE("checkpoint store: what is kept of the disk is no more than a twentieth of it") {
     Fixture at;
     at.take(5);
-    at.store.check_reserve(1);
-    at.store.check_reserve(UINT64_MAX);  // there is more than a twentieth
+    at.store.check_reserve(1, "/tmp");
+    at.store.check_reserve(UINT64_MAX, "/tmp");  // there is more than a twentieth
     CHECK_THROWS_WITH(at.store.check_room(1ULL << 62, 0), Catch::Contains("free some space"));
+    if (geteuid() != 0) return;
+    const std::string small = at.store.folder() + "/../small";
+    fs::create_directories(small);
+    REQUIRE(mount("tmpfs", small.c_str(), "tmpfs", 0, "size=1m") == 0);
+    std::ofstream(small + "/most") << std::string(900'000, 'x');
+    at.store.check_reserve(UINT64_MAX, small);
+    std::ofstream(small + "/rest") << std::string(120'000, 'x');
+    CHECK_THROWS_WITH(at.store.check_reserve(UINT64_MAX, small),
+                      Catch::Contains("are left where " + small + " is: free some space"));
+    CHECK(umount(small.c_str()) == 0);
 }
 
 TEST_CASE("checkpoint store: one that arrives in pieces goes on where a crash has left it") {
