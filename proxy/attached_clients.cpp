@@ -7,6 +7,7 @@
 
 #include "proxy/byte_queue.hpp"
 #include "proxy/connection_table.hpp"
+#include "proxy/impossible_output.hpp"
 #include "timebubble/limits.hpp"
 
 namespace crane::proxy {
@@ -293,18 +294,13 @@ void AttachedClients::on_decided(const timebubble::Call& call) {
     }
 }
 
-bool AttachedClients::has_window(uint64_t connection, uint64_t bytes) const {
-    const auto found = own_output_ ? named_.find(connection) : named_.end();
-    return found == named_.end() ||
-           bytes <= found->second->window_end - std::min(found->second->window_end, found->second->own);
-}
-
 void AttachedClients::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
     Client* client = own_output_ ? find(header.connection) : nullptr;
     if (!client) return;
     if (header.kind == OutputKind::kSend) {
         const uint64_t offset = client->own;
         client->own += payload.size();
+        if (client->own > client->window_end) throw ImpossibleOutput(kBeyondWindow);
         client->deliver(offset, payload);
     } else if (header.kind == OutputKind::kShutdown) {
         client->endpoint->finish();

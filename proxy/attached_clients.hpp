@@ -47,8 +47,7 @@ class AttachedClients final : public FromPrimary {
     void reap(uint64_t now_ns);
 
     void on_decided(const timebubble::Call& call);
-    /// May the own domain send so much more to the client? True, too, where the client is none of these.
-    bool has_window(uint64_t connection, uint64_t bytes) const;
+    /// A record of the own domain's output. Throws ImpossibleOutput.
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
 
     /// The server has ended: what was sent is delivered, then the clients' connections end.

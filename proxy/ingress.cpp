@@ -4,6 +4,8 @@
 #include <cassert>
 #include <vector>
 
+#include "proxy/impossible_output.hpp"
+
 namespace crane::proxy {
 
 using timebubble::CallKind;
@@ -326,16 +328,13 @@ void Ingress::copy_output(const timebubble::OutputHeader& header, std::string_vi
     if (header.kind == OutputKind::kClose) to->copied_close(header.connection, offset, header.flags & 1);
 }
 
-bool Ingress::has_window(uint64_t connection, uint64_t bytes) const {
-    const auto found = live_.find(connection);
-    return found == live_.end() || bytes <= found->second.window.unsent();
-}
-
 void Ingress::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
     if (!leading_) return;
     if (header.kind == OutputKind::kListen) connect_waiting();
     if (const auto found = live_.find(header.connection); found != live_.end()) {
         Connection& connection = found->second;
+        if (header.kind == OutputKind::kSend && payload.size() > connection.window.unsent())
+            throw ImpossibleOutput(kBeyondWindow);
         copy_output(header, payload, connection);
         if (header.kind == OutputKind::kSend) {
             connection.window.sent += payload.size();

@@ -54,9 +54,7 @@ class Ingress {
     void on_link(uint32_t replica, bool up, uint64_t now_ns);
     /// Gives up connections of replicas whose link stays down.
     void tick(uint64_t now_ns);
-    /// May the own domain send so much more on the connection? True, too, where it is unknown.
-    bool has_window(uint64_t connection, uint64_t bytes) const;
-    /// A record of the own domain's output; the account has seen it already.
+    /// A record of the own domain's output; the account has seen it already. Throws ImpossibleOutput.
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
     /// What clients have not taken yet of connections that the server has closed.
     void set_closing(uint64_t bytes) { windows_.set_closing(bytes); }

@@ -22,7 +22,6 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr timeval kRetry{1, 0};
 constexpr timeval kOutOfDescriptors{0, 100'000};
 constexpr uint64_t kSayEveryNs = 60ULL * 1'000'000'000;
-constexpr uint64_t kMostSaid = 200;  ///< in that time, of what the server does
 
 const sockaddr* plain(const sockaddr_storage& address) {
     return reinterpret_cast<const sockaddr*>(&address);
@@ -199,11 +198,10 @@ bool Listeners::is_private(const timebubble::ListenRecord& record) const {
 
 void Listeners::listen(const timebubble::ListenRecord& record) {
     if (is_private(record)) {
-        if (may_say())
-            spdlog::info(
-                "the server's port {} is for its own host alone and is not served on {}; a port_map for it "
-                "would",
-                record.port, address_);
+        spdlog::info(
+            "the server's port {} is for its own host alone and is not served on {}; a port_map for it "
+            "would",
+            record.port, address_);
         return;
     }
     auto& slot = ports_[record.port];
@@ -231,18 +229,6 @@ void Listeners::unlisten(const timebubble::ListenRecord& record) {
     note_change(*found->second);
 }
 
-/// What the server can have said as often as it likes.
-bool Listeners::may_say() {
-    const uint64_t now = monotonic_ns();
-    if (now - saying_since_ns_ > kSayEveryNs) {
-        if (said_ > kMostSaid)
-            spdlog::info("{} changes of the server's ports were not told", said_ - kMostSaid);
-        saying_since_ns_ = now;
-        said_ = 0;
-    }
-    return ++said_ <= kMostSaid;
-}
-
 void Listeners::note_change(Port& port) {
     if (!port.changed) changed_.push_back(port.port);
     port.changed = true;
@@ -256,8 +242,7 @@ void Listeners::end_turn() {
         const bool had_six = port.serves_six;
         port.serves_six = port.users_six > 0;
         if (port.users <= 0) {
-            if (port.retry_event && may_say())
-                spdlog::info("the server no longer listens on port {}", number);
+            if (port.retry_event) spdlog::info("the server no longer listens on port {}", number);
             ports_.erase(found);
         } else if (!port.retry_event) {
             port.retry_event = evtimer_new(base_, &Listeners::on_retry, &port);
@@ -316,7 +301,6 @@ void Listeners::open(Port& port, const sockaddr_storage& address, std::string& e
     auto& socket = port.sockets.emplace_back(new Socket{port, address, fd});
     socket->accept_event = event_new(base_, fd, EV_READ | EV_PERSIST, &Listeners::on_accept, socket.get());
     if (port.gate->held < kPlaces) event_add(socket->accept_event, nullptr);
-    if (!may_say()) return;
     spdlog::info("clients reach the server's port {} at {}:{}", port.port, paxos::to_text(plain(address)),
                  port.client_port);
 }

@@ -67,7 +67,6 @@ class Listeners {
     bool is_private(const timebubble::ListenRecord& record) const;
     static void on_accept(int fd, short what, void* socket);
     static void on_retry(int fd, short what, void* port);
-    bool may_say();
     void note_change(Port& port);
     void try_open(Port& port);
     void open(Port& port, const sockaddr_storage& address, std::string& error);
@@ -84,8 +83,6 @@ class Listeners {
     bool looking_ = false;
     std::unique_ptr<paxos::Lookup> lookup_;
     std::map<uint16_t, std::unique_ptr<Port>> ports_;
-    uint64_t saying_since_ns_ = 0;
-    uint64_t said_ = 0;              ///< since then
     std::vector<uint16_t> changed_;  ///< ports, since the end of the last turn
 };
 

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "proxy/impossible_output.hpp"
+#include "timebubble/limits.hpp"
+
 namespace crane::proxy {
 
 using nlohmann::json;
@@ -95,6 +98,8 @@ void ServerPorts::on_output(const timebubble::OutputHeader& header, std::string_
     if (header.kind == OutputKind::kUnlisten) {
         if (found != records_.end()) records_.erase(found);
     } else if (!(header.flags & timebubble::kListenChanged)) {
+        if (records_.size() >= timebubble::kMaxListeners)
+            throw ImpossibleOutput("it listens on more sockets than it can have");
         records_.push_back(record);
     } else if (found != records_.end()) {
         *found = record;

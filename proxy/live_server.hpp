@@ -13,7 +13,6 @@
 #include "proxy/connection_table.hpp"
 #include "proxy/domain_account.hpp"
 #include "proxy/domain_words.hpp"
-#include "timebubble/limits.hpp"
 #include "timebubble/transport.hpp"
 
 namespace crane::proxy {
@@ -21,9 +20,8 @@ namespace crane::proxy {
 /// The ports that the server listens on, in the order in which it began to.
 class ServerPorts {
   public:
+    /// Throws ImpossibleOutput.
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
-    /// The server has as many listeners as it may have.
-    bool full() const { return records_.size() >= timebubble::kMaxListeners; }
     void clear() { records_.clear(); }
     void restore(std::vector<timebubble::ListenRecord> records) { records_ = std::move(records); }
     const std::vector<timebubble::ListenRecord>& records() const { return records_; }

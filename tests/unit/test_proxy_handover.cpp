@@ -55,10 +55,15 @@ struct TestClient final : Endpoint {
     std::string heard;
 };
 
-/// The server: sends back what it gets, closes after the client's end. Its own pace on each replica.
+/// The server: sends back what it gets as far as the window lets it, closes after the client's end. Its own
+/// pace on each replica.
 struct EchoDomain {
     struct One {
         uint64_t input = 0;
+        std::string text;  ///< all of it
+        uint64_t sent = 0;
+        uint64_t window_end = crane::timebubble::kFirstWindowBytes;
+        bool ended = false;
     };
     std::map<uint64_t, One> open;
     std::set<uint64_t> ever;
@@ -75,11 +80,22 @@ struct EchoDomain {
         }
         const auto found = open.find(call.connection);
         if (found == open.end()) return;
+        One& one = found->second;
         if (call.kind == CallKind::kSend) {
-            found->second.input += call.payload.size();
-            record(OutputKind::kConsumed, {reinterpret_cast<const char*>(&found->second.input), 8});
-            record(OutputKind::kSend, call.payload);
-        } else if (call.kind == CallKind::kShutdown || call.kind == CallKind::kReset) {
+            one.input += call.payload.size();
+            one.text.append(call.payload);
+            record(OutputKind::kConsumed, {reinterpret_cast<const char*>(&one.input), 8});
+        } else if (call.kind == CallKind::kWindow) {
+            uint64_t end = 0;
+            REQUIRE(read_number(call.payload, end));
+            one.window_end = std::max(one.window_end, end);
+        }
+        const uint64_t to = std::min<uint64_t>(one.text.size(), one.window_end);
+        if (to > one.sent)
+            record(OutputKind::kSend, std::string_view(one.text).substr(one.sent, to - one.sent));
+        one.sent = to;
+        one.ended |= call.kind == CallKind::kShutdown;
+        if (call.kind == CallKind::kReset || (one.ended && one.sent == one.text.size())) {
             open.erase(found);
             record(OutputKind::kClose, {});
         }

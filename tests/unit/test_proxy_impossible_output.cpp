@@ -3,9 +3,9 @@
 #include <string>
 
 #include "proxy/attached_clients.hpp"
+#include "proxy/impossible_output.hpp"
 #include "proxy/ingress.hpp"
 #include "proxy/live_server.hpp"
-#include "proxy/output_check.hpp"
 
 using namespace crane::proxy;
 using namespace crane::timebubble;
@@ -54,62 +54,62 @@ OutputHeader header_of(OutputKind kind, uint64_t connection, size_t bytes, uint1
 
 }  // namespace
 
-TEST_CASE("output check: nothing goes to a client beyond its window", "[proxy]") {
-    Batcher batcher;
-    DomainAccount account(1 << 20);
-    Ingress ingress({kSelf, 1 << 20, 10}, batcher, account, [](uint32_t) { return nullptr; });
+TEST_CASE("impossible output: nothing goes to a client beyond its window", "[proxy]") {
     Silent primary;
     Deaf endpoint;
     AttachedClients clients(kSelf, true, [] { return false; });
-    const ServerPorts ports;
     clients.set_primary(&primary);
     clients.welcome(1);
     clients.attach(&endpoint, {}, 100);
     const uint64_t id = primary.opened;
     REQUIRE(id != 0);
     clients.on_decided({CallKind::kConnect, id, {}});
-    const auto fits = [&](size_t bytes) {
-        const std::string payload(bytes, 'x');
-        return !impossible(header_of(OutputKind::kSend, id, bytes), payload, clients, ingress, ports);
+    const auto send = [&](uint64_t to, size_t bytes) {
+        clients.on_output(header_of(OutputKind::kSend, to, bytes), std::string(bytes, 'x'));
     };
-    const auto send = [&](size_t bytes) {
-        clients.on_output(header_of(OutputKind::kSend, id, bytes), std::string(bytes, 'x'));
-    };
-    CHECK(fits(kFirstWindowBytes));
-    CHECK_FALSE(fits(kFirstWindowBytes + 1));
-    send(kFirstWindowBytes - 10);
-    CHECK(fits(10));
-    CHECK_FALSE(fits(11));
-    const uint64_t end = kFirstWindowBytes + 90;
+    send(id, kFirstWindowBytes - 10);
+    send(id, 10);
+    CHECK(endpoint.sent == kFirstWindowBytes);
+    const uint64_t end = kFirstWindowBytes + 100;
     clients.on_decided({CallKind::kWindow, id, {reinterpret_cast<const char*>(&end), sizeof(end)}});
-    CHECK(fits(100));
-    CHECK_FALSE(fits(101));
+    send(id, 100);
+    CHECK_THROWS_AS(send(id, 1), ImpossibleOutput);
+    CHECK(endpoint.sent == end);
     // A client of another replica, or of nobody: it goes no further than the output log.
-    CHECK_FALSE(impossible(header_of(OutputKind::kSend, id + 1, 200'000), std::string(200'000, 'x'), clients,
-                           ingress, ports));
+    CHECK_NOTHROW(send(id + 1, 200'000));
 }
 
-TEST_CASE("output check: no server listens on more sockets than the shim gives it", "[proxy]") {
+TEST_CASE("impossible output: what is copied to others is bounded by the window, too", "[proxy]") {
     Batcher batcher;
     DomainAccount account(1 << 20);
-    const Ingress ingress({kSelf, 1 << 20, 10}, batcher, account, [](uint32_t) { return nullptr; });
-    const AttachedClients clients(kSelf, true, [] { return false; });
+    Backup backup;
+    Ingress ingress({kSelf, 1 << 20, 10}, batcher, account, [&](uint32_t) { return &backup; });
+    ConnectionTable table;
+    ConnectPayload addresses{};
+    const uint64_t id = connection_id(2, 1);
+    table.decided({CallKind::kConnect, id, {reinterpret_cast<const char*>(&addresses), sizeof(addresses)}});
+    ingress.lead(table, 0);
+    const std::string window(kFirstWindowBytes, 'x');
+    CHECK_NOTHROW(ingress.on_output(header_of(OutputKind::kSend, id, window.size()), window));
+    CHECK_THROWS_AS(ingress.on_output(header_of(OutputKind::kSend, id, 1), "x"), ImpossibleOutput);
+}
+
+TEST_CASE("impossible output: no server listens on more sockets than the shim gives it", "[proxy]") {
     ServerPorts ports;
     ListenRecord record{};
-    const auto payload = [&] {
-        return std::string_view(reinterpret_cast<const char*>(&record), sizeof(record));
+    const auto say = [&](OutputKind kind, uint16_t flags = 0) {
+        ports.on_output(header_of(kind, 0, sizeof(record), flags),
+                        {reinterpret_cast<const char*>(&record), sizeof(record)});
     };
-    const OutputHeader one_more = header_of(OutputKind::kListen, 0, sizeof(record));
     for (uint32_t i = 0; i < kMaxListeners; ++i) {
         record.port = static_cast<uint16_t>(i + 1);
-        REQUIRE_FALSE(impossible(one_more, payload(), clients, ingress, ports));
-        ports.on_output(one_more, payload());
+        say(OutputKind::kListen);
     }
-    CHECK(impossible(one_more, payload(), clients, ingress, ports));
-    const OutputHeader changed = header_of(OutputKind::kListen, 0, sizeof(record), kListenChanged);
-    CHECK_FALSE(impossible(changed, payload(), clients, ingress, ports));
-    ports.on_output(header_of(OutputKind::kUnlisten, 0, sizeof(record)), payload());
-    CHECK_FALSE(impossible(one_more, payload(), clients, ingress, ports));
+    CHECK_THROWS_AS(say(OutputKind::kListen), ImpossibleOutput);
+    CHECK(ports.records().size() == kMaxListeners);
+    CHECK_NOTHROW(say(OutputKind::kListen, kListenChanged));
+    say(OutputKind::kUnlisten);
+    CHECK_NOTHROW(say(OutputKind::kListen));
 }
 
 TEST_CASE("ingress: clients that it has no room for are named again when it has", "[memory]") {
