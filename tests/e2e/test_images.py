@@ -52,8 +52,7 @@ class Images(CraneTest):
     def setUp(self):
         super().setUp()
         self.needs_replicas()
-        if not os.access(os.environ.get("CRANE_CRIU", "/opt/crane/criu/criu"), os.X_OK):
-            self.skipTest("no CRIU: make deps says why")
+        self.needs_criu()
 
     def take(self, cluster):
         """By the two backups, who then cut their logs."""

@@ -73,6 +73,7 @@ class Repair(CraneTest):
 
     def test_bits_that_turned_in_memory_behind_its_checkpoint(self):
         """It goes on from its own image, from before that."""
+        self.needs_criu()
         with self.crane(Redis) as cluster:
             odd, good = self.backups(cluster)
             with RedisClient(cluster.address(good)) as redis:
@@ -88,6 +89,7 @@ class Repair(CraneTest):
 
     def test_bits_that_turned_before_its_checkpoint(self):
         """Its own image has them, too: it begins with another replica's."""
+        self.needs_criu()
         with self.crane(Redis) as cluster:
             odd, good = self.backups(cluster)
             with RedisClient(cluster.address(good)) as redis:

@@ -1,5 +1,6 @@
 """What the test files share: clusters that clean up after themselves, native twins, loads from many clients."""
 
+import os
 import subprocess
 import threading
 import time
@@ -23,6 +24,10 @@ class CraneTest(unittest.TestCase):
     def needs_replicas(self):
         if Settings.native:
             self.skipTest("needs replicas; this is a --native run")
+
+    def needs_criu(self):
+        if not os.access(os.environ.get("CRANE_CRIU", "/opt/crane/criu/criu"), os.X_OK):
+            self.skipTest("no CRIU: make deps says why")
 
     def crane(self, server_class, *arguments, **options):
         """A cluster of the server (or, in a --native run, the bare server)."""
