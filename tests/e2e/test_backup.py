@@ -1,7 +1,6 @@
 """A cluster as one file, and new clusters from it: crane backup, crane-run --restore, crane restore."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -28,9 +27,6 @@ class Backup(CraneTest):
     def setUp(self):
         super().setUp()
         self.needs_replicas()
-
-    def needs_criu(self):
-        self.needs_criu()
 
     def back_up(self, cluster, *options):
         file = cluster.dir / "cluster.backup"
