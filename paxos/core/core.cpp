@@ -101,6 +101,7 @@ void Core::advance_clock(uint64_t now_us) {
     if (now_us_ == 0) {  // the first tick sets the clock; deadlines set before count from here
         election_deadline_us_ += now_us;
         silent_until_us_ += now_us;
+        if (!eligible_) barred_since_us_ = now_us;
         for (Peer& peer : peers_) peer.heard_us = now_us;
     }
     now_us_ = std::max(now_us_, now_us);

@@ -22,13 +22,14 @@ class NoLog : public LogReader {
 // Three replicas whose messages and syncs take no time.
 class Cluster {
   public:
-    Cluster() {
+    explicit Cluster(ReplicaId barred = kNoReplica) {
         for (ReplicaId id = 1; id <= 3; ++id) {
             CoreConfig config;
             config.self = id;
             for (ReplicaId member = 1; member <= 3; ++member) config.members.add({member, true, ""});
             config.seed = id;
             cores_.push_back(std::make_unique<Core>(config, StoredState{}, log_));
+            if (id == barred) core(id).set_eligible(false);
         }
         run(1000 * kMs);
     }
@@ -65,7 +66,7 @@ class Cluster {
   private:
     NoLog log_;
     std::vector<std::unique_ptr<Core>> cores_;
-    uint64_t now_us_ = 1000 * kMs;
+    uint64_t now_us_ = 1'000'000 * kMs;  // hosts have been up for a while
 };
 
 }  // namespace
@@ -153,4 +154,15 @@ TEST_CASE("patience: while a sync is under way a replica says no more than it ha
     CHECK(said[0].type == MessageType::kAck);
     CHECK(said[0].index == cluster.core(follower).durable_index());
     CHECK(said[0].index == before);
+}
+
+TEST_CASE("patience: one that is barred from its start leaves leading to others, as if barred just then") {
+    for (ReplicaId barred = 1; barred <= 3; ++barred) {
+        Cluster cluster(barred);
+        REQUIRE(cluster.leader() != kNoReplica);
+        CHECK(cluster.leader() != barred);
+        cluster.run(5000 * kMs);
+        CHECK(cluster.leader() != barred);
+        CHECK(view_counter(cluster.core(1).view()) == 1);  // nor has it led for a moment
+    }
 }
