@@ -346,7 +346,7 @@ FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
 FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
                 batcher carrier checkpoint_choice checkpoint_fetch checkpoint_mail checkpoint_source checkpoint_words \
-                connection_table divergence domain_account domain_link ingress live_server operator_mail \
+                divergence domain_account domain_link ingress live_server operator_mail \
                 output_windows) \
                 checkpoint/file_sum.cpp checkpoint/manifest.cpp \
                 $(patsubst %,paxos/%.cpp,core/incarnation core/membership core/message core/types \

@@ -185,7 +185,7 @@ void AttachedClients::name_new(std::unique_ptr<Client> client) {
     Client& named = *client;
     named.id = connection_id(self_, next_number_++);
     named.copy = !own_output_ || wants_copy_();
-    named_.emplace_hint(named_.end(), named.id, std::move(client));
+    named_.emplace(named.id, std::move(client));
     name(named);
 }
 
@@ -197,12 +197,21 @@ void AttachedClients::name(Client& client) {
     }
 }
 
+/// In the order of their numbers: the primary takes those that are above the last only.
+void AttachedClients::name_all() {
+    std::vector<uint64_t> ids;
+    for (const auto& [id, client] : named_) ids.push_back(id);
+    std::sort(ids.begin(), ids.end());
+    for (const uint64_t id : ids)
+        if (const auto found = named_.find(id); found != named_.end()) name(*found->second);
+}
+
 void AttachedClients::welcome(uint64_t next_number) {
     if (next_number <= kLastConnectionNumber) next_number_ = std::max(next_number_, next_number);
     // Without output of its own nothing can fill what the primary has said meanwhile.
     while (!own_output_ && !named_.empty()) end(named_.begin()->first, true);
     for (auto& [id, client] : named_) client->start_anew();
-    for (auto& [id, client] : named_) name(*client);
+    name_all();
     while (!waiting_.empty()) {
         std::unique_ptr<Client> client = std::move(waiting_.front());
         waiting_.pop_front();
@@ -328,7 +337,8 @@ void AttachedClients::copied_close(uint64_t connection, uint64_t offset, bool re
 }
 
 /// They end here, and the primary closes what it has opened for them.
-void AttachedClients::leave(const std::vector<uint64_t>& connections, bool reset) {
+void AttachedClients::leave(std::vector<uint64_t> connections, bool reset) {
+    std::sort(connections.begin(), connections.end());  // the same in each run
     for (uint64_t id : connections) {
         if (primary_) primary_->gone(id);
         end(id, reset);

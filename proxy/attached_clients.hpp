@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "proxy/carriage.hpp"
@@ -75,12 +75,13 @@ class AttachedClients final : public FromPrimary {
 
   private:
     struct Client;
-    using Named = std::map<uint64_t, std::unique_ptr<Client>>;
+    using Named = std::unordered_map<uint64_t, std::unique_ptr<Client>>;
     Client* find(uint64_t connection);
     void name_new(std::unique_ptr<Client> client);
     void name(Client& client);
+    void name_all();
     void end(uint64_t connection, bool reset);
-    void leave(const std::vector<uint64_t>& connections, bool reset);
+    void leave(std::vector<uint64_t> connections, bool reset);
     std::unique_ptr<Client> take(Client& client);
 
     uint32_t self_;
@@ -89,7 +90,7 @@ class AttachedClients final : public FromPrimary {
     uint64_t held_limit_;
     ToPrimary* primary_ = nullptr;
     uint64_t next_number_ = 1;
-    Named named_;  ///< by connection: in the order of naming
+    Named named_;  ///< by connection
     std::list<std::unique_ptr<Client>> waiting_;
     std::vector<uint64_t> rich_;  ///< have been given more than the first credit
     uint64_t held_bytes_ = 0;

@@ -1,16 +1,16 @@
-// Every open connection, as the decided sequence and this replica's own domain tell of it. Pure: each replica
-// keeps it, so that whoever becomes primary knows where each connection stands.
+// Every open connection, as the decided sequence and this replica's own domain tell of it: what whoever
+// becomes primary begins with, and what a checkpoint of a running server keeps. Plain values; DomainAccount
+// keeps them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
-#include "timebubble/batch.hpp"
 #include "timebubble/limits.hpp"
-#include "timebubble/transport.hpp"
 
 namespace crane::proxy {
 
@@ -21,36 +21,22 @@ struct ConnectionState {
     bool input_ended = false;
 };
 
-class ConnectionTable {
-  public:
+struct ConnectionTable {
     using Map = std::unordered_map<uint64_t, ConnectionState>;
     /// The highest number ever decided for a connection of each replica to each of the server's ports:
     /// connects to one port are decided in the order of their numbers, so what is not above it has come, and
     /// perhaps gone.
     using LastNumbers = std::map<std::pair<uint32_t, uint16_t>, uint64_t>;
 
-    /// A call of a decided batch, in order.
-    void decided(const timebubble::Call& call);
-    /// A record of the own domain's output.
-    void output(const timebubble::OutputHeader& header, std::string_view payload);
-
-    /// Another server begins, who knows none of them.
-    void forget_open() { open_.clear(); }
-    /// From a checkpoint: what was decided before it.
-    void restore(LastNumbers last, Map open = {}) {
-        last_numbers_ = std::move(last);
-        open_ = std::move(open);
-    }
-
-    const Map& open() const { return open_; }
-    const LastNumbers& last_numbers() const { return last_numbers_; }
-
-  private:
-    Map open_;
-    LastNumbers last_numbers_;
+    Map open;
+    LastNumbers last_numbers;
 };
 
 /// The number that a payload of 8 bytes holds. False: it is not of that size.
-bool read_number(std::string_view payload, uint64_t& number);
+inline bool read_number(std::string_view payload, uint64_t& number) {
+    if (payload.size() != sizeof(number)) return false;
+    memcpy(&number, payload.data(), sizeof(number));
+    return true;
+}
 
 }  // namespace crane::proxy

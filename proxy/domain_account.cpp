@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "proxy/carriage.hpp"
+
 namespace crane::proxy {
 
 using namespace timebubble;
@@ -28,13 +30,21 @@ uint64_t DomainAccount::common(const Connection& one) {
     return one.reset_decided || one.reset_proposed ? 0 : common_chunks(one.consumed, end(one));
 }
 
+DomainAccount::Connection* DomainAccount::find(uint64_t connection) const {
+    if (last_ && last_id_ == connection) return last_;
+    const auto found = all_.find(connection);
+    if (found == all_.end()) return nullptr;  // the domain has closed it
+    last_id_ = connection;
+    return last_ = const_cast<Connection*>(&found->second);
+}
+
 template <typename Change>
 void DomainAccount::change(uint64_t connection, Change how) {
-    const auto found = all_.find(connection);
-    if (found == all_.end()) return;  // the domain has closed it
-    const uint64_t before = common(found->second);
-    how(found->second);
-    common_used_ += common(found->second) - before;
+    Connection* const one = find(connection);
+    if (!one) return;
+    const uint64_t before = common(*one);
+    how(*one);
+    common_used_ += common(*one) - before;
 }
 
 void DomainAccount::add(uint64_t connection, uint16_t port) {
@@ -49,6 +59,7 @@ void DomainAccount::remove(uint64_t connection) {
     if (found == all_.end()) return;
     common_used_ -= common(found->second);
     if (!found->second.accepted) --ports_[found->second.port].waiting;
+    if (last_ == &found->second) last_ = nullptr;
     all_.erase(found);
 }
 
@@ -59,10 +70,28 @@ void DomainAccount::decided(const Call& call) {
         memcpy(&addresses, call.payload.data(), sizeof(addresses));
         add(call.connection, addresses.listen_port);
         change(call.connection, [](Connection& one) { one.is_decided = true; });
-    } else if (call.kind == CallKind::kSend) {
-        change(call.connection, [&](Connection& one) { one.received += call.payload.size(); });
-    } else if (call.kind == CallKind::kReset) {
-        change(call.connection, [](Connection& one) { one.reset_decided = true; });
+        uint64_t& last = last_numbers_[{attached_replica(call.connection), addresses.listen_port}];
+        last = std::max(last, connection_number(call.connection));
+        return;
+    }
+    Connection* const one = find(call.connection);
+    if (!one) return;
+    uint64_t end = 0;
+    switch (call.kind) {
+        case CallKind::kSend:
+            change(call.connection, [&](Connection& it) { it.received += call.payload.size(); });
+            break;
+        case CallKind::kReset:
+            change(call.connection, [](Connection& it) { it.reset_decided = true; });
+            break;
+        case CallKind::kShutdown:
+            one->input_ended = true;
+            break;
+        case CallKind::kWindow:
+            if (read_number(call.payload, end)) one->window_end = std::max(one->window_end, end);
+            break;
+        default:
+            break;
     }
 }
 
@@ -91,6 +120,9 @@ void DomainAccount::on_output(const OutputHeader& header, std::string_view paylo
             });
             return;
         }
+        case OutputKind::kSend:
+            if (Connection* const one = find(header.connection)) one->sent += payload.size();
+            return;
         case OutputKind::kClose:
             remove(header.connection);
             return;
@@ -137,6 +169,7 @@ void DomainAccount::forget_proposals() {
 
 void DomainAccount::forget_connections() {
     all_.clear();
+    last_ = nullptr;
     common_used_ = 0;
     for (auto& [port, one] : ports_) one.waiting = 0;
 }
@@ -158,7 +191,7 @@ DomainAccount::Kept DomainAccount::kept() const {
     return out;
 }
 
-void DomainAccount::restore(const Kept& kept) {
+void DomainAccount::restore(const Kept& kept, const ConnectionTable::Map& open) {
     for (const auto& [port, places] : kept.places) ports_[port].places = places;
     for (const KeptConnection& one : kept.connections) {
         add(one.id, one.port);
@@ -171,6 +204,22 @@ void DomainAccount::restore(const Kept& kept) {
             connection.consumed = std::min(one.consumed, one.received);
         });
     }
+    for (const auto& [id, state] : open) {
+        Connection* const one = find(id);
+        if (!one) continue;
+        one->sent = state.sent;
+        one->window_end = state.window_end;
+        one->input_ended = state.input_ended;
+    }
+}
+
+ConnectionTable::Map DomainAccount::open() const {
+    ConnectionTable::Map out;
+    for (const auto& [id, one] : all_) {
+        if (one.is_decided && !one.reset_decided)
+            out[id] = {one.received, one.sent, one.window_end, one.input_ended};
+    }
+    return out;
 }
 
 bool DomainAccount::place_for_client(uint16_t port) const {
@@ -182,9 +231,9 @@ bool DomainAccount::place_for_client(uint16_t port) const {
 }
 
 uint64_t DomainAccount::input_room(uint64_t connection) const {
-    const auto found = all_.find(connection);
-    if (found == all_.end()) return 0;
-    const Connection& one = found->second;
+    const Connection* const found = find(connection);
+    if (!found) return 0;
+    const Connection& one = *found;
     const uint64_t last = end(one);
     const uint64_t left = common_limit_ - std::min(common_limit_, common_used_);
     const uint64_t most = kOwnChunks + std::min(kMostChunks - kOwnChunks, left / kShareOfRest);

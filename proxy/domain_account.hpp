@@ -7,7 +7,8 @@
 //    (timebubble/limits.hpp), so what it has room for always fits there. It follows the log's order, not
 //    time: what is proposed behind a reset is admitted behind it.
 //  - Every replica keeps it, so a new primary begins with what its predecessors have left in the domain.
-//  - A connection is in it from its connect to the domain's close.
+//  - A connection is in it from its connect to the domain's close, with where it stands for whoever leads
+//    next: one look-up a call or record tells all of it.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "proxy/connection_table.hpp"
 #include "timebubble/batch.hpp"
 #include "timebubble/limits.hpp"
 #include "timebubble/transport.hpp"
@@ -26,6 +28,9 @@ class DomainAccount {
   public:
     /// `input_bytes`: unread input beyond each connection's own chunks; at most what the domain has.
     explicit DomainAccount(uint64_t input_bytes);
+    DomainAccount(const DomainAccount&) = delete;
+    DomainAccount& operator=(const DomainAccount&) = delete;
+    DomainAccount(DomainAccount&&) = default;
 
     // --- what was decided, and what the domain did
     void decided(const timebubble::Call& call);
@@ -60,7 +65,15 @@ class DomainAccount {
         std::map<uint16_t, uint32_t> places;      ///< by port
     };
     Kept kept() const;
-    void restore(const Kept& kept);
+    /// `open`: those of them that were open.
+    void restore(const Kept& kept, const ConnectionTable::Map& open);
+
+    // --- for whoever leads next
+    ConnectionTable::Map open() const;
+    const ConnectionTable::LastNumbers& last_numbers() const { return last_numbers_; }
+    ConnectionTable table() const { return {open(), last_numbers_}; }
+    /// From a checkpoint: what was decided before it.
+    void restore(ConnectionTable::LastNumbers last) { last_numbers_ = std::move(last); }
 
     // --- what there is room for
     bool place_for_client(uint16_t port) const;
@@ -86,10 +99,13 @@ class DomainAccount {
         bool accepted = false;
         bool reset_decided = false;
         bool reset_proposed = false;
-        uint64_t received = 0;  ///< decided
-        uint64_t proposed = 0;  ///< end of it, by this primary
-        uint64_t promised = 0;  ///< end of what may still come
-        uint64_t consumed = 0;  ///< as the domain has reported
+        uint64_t received = 0;                                ///< decided
+        uint64_t proposed = 0;                                ///< end of it, by this primary
+        uint64_t promised = 0;                                ///< end of what may still come
+        uint64_t consumed = 0;                                ///< as the domain has reported
+        uint64_t sent = 0;                                    ///< put out by the own domain
+        uint64_t window_end = timebubble::kFirstWindowBytes;  ///< decided
+        bool input_ended = false;                             ///< decided
     };
     struct Port {
         uint32_t places = 0;
@@ -97,6 +113,7 @@ class DomainAccount {
     };
     static uint64_t end(const Connection& one);
     static uint64_t common(const Connection& one);
+    Connection* find(uint64_t connection) const;
     template <typename Change>
     void change(uint64_t connection, Change how);
     void add(uint64_t connection, uint16_t port);
@@ -105,7 +122,11 @@ class DomainAccount {
     uint64_t common_limit_;  ///< chunks
     uint64_t common_used_ = 0;
     std::unordered_map<uint64_t, Connection> all_;
+    /// What was asked for last is asked for again: a client's bytes cost some questions each.
+    mutable uint64_t last_id_ = 0;
+    mutable Connection* last_ = nullptr;
     std::map<uint16_t, Port> ports_;
+    ConnectionTable::LastNumbers last_numbers_;
 };
 
 }  // namespace crane::proxy

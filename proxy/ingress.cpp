@@ -34,8 +34,8 @@ void Ingress::lead(const ConnectionTable& table, uint64_t now_ns) {
     stop();
     leading_ = true;
     settled_ = false;
-    last_numbers_ = table.last_numbers();
-    for (const auto& [id, state] : table.open()) {
+    last_numbers_ = table.last_numbers;
+    for (const auto& [id, state] : table.open) {
         Connection& connection = live_[id];
         connection.connected = true;
         connection.input = state.input;

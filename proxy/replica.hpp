@@ -219,7 +219,6 @@ class Replica {
     Bubbles bubbles_;
     DomainAccount account_;
     ClientPool pool_;
-    ConnectionTable connections_;
     ServerPorts ports_;
     AttachedClients clients_;
     Carrier carrier_;

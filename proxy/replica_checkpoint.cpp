@@ -17,7 +17,7 @@ void Replica::start_from_checkpoint() {
     server_ended_ = true;
     server_ends_ = from.server_ends;
     last_end_ = from.last_end;
-    connections_.restore(from.last_numbers);
+    account_.restore(from.last_numbers);
     history_.add(from.admission);
     domain_.restore(checkpoints_.archive());
     on_batch(from.position.index, std::make_shared<const std::string>(from.start_batch));
@@ -70,7 +70,7 @@ void Replica::note_checkpoint(uint64_t generation, const std::string& batch) {
     state.position = sequencer_.delivered_position();
     state.membership = *members;
     state.starts = sequencer_.starts();
-    state.last_numbers = connections_.last_numbers();
+    state.last_numbers = account_.last_numbers();
     checkpoints_.decided(generation, std::move(state));
 }
 

@@ -120,11 +120,11 @@ void Replica::begin_image() {
     state.starts = sequencer_.starts();
     state.output = log_.position();
     state.admission = *history_.last();
-    state.last_numbers = connections_.last_numbers();
+    state.last_numbers = account_.last_numbers();
     state.server_ends = server_ends_;
     state.last_end = last_end_;
     state.live = LiveServer{generation_.fed_time_ns, domain_.link().words(), ports_.records(),
-                            connections_.open(), account_.kept()};
+                            account_.open(), account_.kept()};
     image_.phase = ImagePhase::kTaking;
     const uint64_t index = state.position.index;
     domain_.take_image(checkpoints_.image_place(index, domain_.init_pid()), [this, state](
@@ -151,8 +151,8 @@ void Replica::start_from_image() {
     if (!live.listeners.empty()) restarts_.listened();
     server_ends_ = from.server_ends;
     last_end_ = from.last_end;
-    connections_.restore(from.last_numbers, live.open);
-    account_.restore(live.account);
+    account_.restore(from.last_numbers);
+    account_.restore(live.account, live.open);
     ports_.restore(live.listeners);
     history_.add(from.admission);
     batcher_.saw_timestamp(live.timestamp_ns);

@@ -43,7 +43,6 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
     log_.append(header, payload);
     account_.on_output(header, payload);
     ports_.on_output(header, payload);
-    connections_.output(header, payload);
     clients_.on_output(header, payload);
     switch (header.kind) {
         case OutputKind::kListen:

@@ -34,7 +34,6 @@ void Replica::track_connections(const std::string& batch) {
     timekeeper_.decided(decoder.header().timestamp_ns, host_time());
     if (const auto start = started_server(decoder); start.generation == generation_.decided + 1) {
         generation_.decided = start.generation;
-        connections_.forget_open();
         account_.forget_connections();
         clients_.server_replaced(start.generation);
         if (start.checkpoint != 0) note_checkpoint(start.generation, batch);
@@ -42,7 +41,6 @@ void Replica::track_connections(const std::string& batch) {
     }
     for (timebubble::Call call; decoder.next(call);) {
         account_.decided(call);
-        connections_.decided(call);
         clients_.on_decided(call);
     }
 }
@@ -95,7 +93,7 @@ void Replica::on_ready() {
     }
     lead_index_ = last_batch_index_;
     lead_since_ns_ = monotonic_ns();
-    ingress_.lead(connections_, lead_since_ns_);
+    ingress_.lead(account_.table(), lead_since_ns_);
 }
 
 void Replica::on_link(uint32_t peer, bool up) {

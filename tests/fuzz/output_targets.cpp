@@ -61,7 +61,7 @@ class Primary {
                    [this](uint32_t replica) { return carrier_.reply_to(replica); }) {
         carrier_.set_ingress(&ingress_);
         carrier_.set_view(1, kSelf);
-        ingress_.lead(table_, 0);
+        ingress_.lead(account_.table(), 0);
         ingress_.settle();
     }
 
@@ -81,14 +81,12 @@ class Primary {
         must(decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size()), "a batch is none");
         for (Call call; decoder.next(call);) {
             account_.decided(call);
-            table_.decided(call);
             clients_.on_decided(call);
         }
     }
     void record(const OutputHeader& header, std::string_view payload) {
         account_.on_output(header, payload);
         ports_.on_output(header, payload);
-        table_.output(header, payload);
         clients_.on_output(header, payload);
         ingress_.on_output(header, payload);
     }
@@ -109,7 +107,6 @@ class Primary {
 
   private:
     Batcher batcher_;
-    ConnectionTable table_;
     DomainAccount account_;
     std::vector<std::unique_ptr<Reader>> readers_;  // outlive those who use them
     AttachedClients clients_;

@@ -133,7 +133,6 @@ void fuzz_carrier(std::string_view bytes) {
     Input in(bytes);
     size_t said = 0;
     Batcher batcher;
-    ConnectionTable table;
     DomainAccount account(1 << 20);
     std::vector<std::unique_ptr<Client>> endpoints;
     AttachedClients clients(kSelf, true, [&] { return endpoints.size() % 2 == 0; });
@@ -167,7 +166,7 @@ void fuzz_carrier(std::string_view bytes) {
                     account.forget_proposals();
                 }
                 carrier.set_view(what >> 2 & 3, leader);
-                if (leader == kSelf) ingress.lead(table, now);
+                if (leader == kSelf) ingress.lead(account.table(), now);
                 break;
             }
             case 11:

@@ -105,7 +105,6 @@ struct EchoDomain {
 struct Replica {
     uint32_t id;
     Batcher batcher;
-    ConnectionTable table;
     DomainAccount account{1 << 20};
     bool lags = false;
     AttachedClients clients;
@@ -163,7 +162,7 @@ class World {
             CHECK(client->heard == client->text);
         }
         for (uint32_t id = 1; id <= kReplicas; ++id) {
-            CHECK(at(id).table.open().empty());
+            CHECK(at(id).account.open().empty());
             CHECK(at(id).domain.open.empty());
             CHECK(at(id).clients.size() == 0);
             CHECK(at(id).clients.held_bytes() == 0);
@@ -246,7 +245,7 @@ class World {
         Replica& leader = at(leader_);
         while (leader.delivered < log_.size()) deliver(leader);
         leader.carrier.set_view(view_, leader_);
-        leader.ingress.lead(leader.table, now_);
+        leader.ingress.lead(leader.account.table(), now_);
         lead_entries_ = log_.size();
     }
 
@@ -326,7 +325,6 @@ class World {
 
     void deliver(Replica& replica) {
         for_calls(log_[replica.delivered++], [&](const Call& call) {
-            replica.table.decided(call);
             replica.account.decided(call);
             replica.clients.on_decided(call);
         });
@@ -335,7 +333,6 @@ class World {
     void execute(Replica& replica) {
         for_calls(log_[replica.executed++], [&](const Call& call) {
             replica.domain.apply(call, [&](const OutputHeader& header, std::string_view payload) {
-                replica.table.output(header, payload);
                 replica.account.on_output(header, payload);
                 replica.clients.on_output(header, payload);
                 replica.ingress.on_output(header, payload);

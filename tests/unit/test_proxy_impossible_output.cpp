@@ -84,11 +84,10 @@ TEST_CASE("impossible output: what is copied to others is bounded by the window,
     DomainAccount account(1 << 20);
     Backup backup;
     Ingress ingress({kSelf, 1 << 20, 10}, batcher, account, [&](uint32_t) { return &backup; });
-    ConnectionTable table;
     ConnectPayload addresses{};
     const uint64_t id = connection_id(2, 1);
-    table.decided({CallKind::kConnect, id, {reinterpret_cast<const char*>(&addresses), sizeof(addresses)}});
-    ingress.lead(table, 0);
+    account.decided({CallKind::kConnect, id, {reinterpret_cast<const char*>(&addresses), sizeof(addresses)}});
+    ingress.lead(account.table(), 0);
     const std::string window(kFirstWindowBytes, 'x');
     CHECK_NOTHROW(ingress.on_output(header_of(OutputKind::kSend, id, window.size()), window));
     CHECK_THROWS_AS(ingress.on_output(header_of(OutputKind::kSend, id, 1), "x"), ImpossibleOutput);

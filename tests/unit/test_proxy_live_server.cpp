@@ -67,6 +67,11 @@ DomainAccount some_account() {
     header.connection = 6;
     account.on_output(header, bytes_of(consumed));
     account.decided(call(CallKind::kReset, 7, {}));
+    header.kind = OutputKind::kSend;
+    account.on_output(header, std::string(777, 'y'));
+    const uint64_t window_end = 100'000;
+    account.decided(call(CallKind::kWindow, 6, bytes_of(window_end)));
+    account.decided(call(CallKind::kShutdown, 6, {}));
     return account;
 }
 
@@ -97,7 +102,7 @@ TEST_CASE("live server: its ports are those that it listens on now", "[checkpoin
 TEST_CASE("live server: an account that was kept has the same room for everybody", "[checkpoint]") {
     const DomainAccount before = some_account();
     DomainAccount after(1 << 20);
-    after.restore(before.kept());
+    after.restore(before.kept(), before.open());
     CHECK(after.connections() == 3);
     CHECK(after.input_bytes() == before.input_bytes());
     CHECK(after.input_bytes() > 0);
@@ -106,6 +111,18 @@ TEST_CASE("live server: an account that was kept has the same room for everybody
         CHECK(after.input_room(id) == before.input_room(id));
     }
     CHECK(after.place_for_client(80) == before.place_for_client(80));
+    const ConnectionTable::Map known = after.open();
+    CHECK(known.size() == 2);  // one was reset
+    for (const auto& [id, state] : before.open()) {
+        REQUIRE(known.count(id) == 1);
+        CHECK(known.at(id).input == state.input);
+        CHECK(known.at(id).sent == state.sent);
+        CHECK(known.at(id).window_end == state.window_end);
+        CHECK(known.at(id).input_ended == state.input_ended);
+    }
+    CHECK(known.at(6).sent == 777);
+    CHECK(known.at(6).window_end == 100'000);
+    CHECK(known.at(6).input_ended);
     // The one that waits takes one of two places.
     ConnectPayload payload{};
     payload.listen_port = 80;

@@ -138,13 +138,11 @@ TEST_CASE("restart: a batch that begins a server is known by its first call, and
 
 TEST_CASE("restart: the next server has none of the connections, and their numbers are not used again",
           "[restart]") {
-    ConnectionTable table;
     DomainAccount account(1 << 20);
     const ConnectPayload connect{80, 2, 1, 80, {}, {}};
     const uint64_t id = (uint64_t{2} << 48) + 9;
     for (const Call& call :
          {Call{CallKind::kConnect, id, bytes_of(connect)}, Call{CallKind::kSend, id, "hello"}}) {
-        table.decided(call);
         account.decided(call);
     }
     ListenRecord listen{};
@@ -152,12 +150,11 @@ TEST_CASE("restart: the next server has none of the connections, and their numbe
     listen.places = 1;
     account.on_output({0, OutputKind::kListen, 0, 0, 0, 0}, bytes_of(listen));
     CHECK_FALSE(account.place_for_client(80));
-    const auto numbers = table.last_numbers();
+    const auto numbers = account.last_numbers();
 
-    table.forget_open();
     account.forget_connections();
-    CHECK(table.open().empty());
-    CHECK(table.last_numbers() == numbers);
+    CHECK(account.open().empty());
+    CHECK(account.last_numbers() == numbers);
     CHECK(account.connections() == 0);
     CHECK(account.input_bytes() == 0);
     CHECK(account.place_for_client(80));
