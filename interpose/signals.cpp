@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/threads.hpp"
@@ -69,21 +70,21 @@ long send_signal(int pid, int signal) {
     if (pid > 0) {
         const uint32_t process = process_of(pid);
         if (process == kNone) return raw(SYS_kill, pid, signal);
-        const Process& target = domain().processes[process];
+        Process& target = domain().processes[process];
         if (target.state == ProcessState::kExited && target.unseen) return -ESRCH;
-        if (target.state == ProcessState::kOpaque) return raw(SYS_kill, pid, signal);
+        if (target.state == ProcessState::kOpaque) return signal_opaque(target, signal);
         return -post_signal(process, signal, dmt::kNoSlot);
     }
     const int group = pid == 0 ? static_cast<int>(raw(SYS_getpgid, 0)) : -pid;
     long rc = -ESRCH;
     bool self_too = false;
     for (uint32_t i = 0; i < kMaxProcesses; ++i) {
-        const Process& p = domain().processes[i];
+        Process& p = domain().processes[i];
         if (p.state != ProcessState::kLive && p.state != ProcessState::kOpaque) continue;
         if (pid != -1 && raw(SYS_getpgid, p.pid) != group) continue;
         rc = 0;
         if (p.state == ProcessState::kOpaque) {
-            raw(SYS_kill, p.pid, signal);
+            signal_opaque(p, signal);
             continue;
         }
         if (i == runtime.process_index) {

@@ -131,6 +131,17 @@ void part_from_opaque(uint32_t index, uint32_t heir) {
     if (heir == kNone && p.opaque_phase == OpaquePhase::kLeft) forget(p);
 }
 
+long signal_opaque(Process& p, int signal) {
+    const bool dies = p.opaque_phase == OpaquePhase::kLeft && dies_of(p.pid, signal);
+    const long rc = raw(SYS_kill, p.pid, signal);
+    if (rc == 0 && dies) {
+        p.opaque_phase = OpaquePhase::kRuns;
+        p.opaque_ran_ns = 0;
+        domain().opaque_started = 1;
+    }
+    return rc;
+}
+
 void run_opaque_processes() {
     domain().opaque_started = 0;
     uint64_t then_ns = real_now_ns(), pause = kShortestPauseNs, passed_ns = 0;

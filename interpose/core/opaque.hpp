@@ -8,7 +8,9 @@
 //  - The domain does not stand for ever: a process that has run for kPatienceMs in all of these waits is left
 //    to itself, which is said. From then on nobody waits for it with the turn in hand, and what it does has
 //    no place in the schedule: who waits for it looks again from time to time (virtual time).
-//  - The end of one is an event of the schedule at the place where it was seen: SIGCHLD, streams, wait.
+//  - The end of one is an event of the schedule at the place where it was seen: SIGCHLD, streams, wait. One
+//    that was left to itself and is sent a signal that it must die of is stood for once more: its end belongs
+//    to that.
 //  - No entry is held for ever: one that nobody can wait for any more gives its entry back at its end.
 #pragma once
 
@@ -26,6 +28,8 @@ void part_from_opaque(uint32_t index, uint32_t heir);
 
 /// It has ended, and this is the place in the schedule.
 void note_end_of_opaque(Process& process);
+/// kill() of one. 0, or a negative error.
+long signal_opaque(Process& process, int signal);
 void run_opaque_processes();
 /// Lets opaque processes run as far as they get by themselves. Turn in hand.
 inline void settle_opaque() {
@@ -50,6 +54,8 @@ inline uint64_t earlier_ns(uint64_t a, uint64_t b) {
 /// Whether every thread of the process and of all below it sleeps, and one of them on a pipe or unix socket:
 /// so, while the domain stands, nothing moves it on. False when that cannot be seen.
 bool waits_for_streams(int pid);
+/// Whether that signal ends it, whatever it does: it is neither caught nor ignored nor blocked.
+bool dies_of(int pid, int signal);
 /// Dead, reaped or not.
 bool has_ended(int pid);
 

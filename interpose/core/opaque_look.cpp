@@ -1,6 +1,7 @@
 // What /proc tells of a process: whether it waits for somebody else.
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -129,6 +130,33 @@ bool waits_for_streams(int pid) {
         if (!processes.all) return false;
     }
     return on_stream;
+}
+
+bool dies_of(int pid, int signal) {
+    switch (signal) {
+        case 0:
+        case SIGCHLD:
+        case SIGCONT:
+        case SIGURG:
+        case SIGWINCH:
+        case SIGSTOP:
+        case SIGTSTP:
+        case SIGTTIN:
+        case SIGTTOU:
+            return false;
+        case SIGKILL:
+            return true;
+        default:
+            break;
+    }
+    char path[48], text[4096];
+    snprintf(path, sizeof(path), "/proc/%d/status", pid);
+    if (!read_start(path, text, sizeof(text))) return false;
+    for (const char* name : {"\nSigBlk:", "\nSigIgn:", "\nSigCgt:"}) {
+        const char* at = strstr(text, name);
+        if (!at || (strtoull(at + strlen(name), nullptr, 16) >> (signal - 1) & 1)) return false;
+    }
+    return true;
 }
 
 bool has_ended(int pid) {

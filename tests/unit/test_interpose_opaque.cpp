@@ -151,3 +151,31 @@ TEST_CASE("opaque: one that nobody can wait for gives its entry back", "[interpo
     CHECK(processes[index].state == ProcessState::kFree);
     CHECK(domain.state().opaque_processes == 0);
 }
+
+TEST_CASE("opaque: one that was left to itself is stood for again when a signal must end it", "[interpose]") {
+    const RealChild plain([] {
+        signal(SIGTERM, SIG_DFL);  // this program catches it
+        pause();
+    });
+    const RealChild deaf([] {
+        signal(SIGTERM, SIG_IGN);
+        pause();
+    });
+    for (int i = 0; i < 2000 && (dies_of(deaf.pid(), SIGTERM) || !dies_of(plain.pid(), SIGTERM)); ++i)
+        usleep(1000);
+    CHECK(dies_of(plain.pid(), SIGTERM));
+    CHECK(dies_of(plain.pid(), SIGKILL));
+    CHECK_FALSE(dies_of(deaf.pid(), SIGTERM));
+    CHECK(dies_of(deaf.pid(), SIGKILL));
+    for (const int harmless : {0, SIGCHLD, SIGCONT, SIGWINCH, SIGSTOP})
+        CHECK_FALSE(dies_of(plain.pid(), harmless));
+    PlainDomain domain;
+    Process p{};
+    p.state = ProcessState::kOpaque;
+    p.opaque_phase = OpaquePhase::kLeft;
+    p.pid = deaf.pid();
+    CHECK(signal_opaque(p, SIGTERM) == 0);
+    CHECK(p.opaque_phase == OpaquePhase::kLeft);
+    CHECK(signal_opaque(p, SIGKILL) == 0);
+    CHECK(p.opaque_phase == OpaquePhase::kRuns);
+}
