@@ -114,10 +114,14 @@ void Checkpoints::refuse(const std::string& why) {
 }
 
 void Checkpoints::distrust(uint64_t index) {
-    for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
-        if (one.index < index) continue;
-        spdlog::warn("the checkpoint at log index {} may hold what differs, and is set aside", one.index);
-        set_aside(one.index);
+    try {
+        for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
+            if (one.index < index) continue;
+            spdlog::warn("the checkpoint at log index {} may hold what differs, and is set aside", one.index);
+            set_aside(one.index);
+        }
+    } catch (const std::exception& error) {  // then it begins from one of them, and is found to differ
+        spdlog::error("{}", error.what());
     }
 }
 

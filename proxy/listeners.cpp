@@ -199,8 +199,7 @@ bool Listeners::is_private(const timebubble::ListenRecord& record) const {
 void Listeners::listen(const timebubble::ListenRecord& record) {
     if (is_private(record)) {
         spdlog::info(
-            "the server's port {} is for its own host alone and is not served on {}; a port_map for it "
-            "would",
+            "the server's port {} is for its own host alone and is not served on {}; a port_map for it would",
             record.port, address_);
         return;
     }
