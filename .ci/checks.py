@@ -13,6 +13,7 @@ import re
 import resource
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -24,6 +25,7 @@ FLAGS = "OPT=-O2 -g1"
 BUILDS = ["all", "build/bin/sim", "programs"]
 BUILD, ASAN_BUILD, UNIT, END_TO_END = "build", "build under ASan", "unit tests under ASan", "end-to-end tests"
 LINES_OF_A_FAILURE = 400
+STARTED, ENDS_AFTER_S, LOOK_AGAIN_AFTER_S = time.monotonic(), 75 * 60, 0.2
 LINES_OF_A_TEST, WIDTH_OF_A_LINE = 12, 300
 # How the test runner, Catch2 (to the next empty line), clang-tidy and the compilers name what failed.
 FAILURES = re.compile(r"^(failed: .*|\S+:\d+: FAILED:\n(?:.+\n)+|\S+:\d+:\d+: (?:fatal )?(?:error|warning): .*)$", re.MULTILINE)
@@ -95,27 +97,45 @@ def step_back():
         pass  # a kernel that knows no such groups
 
 
+def limited(command, limit_s):
+    """What does not end by itself is ended: in time to tell of it, whatever limit the whole run has from outside."""
+    left_s = max(1, ENDS_AFTER_S - (time.monotonic() - STARTED))
+    return ["timeout", "--kill-after=30", str(int(min(limit_s, left_s))), *command]
+
+
 def run(command, limit_s, in_the_background=False):
     begin = time.monotonic()
     environment = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
-    try:
-        done = subprocess.run(["timeout", "--kill-after=30", str(limit_s), *command], cwd=ROOT, env=environment,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-                              preexec_fn=step_back if in_the_background else None)
-        status, text = done.returncode, done.stdout.decode(errors="replace")
-    except OSError as error:
-        status, text = 127, str(error)
+    # A file, not a pipe: a process that is left behind would hold a pipe open for ever.
+    with tempfile.TemporaryFile() as output:
+        try:
+            status = subprocess.run(limited(command, limit_s), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                                    stdout=output, stderr=subprocess.STDOUT, check=False,
+                                    preexec_fn=step_back if in_the_background else None).returncode
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+        except OSError as error:
+            status, text = 127, str(error)
     return status, text, time.monotonic() - begin
 
 
 def run_aloud(command, limit_s):
     """The same for what says by itself how far it is."""
     begin, lines = time.monotonic(), []
-    with subprocess.Popen(["timeout", "--kill-after=30", str(limit_s), *command], cwd=ROOT, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        for line in process.stdout:
-            lines.append(line.decode(errors="replace").rstrip())
-            print(lines[-1], flush=True)
+    with tempfile.NamedTemporaryFile() as output:
+        with subprocess.Popen(limited(command, limit_s), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output,
+                              stderr=subprocess.STDOUT) as process, open(output.name, "rb") as said:
+            ended, rest = False, b""
+            while not ended:
+                try:
+                    process.wait(LOOK_AGAIN_AFTER_S)
+                    ended = True  # and what it said last is still to be read
+                except subprocess.TimeoutExpired:
+                    pass
+                *whole, rest = (rest + said.read()).split(b"\n")
+                for line in whole + ([rest] if ended and rest else []):
+                    lines.append(line.decode(errors="replace").rstrip())
+                    print(lines[-1], flush=True)
     return process.returncode, "\n".join(lines), time.monotonic() - begin
 
 

@@ -18,6 +18,7 @@ import traceback
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from support.leftovers import Leftovers  # noqa: E402
 from support.paths import Settings  # noqa: E402
 
 
@@ -79,7 +80,7 @@ class Progress(unittest.TestResult):
         self._end("FAILED", "expected failures are not used here")
 
 
-def run_one(test, place, total, tally):
+def run_one(test, place, total, tally, leftovers):
     print(f"[{place}/{total}] {short_name(test)} …", flush=True)
     limit_s = getattr(getattr(test, test._testMethodName, None), "timeout_s", getattr(test, "timeout_s", 180))
 
@@ -96,6 +97,8 @@ def run_one(test, place, total, tally):
         result.outcome, result.detail = "FAILED", "".join(traceback.format_exception(timeout))
     finally:
         signal.alarm(0)
+    if left := leftovers.take():
+        result.outcome, result.detail = "FAILED", "\n".join([result.detail, "it left behind:", *left])
     print(f"[{place}/{total}] {short_name(test)} {result.outcome} ({time.monotonic() - begin:.1f} s)", flush=True)
     if result.detail:
         print("      " + result.detail.rstrip().replace("\n", "\n      "), flush=True)
@@ -178,8 +181,9 @@ def main():
         run_unit(options.unit, tally)
     if options.sim and not options.names:
         run_sim(options.sim, options.quick, tally)
+    leftovers = Leftovers()
     for place, test in enumerate(tests, 1):
-        run_one(test, place, len(tests), tally)
+        run_one(test, place, len(tests), tally, leftovers)
     for failure in tally.failures:
         print("failed: " + failure)
     print(tally.line(), flush=True)

@@ -3,7 +3,9 @@
 import contextlib
 import importlib.util
 import io
+import os
 import pathlib
+import signal
 import unittest
 from unittest import mock
 
@@ -65,6 +67,22 @@ class ChecksTest(unittest.TestCase):
 
     def test_end_to_end_tests_that_crash_fail_it(self):
         self.assertEqual(self.result("echo 1 passed, 0 failed, 0 skipped", "exit 1")[0], 1)
+
+    def test_what_is_left_behind_holds_nobody_up(self):
+        """A process that goes on with the output of a step that has ended."""
+        left = "sleep 600 & echo $!; "
+        status, lines = self.result(left + "echo 1 passed, 0 failed, 0 skipped; exit 1", left +
+                                    "printf '2 passed, 0 failed, 0 skipped'")
+        for line in lines:
+            if line.isdigit():
+                os.kill(int(line), signal.SIGKILL)
+        self.assertEqual((status, lines[-1]), (1, "3 passed, 0 failed, 0 skipped"))
+
+    def test_what_does_not_end_is_ended_in_time_to_tell(self):
+        with mock.patch.object(ci_checks, "STARTED", ci_checks.time.monotonic() - ci_checks.ENDS_AFTER_S):
+            status, lines = self.result("sleep 600", "sleep 600")
+        self.assertEqual(status, 1)
+        self.assertIn("end-to-end tests", lines[lines.index("failed:"):])
 
     def test_nothing_is_checked_that_did_not_build(self):
         status, lines = self.result("echo never", "echo never", build="echo error; exit 2")
