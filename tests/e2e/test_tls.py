@@ -231,7 +231,7 @@ class ThreeHosts(CraneTest):
         primary = self.await_primary()
         backup = primary % 3 + 1
         for replica, words in ((primary, "PING"), (backup, "PING"), (backup, "SUBSCRIBE news")):
-            script = f"exec 3<>/dev/tcp/{self.hosts.address(replica)}/{self.client_port}; echo '{words}' >&3; cat <&3"
+            script = f"exec 3<>/dev/tcp/{self.hosts.address(replica)}/{self.client_port}; echo '{words}' >&3; exec cat <&3"
             client = subprocess.Popen(self.hosts.on(4, "bash", "-c", script), stdin=subprocess.DEVNULL,
                                       stdout=subprocess.DEVNULL)
             self.addCleanup(lambda one=client: (one.kill(), one.wait()))
