@@ -120,6 +120,13 @@ void make_placeholder() {
         refuse_domain("cannot make the socket that stands behind virtual descriptors");
 }
 
+/// Whatever the kernel handed out among these numbers the program could neither use nor close. Under a limit
+/// below them it hands out none.
+void hold_reserved() {
+    for (int fd = kReservedFdBase; fd < kReservedFdBase + kReservedFds; ++fd)
+        if (!inherited(fd)) raw(SYS_dup3, runtime.placeholder_fd, fd, O_CLOEXEC);
+}
+
 void pin_to_cpu(uint32_t cpu_plus1) {
     if (cpu_plus1 == 0) return;
     cpu_set_t set;
@@ -172,7 +179,7 @@ void announce_attachment() {
 }
 
 void drop_descriptors_closed_by_exec() {
-    for (size_t fd = 0; fd < kMaxFds; ++fd) {
+    for (size_t fd = 0; fd < runtime.process->fds_end; ++fd) {
         FdEntry& entry = runtime.process->fds[fd];
         if (entry.kind == FdKind::kUnknown) continue;
         if (raw(SYS_fcntl, fd, F_GETFD) == -EBADF) drop_entry(entry);
@@ -249,6 +256,7 @@ void attach(char** environment) {
     open_trace(find_variable(environment, "CRANE_TRACE"));
     runtime.scheduled = true;
     make_placeholder();
+    hold_reserved();
     activate();
     if (first) {
         scheduler().start(self.slot);

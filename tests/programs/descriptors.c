@@ -257,6 +257,29 @@ static void lost_output(void) {
     fclose(full);
 }
 
+// Each number that is handed out can be used, however many there are.
+static int use_many(void) {
+    enum { kMany = 1100 };
+    static int fds[kMany];
+    int wrong = 0;
+    for (int n = 0; n < kMany; n++) {
+        fds[n] = n % 2 ? socket(AF_INET, SOCK_STREAM, 0) : open("/dev/null", O_WRONLY);
+        CHECK(fds[n] >= 0);
+        wrong += fcntl(fds[n], F_SETFL, O_NONBLOCK) != 0 || (n % 2 == 0 && write(fds[n], "x", 1) != 1);
+    }
+    for (int n = 0; n < kMany; n++) wrong += close(fds[n]) != 0;
+    return wrong;
+}
+
+static void many_open(void) {
+    say("descriptors that cannot be used: %d", use_many());
+    const pid_t child = fork();
+    if (child == 0) _exit(use_many());
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    say("in a child: %d", status);
+}
+
 static void scenario(void) {
     order_of_carriers();
     lost_on_the_way();
@@ -267,6 +290,7 @@ static void scenario(void) {
     spliced();
     piped();
     lost_output();
+    many_open();
 }
 
 int main(int argc, char** argv) {
