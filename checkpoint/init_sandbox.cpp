@@ -25,7 +25,7 @@ struct Limit {
 // Programs size their tables by these, and the stack's decides where mmap starts: the same on every host.
 constexpr rlim_t kNone = RLIM_INFINITY;
 constexpr Limit kLimits[] = {
-    {RLIMIT_NOFILE, 16384, 16384, "RLIMIT_NOFILE"},  // as many as the shim has places for
+    {RLIMIT_NOFILE, 32768, 32768, "RLIMIT_NOFILE"},  // as many as the shim has places for
     {RLIMIT_STACK, 8 << 20, kNone, "RLIMIT_STACK"},
     {RLIMIT_CORE, 0, kNone, "RLIMIT_CORE"},
     {RLIMIT_NPROC, kNone, kNone, "RLIMIT_NPROC"},

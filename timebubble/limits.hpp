@@ -11,8 +11,8 @@
 
 namespace crane::timebubble {
 
-/// Connections of clients in a domain, accepted or not; the rest of its 16,384 sockets are the server's own.
-constexpr uint32_t kMaxClients = 14336;
+/// Connections of clients in a domain, accepted or not; the rest of its 32,768 sockets are the server's own.
+constexpr uint32_t kMaxClients = 28672;
 /// Listening sockets of a server, of all its processes.
 constexpr uint32_t kMaxListeners = 256;
 /// As net.core.somaxconn: no listener's queue is longer, whatever the server asks for.

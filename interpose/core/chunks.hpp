@@ -16,7 +16,7 @@
 
 namespace crane::interpose {
 
-constexpr size_t kMaxSockets = 16384;
+constexpr size_t kMaxSockets = 32768;
 constexpr uint32_t kOwnPairChunks = 1;
 constexpr uint32_t kCommonPairChunks = 16384;
 constexpr size_t kMaxChunks =

@@ -21,7 +21,7 @@ namespace crane::interpose {
 constexpr uint32_t kNone = 0xffff'ffff;
 constexpr uint32_t kMainProcess = 0;  ///< index of the one that craned started
 constexpr size_t kMaxProcesses = 512;
-constexpr size_t kMaxFds = 16384;
+constexpr size_t kMaxFds = 32768;
 constexpr size_t kMaxEpolls = 1024;
 constexpr size_t kMaxEpollItems = 65536;
 constexpr size_t kConnectionBuckets = 8192;
@@ -96,6 +96,7 @@ struct Process {
     uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
     uint32_t fds_noted;  ///< counts uses of descriptor numbers: FdEntry::version
+    uint32_t fds_end;    ///< nothing was ever noted of this descriptor or a higher one
     FdEntry fds[kMaxFds];
 };
 

@@ -18,13 +18,20 @@ FdEntry noted(FdKind kind, uint8_t flags, uint32_t object) {
     return {kind, flags, static_cast<uint16_t>(++runtime.process->fds_noted), object};
 }
 
-void classify(int fd, FdEntry& entry) {
+/// For something to be noted there.
+FdEntry& place(int fd) {
+    Process& p = *runtime.process;
+    if (static_cast<uint32_t>(fd) >= p.fds_end) p.fds_end = static_cast<uint32_t>(fd) + 1;
+    return p.fds[fd];
+}
+
+void classify(int fd) {
     struct stat info;
     if (raw(SYS_fstat, fd, &info) != 0) return;
     const mode_t type = info.st_mode & S_IFMT;
     const bool stream = type == S_IFIFO || type == S_IFSOCK || type == 0 || (type == S_IFCHR && isatty(fd));
     // Type 0: anonymous inodes (eventfd, inotify, pidfd).
-    entry = noted(stream ? FdKind::kStream : FdKind::kPlain, 0, 0);
+    place(fd) = noted(stream ? FdKind::kStream : FdKind::kPlain, 0, 0);
 }
 
 }  // namespace
@@ -32,16 +39,17 @@ void classify(int fd, FdEntry& entry) {
 FdEntry* fd_entry(int fd) {
     if (!in_range(fd)) return nullptr;
     FdEntry& entry = runtime.process->fds[fd];
-    if (entry.kind == FdKind::kUnknown) classify(fd, entry);
+    if (entry.kind == FdKind::kUnknown) classify(fd);
     return &entry;
 }
 
 void set_entry(int fd, FdKind kind, uint32_t object) {
     if (!in_range(fd)) {
-        refuse_call("a descriptor number of 16384 or more");
+        refuse_call("a descriptor number of 32768 or more");
+        static_assert(kMaxFds == 32768);
         return;
     }
-    runtime.process->fds[fd] = noted(kind, 0, object);
+    place(fd) = noted(kind, 0, object);
 }
 
 void set_stream(int fd, int second) {
@@ -61,13 +69,13 @@ void copy_entry(int fd, int copy) {
     if (!in_range(copy)) return;
     const FdEntry* from = fd_entry(fd);
     if (!from) return;
-    runtime.process->fds[copy] = noted(from->kind, from->flags, from->object);
+    place(copy) = noted(from->kind, from->flags, from->object);
     add_reference(*from);
 }
 
 void adopt_entry(int fd, const FdEntry& meaning) {
     if (!in_range(fd)) return;
-    runtime.process->fds[fd] = noted(meaning.kind, meaning.flags, meaning.object);
+    place(fd) = noted(meaning.kind, meaning.flags, meaning.object);
     add_reference(meaning);
 }
 

@@ -21,7 +21,10 @@ constexpr uint8_t kFdCookie = 2;
 /// The file behind `fd` is being written: its time will be set before anyone can see it. Cheap when noted
 /// already.
 inline void note_file_write(int fd) {
-    if (fd >= 0 && static_cast<size_t>(fd) < kMaxFds) runtime.process->fds[fd].flags |= kFdWritten;
+    if (fd < 0 || static_cast<size_t>(fd) >= kMaxFds) return;
+    Process& p = *runtime.process;
+    if (static_cast<uint32_t>(fd) >= p.fds_end) p.fds_end = static_cast<uint32_t>(fd) + 1;
+    p.fds[fd].flags |= kFdWritten;
 }
 /// The descriptor is about to be closed: stamps the file if it was written.
 void settle_file_times(int fd);

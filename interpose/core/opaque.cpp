@@ -107,7 +107,7 @@ void become_opaque() {
     drop_virtual_descriptors();
     // What nobody knows the other end of may be anybody's.
     p.opaque_streams = set_bit(ObjectKind::kStream, 0);
-    for (int fd = 0; fd < static_cast<int>(kMaxFds); ++fd) {
+    for (int fd = 0; fd < static_cast<int>(p.fds_end); ++fd) {
         FdEntry& entry = p.fds[fd];
         if (entry.kind != FdKind::kStream) continue;
         if (raw(SYS_fcntl, fd, F_GETFD) & FD_CLOEXEC) {

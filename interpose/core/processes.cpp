@@ -45,7 +45,7 @@ void part_from_children(uint32_t index) {
 void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     DomainState& d = domain();
     Process& p = d.processes[index];
-    for (size_t fd = 0; fd < kMaxFds; ++fd) {
+    for (size_t fd = 0; fd < p.fds_end; ++fd) {
         FdEntry& entry = p.fds[fd];
         if (entry.kind == FdKind::kUnknown) continue;
         // Ends of pipes, and files with locks, are closed now, not when the kernel gets to it, so that others
@@ -78,6 +78,15 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     scheduler().signal(make_key(ObjectKind::kChild, p.parent), ~uint32_t{0});
 }
 
+/// Most of a process' places for descriptors were never used: those of a parent are not copied, and none of
+/// an earlier process' is left.
+void copy_process(const Process& from, Process& to) {
+    static_assert(std::is_trivially_copyable_v<Process>);
+    const size_t kept = from.fds_end, stale = to.fds_end;
+    std::memcpy(static_cast<void*>(&to), &from, offsetof(Process, fds) + kept * sizeof(FdEntry));
+    for (size_t fd = kept; fd < stale; ++fd) to.fds[fd] = {};
+}
+
 }  // namespace
 
 bool ignores_children(const Process& parent) {
@@ -95,7 +104,7 @@ uint32_t make_child() {
     DomainState& d = domain();
     if (index >= d.processes_high) d.processes_high = index + 1;
     Process& p = d.processes[index];
-    p = *runtime.process;
+    copy_process(*runtime.process, p);
     p.state = ProcessState::kLive;
     p.parent = runtime.process_index;
     p.is_main = 0;
@@ -106,9 +115,8 @@ uint32_t make_child() {
     p.status_unknown = 0;
     p.ordinal = ++d.processes_started;
     p.entropy_at = 0;
-    for (const FdEntry& entry : p.fds) {
-        if (entry.kind != FdKind::kUnknown) add_reference(entry);
-    }
+    for (size_t fd = 0; fd < p.fds_end; ++fd)
+        if (p.fds[fd].kind != FdKind::kUnknown) add_reference(p.fds[fd]);
     p.main_slot = scheduler().create(index, false);
     if (p.main_slot == dmt::kNoSlot) {
         forget_child(index);
@@ -123,14 +131,15 @@ uint32_t make_child() {
 
 void forget_child(uint32_t index) {
     Process& p = domain().processes[index];
-    for (FdEntry& entry : p.fds) {
+    for (size_t fd = 0; fd < p.fds_end; ++fd) {
+        FdEntry& entry = p.fds[fd];
         if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer ||
             entry.kind == FdKind::kSignals) {
             drop_entry(entry);
         }
     }
     if (p.main_slot != dmt::kNoSlot) scheduler().discard(p.main_slot);
-    std::memset(static_cast<void*>(&p), 0, sizeof(p));
+    std::memset(static_cast<void*>(&p), 0, offsetof(Process, fds) + p.fds_end * sizeof(FdEntry));
 }
 
 void become_child(uint32_t index) {
@@ -172,7 +181,7 @@ void bury_holder(uint32_t index, int wait_status, dmt::SlotId holder) {
 }
 
 void drop_virtual_descriptors() {
-    for (size_t fd = 0; fd < kMaxFds; ++fd) {
+    for (size_t fd = 0; fd < runtime.process->fds_end; ++fd) {
         FdEntry& entry = runtime.process->fds[fd];
         if (entry.kind == FdKind::kSocket || entry.kind == FdKind::kEpoll || entry.kind == FdKind::kTimer ||
             entry.kind == FdKind::kSignals) {

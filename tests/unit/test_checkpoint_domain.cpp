@@ -187,8 +187,8 @@ TEST_CASE("clean finds the container's cgroups below the cgroup that craned itse
 TEST_CASE("the server's limits are the same whatever this machine's are", "[checkpoint]") {
     rlimit files{};
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
-    if (files.rlim_max < 16384) WARN("the limit of open files is below 16384 here");
-    const std::string most = std::to_string(std::min<rlim_t>(files.rlim_max, 16384));
+    if (files.rlim_max < 32768) WARN("the limit of open files is below 32768 here");
+    const std::string most = std::to_string(std::min<rlim_t>(files.rlim_max, 32768));
     Domain domain(Isolation::kNone, "ulimit -S -n; ulimit -H -n; ulimit -S -s; ulimit -S -c");
     DomainHost host(domain.spec);
     host.start();

@@ -8,6 +8,7 @@
 
 #include "interpose/core/epolls.hpp"
 #include "interpose/core/fds.hpp"
+#include "interpose/core/file_times.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/timers.hpp"
 #include "test_interpose_sockets.hpp"
@@ -93,7 +94,7 @@ TEST_CASE("descriptors: a number too large is refused and said", "[interpose]") 
     set_entry(static_cast<int>(kMaxFds), FdKind::kPlain, 0);
     const auto said = domain.said();
     REQUIRE(said.size() == 1);
-    CHECK(said[0].payload.find("16384") != std::string::npos);
+    CHECK(said[0].payload.find("32768") != std::string::npos);
     copy_entry(kFirst, static_cast<int>(kMaxFds));
     adopt_entry(-1, {});
 }
@@ -116,6 +117,27 @@ TEST_CASE("descriptors: a child has references of its own, and one forgotten giv
     CHECK(domain.state().sockets[socket].references == 1);
     CHECK(domain.state().processes[child].state == ProcessState::kFree);
     CHECK(new_epoll() == epoll);
+}
+
+TEST_CASE("descriptors: a child has what its parent has, and nothing of an earlier process", "[interpose]") {
+    PlainDomain domain;
+    Process& parent = *runtime.process;
+    set_entry(900, FdKind::kPlain, 7);
+    note_file_write(901);
+    const uint32_t first = make_child();
+    REQUIRE(first != kNone);
+    Process& child = domain.state().processes[first];
+    CHECK(child.fds[900].kind == FdKind::kPlain);
+    CHECK(child.fds[900].object == 7);
+    CHECK(child.fds[901].flags == kFdWritten);
+    child.state = ProcessState::kFree;  // reaped, with what nobody has looked at
+    drop_entry(900);
+    parent.fds[901] = {};
+    parent.fds_end = kFirst + 1;
+    REQUIRE(make_child() == first);
+    CHECK(child.fds[900].kind == FdKind::kUnknown);
+    CHECK(child.fds[901].flags == 0);
+    CHECK(child.fds_end == kFirst + 1);
 }
 
 TEST_CASE("descriptors: a full table of processes says so", "[interpose]") {
