@@ -18,10 +18,11 @@ namespace crane::checkpoint {
 namespace {
 
 constexpr size_t kQuotedBytes = 2000;
+constexpr size_t kMostOutputBytes = 1 << 20;
 constexpr int kCheckMs = 20;
 
-std::string first_bytes(FILE* file) {
-    std::string text(kQuotedBytes, '\0');
+std::string first_bytes(FILE* file, size_t most) {
+    std::string text(most, '\0');
     ::rewind(file);
     text.resize(::fread(text.data(), 1, text.size(), file));
     while (!text.empty() && text.back() == '\n') text.pop_back();
@@ -48,11 +49,9 @@ void work_under(pid_t pid, const Check& check) {
     if (pidfd >= 0) ::close(pidfd);
 }
 
-}  // namespace
-
-void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status,
-                 const Check& check) {
-    if (check) check();
+/// Returns the first `most` bytes of what it said.
+std::string run(const std::vector<std::string>& words, const std::string& doing, int most_status,
+                const Check& check, size_t most) {
     // One that outlived a killed craned would write where the next one works.
     std::vector<std::string> all{"/usr/bin/setpriv", "--pdeathsig", "KILL", "--"};
     all.insert(all.end(), words.begin(), words.end());
@@ -74,7 +73,21 @@ void run_command(const std::vector<std::string>& words, const std::string& doing
     work_under(pid, check);
     const int status = wait_status(pid);
     if (!WIFEXITED(status) || WEXITSTATUS(status) > most_status)
-        throw std::runtime_error(doing + ": " + words[0] + " failed: " + first_bytes(said.get()));
+        throw std::runtime_error(doing + ": " + words[0] +
+                                 " failed: " + first_bytes(said.get(), kQuotedBytes));
+    return first_bytes(said.get(), most);
+}
+
+}  // namespace
+
+void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status,
+                 const Check& check) {
+    if (check) check();
+    run(words, doing, most_status, check, 0);
+}
+
+std::string output_of(const std::vector<std::string>& words, const std::string& doing) {
+    return run(words, doing, 0, {}, kMostOutputBytes);
 }
 
 }  // namespace crane::checkpoint

@@ -16,5 +16,7 @@ using Check = std::function<void()>;
 /// `most_status`.
 void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status = 0,
                  const Check& check = {});
+/// What it says on standard output and error, up to 1 MiB of it; throws as run_command() does.
+std::string output_of(const std::vector<std::string>& words, const std::string& doing);
 
 }  // namespace crane::checkpoint

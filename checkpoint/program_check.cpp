@@ -119,7 +119,7 @@ bool is_go(const File& file, const Elf64_Ehdr& header) {
     return false;
 }
 
-std::string check_elf(const std::string& path, const File& file) {
+std::string check_elf(const std::string& path, const File& file, std::string* loader_found) {
     Elf64_Ehdr header{};
     if (!file.read_at(0, &header, sizeof header) || header.e_ident[EI_CLASS] != ELFCLASS64 ||
         header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_machine != EM_X86_64)
@@ -136,6 +136,7 @@ std::string check_elf(const std::string& path, const File& file) {
     if (loader->find("ld-linux-x86-64.so") == std::string::npos)
         return cannot(path,
                       "linked to another C library (loader " + *loader + "); Crane's shim is for glibc");
+    *loader_found = *loader;
     return {};
 }
 
@@ -180,6 +181,7 @@ ProgramCheck check_program(const std::string& program, const std::string& cwd,
         ProgramCheck step;
         look_up(next, cwd, environment, &step);
         if (depth == 0) check.path = step.path;
+        if (!step.path.empty()) check.files.push_back(step.path);
         check.message = step.message;
         if (!check.message.empty() && depth > 0)
             check.message = check.path + ": interpreter " + check.message;
@@ -193,7 +195,7 @@ ProgramCheck check_program(const std::string& program, const std::string& cwd,
         }
         const std::string head = file.head(256);
         if (head.compare(0, SELFMAG, ELFMAG) == 0) {
-            check.message = check_elf(step.path, file);
+            check.message = check_elf(step.path, file, &check.loader);
             check.ok = check.message.empty();
             return check;
         }

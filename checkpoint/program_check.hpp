@@ -9,8 +9,10 @@ namespace crane::checkpoint {
 
 struct ProgramCheck {
     bool ok = false;
-    std::string path;     ///< the file that would be executed, as found
-    std::string message;  ///< when not ok: what is wrong with it and what to do
+    std::string path;                ///< the file that would be executed, as found
+    std::vector<std::string> files;  ///< that one, and what its #! lines lead to
+    std::string loader;              ///< the dynamic loader of the last of them
+    std::string message;             ///< when not ok: what is wrong with it and what to do
 };
 
 /// Looks `program` up as execvp would (PATH of `environment`, relative to `cwd`), follows #! lines, and

@@ -15,6 +15,11 @@ constexpr size_t kPieceBytes = 256 * 1024;
 
 }  // namespace
 
+std::string program_payload(uint64_t generation, const std::string& inventory) {
+    const timebubble::ProgramPayload head{generation};
+    return std::string(reinterpret_cast<const char*>(&head), sizeof(head)) + inventory;
+}
+
 void Batcher::add(CallKind kind, uint64_t connection, std::string_view payload) {
     do {
         const std::string_view piece = kind == CallKind::kSend ? payload.substr(0, kPieceBytes) : payload;
@@ -49,6 +54,7 @@ std::string Batcher::take(uint64_t now_ns, uint64_t grant_clocks) {
     if (genesis_) {
         genesis_ = false;
         batch.add(CallKind::kGenesis, 0, genesis_bytes_);
+        if (!first_program_.empty()) batch.add(CallKind::kProgram, 0, program_payload(1, first_program_));
     } else if (!queue_.empty()) {
         batch = std::move(queue_.front());
         queue_.pop_front();
@@ -59,11 +65,12 @@ std::string Batcher::take(uint64_t now_ns, uint64_t grant_clocks) {
 }
 
 std::string Batcher::start(const timebubble::StartPayload& start, const timebubble::GenesisPayload& genesis,
-                           uint64_t now_ns, uint64_t grant_clocks) {
+                           const std::string& inventory, uint64_t now_ns, uint64_t grant_clocks) {
     last_timestamp_ns_ = std::max(last_timestamp_ns_ + 1, now_ns);
     BatchEncoder batch;
     batch.add(CallKind::kStart, 0, {reinterpret_cast<const char*>(&start), sizeof(start)});
     batch.add(CallKind::kGenesis, 0, {reinterpret_cast<const char*>(&genesis), sizeof(genesis)});
+    if (!inventory.empty()) batch.add(CallKind::kProgram, 0, program_payload(start.generation, inventory));
     return batch.finish(last_timestamp_ns_, grant_clocks);
 }
 

@@ -13,15 +13,20 @@
 
 namespace crane::proxy {
 
+/// Of kProgram.
+std::string program_payload(uint64_t generation, const std::string& inventory);
+
 class Batcher {
   public:
     /// Queues a call. Long kSend payloads are split; any other payload must fit into one batch.
     void add(timebubble::CallKind kind, uint64_t connection, std::string_view payload = {});
     /// The next batch carries the genesis alone, before everything queued.
     void set_genesis(const timebubble::GenesisPayload& genesis);
-    /// A batch that begins another server; what is queued stays.
+    /// What the first server is made of, which goes with the genesis.
+    void set_first_program(std::string inventory) { first_program_ = std::move(inventory); }
+    /// A batch that begins another server, which is made of `inventory`; what is queued stays.
     std::string start(const timebubble::StartPayload& start, const timebubble::GenesisPayload& genesis,
-                      uint64_t now_ns, uint64_t grant_clocks);
+                      const std::string& inventory, uint64_t now_ns, uint64_t grant_clocks);
     /// A batch was seen in the log: later ones get a later timestamp.
     void saw_timestamp(uint64_t timestamp_ns);
 
@@ -37,7 +42,7 @@ class Batcher {
     std::deque<timebubble::BatchEncoder> queue_;  ///< all but the last are full
     size_t calls_ = 0;
     size_t bytes_ = 0;
-    std::string genesis_bytes_;
+    std::string genesis_bytes_, first_program_;
     bool genesis_ = false;
     uint64_t last_timestamp_ns_ = 0;
 };

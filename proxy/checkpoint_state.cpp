@@ -79,6 +79,7 @@ void read(const json& in, CheckpointState& out) {
             one.at("number").get<uint64_t>();
     out.server_ends = in.at("server_ends").get<uint64_t>();
     out.last_end = in.at("last_end").get<std::string>();
+    out.program = in.value("program", "");
     out.live.reset();
     if (in.contains("live")) out.live = live_server_from(in.at("live"));
     const bool begins = out.generation >= 2 && !out.start_batch.empty();
@@ -114,6 +115,7 @@ json to_json(const CheckpointState& state) {
         {"server_ends", state.server_ends},
         {"last_end", state.last_end}};
     if (state.live) out["live"] = to_json(*state.live);
+    if (!state.program.empty()) out["program"] = state.program;
     return out;
 }
 

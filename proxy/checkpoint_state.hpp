@@ -33,6 +33,7 @@ struct CheckpointState {
     uint64_t server_ends = 0;
     std::string last_end;
     std::optional<LiveServer> live;  ///< there is an image of it
+    std::string program;  ///< what that one is made of (checkpoint/inventory.hpp); "": nobody knows
 };
 
 nlohmann::json to_json(const CheckpointState& state);

@@ -104,6 +104,7 @@ void read_checkpoint(ConfigTable& root, Config& config) {
     config.ship_bytes_per_s =
         checkpoint.number("ship_mb_per_s", config.ship_bytes_per_s / kMegabyte, 1, 100'000) * kMegabyte;
     config.repair = checkpoint.boolean("repair", config.repair);
+    config.accept_changes = checkpoint.boolean("accept_changes", config.accept_changes);
     checkpoint.refuse_the_rest();
 }
 

@@ -92,6 +92,8 @@ struct Config {
     bool checkpoint_running = true;    ///< of the server that runs, without being asked
     uint32_t checkpoint_pause_s = 60;  ///< at least, between two such
     bool repair = true;                ///< a replica that differs from the majority is made anew by itself
+    /// The server goes on although it is made of other files here than the log says.
+    bool accept_changes = false;
     uint64_t disk_reserve_bytes = 64ULL << 20;  ///< input stops when less is left
 
     uint64_t ship_bytes_per_s = 100'000'000;  ///< of checkpoints, to other replicas and from them

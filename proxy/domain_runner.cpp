@@ -22,6 +22,13 @@ namespace {
 
 constexpr uint64_t kHandshakeNs = 10ULL * 1'000'000'000;
 constexpr timeval kPoll{0, 10'000};
+constexpr char kProgramAdvice[] =
+    " on this host since the server was started that this log is of, so it is not run here. Put back what "
+    "was "
+    "there, and it goes on by itself; or, where the others have the new files too, have them all begin anew "
+    "(crane restart); or, where none of them runs, start them with --accept-changes: the log is then "
+    "replayed with "
+    "what is there now";
 /// Of ~DomainRunner: longer than the host takes to end all that can be ended.
 constexpr int kEndPatienceMs = 15'000;
 
@@ -83,7 +90,8 @@ DomainRunner::DomainRunner(event_base* base, const Config& config, std::function
       changed_(std::move(changed)),
       segment_(config.state_dir, config.cluster_id, config.replica_id, !config.container),
       host_(std::make_shared<checkpoint::DomainHost>(domain_spec(config))),
-      worker_(base, "crane-domain") {
+      worker_(base, "crane-domain"),
+      inventory_(std::make_shared<checkpoint::Inventory>()) {
     make_link(0);
     poll_event_ = event_new(base_, -1, EV_PERSIST, &DomainRunner::on_poll, this);
 }
@@ -123,11 +131,13 @@ struct DomainRunner::Started {
     pid_t init_pid = 0;
     int exit_fd = -1;
     bool refused = false;  ///< the image is of no use
+    std::string program;
+    std::string difference;  ///< of that to what the image is of
     std::vector<std::string> weaknesses;
 };
 
 void DomainRunner::start() {
-    launch([](checkpoint::DomainHost& host) { host.start(checkpoint::Files::kFresh); }, false);
+    launch([](checkpoint::DomainHost& host) { host.start(checkpoint::Files::kFresh); });
 }
 
 void DomainRunner::restore_image(const Image& image) {
@@ -137,7 +147,8 @@ void DomainRunner::restore_image(const Image& image) {
     words.files_since_ns = settings.files_since_ns;
     link_->prepare(settings);
     link_->prepare_restored(words, image.mark);
-    launch([image](checkpoint::DomainHost& host) { host.restore_packed(image.archive, image.image); }, true);
+    launch([image](checkpoint::DomainHost& host) { host.restore_packed(image.archive, image.image); },
+           &image.program);
 }
 
 void DomainRunner::take_image(std::function<ImagePlace()> place,
@@ -239,18 +250,26 @@ void DomainRunner::start_next(NextStart next) {
             give_up(error.what());  // and from the log, when there is room
             return;
         }
-        launch([](checkpoint::DomainHost& host) { host.start(checkpoint::Files::kKept); }, false);
+        launch([](checkpoint::DomainHost& host) { host.start(checkpoint::Files::kKept); });
     });
 }
 
-/// `attached`: what is brought needs no handshake.
-void DomainRunner::launch(const Bring& bring, bool attached) {
+/// `image_program`: what is brought comes out of an image, and needs no handshake.
+void DomainRunner::launch(const Bring& bring, const std::string* image_program) {
+    const bool attached = image_program != nullptr;
+    const std::string wanted = attached ? *image_program : "";
     auto result = std::make_shared<Started>();
     const std::vector<checkpoint::DomainSpec::Inherited> inherited = {
         {segment_.inherited_transport(), timebubble::kTransportFd},
         {segment_.inherited_doorbell(), timebubble::kDoorbellFd}};
-    const auto job = [host = host_, result, inherited, bring] {
+    const auto job = [host = host_, result, inherited, bring, wanted, inventory = inventory_,
+                      scheduled = config_.mode != Mode::kProxy] {
         try {
+            if (scheduled) result->program = inventory->take(host->spec());
+            // An image brings its own shim.
+            if (!wanted.empty())
+                result->difference = checkpoint::inventory_difference(wanted, result->program, false);
+            if (!result->difference.empty()) return;
             host->hand_down(inherited);
             bring(*host);
             result->init_pid = host->init_pid();
@@ -271,6 +290,11 @@ void DomainRunner::launch(const Bring& bring, bool attached) {
 void DomainRunner::started(const Started& result, bool attached) {
     exit_fd_ = result.exit_fd;
     if (killed_) return;  // meanwhile; the worker is at it
+    program_ = result.program;
+    if (!result.difference.empty()) {
+        refuse_program(result.difference);
+        return;
+    }
     if (!result.error.empty() && attached) {
         image_refused_ = result.refused;
         give_up("the server could not be restored: " + result.error);
@@ -294,6 +318,27 @@ void DomainRunner::started(const Started& result, bool attached) {
     } else {
         event_add(poll_event_, &kPoll);
     }
+}
+
+void DomainRunner::look_at_program(std::function<void()> done) {
+    auto found = std::make_shared<std::string>();
+    const auto job = [host = host_, inventory = inventory_, found] {
+        try {
+            *found = inventory->take(host->spec());
+        } catch (const std::exception& error) {
+            spdlog::warn("what the server is made of cannot be told: {}", error.what());
+        }
+    };
+    worker_.post(job, [this, found, done = std::move(done)] {
+        program_ = *found;
+        done();
+    });
+}
+
+void DomainRunner::refuse_program(const std::string& difference) {
+    program_refused_ = true;
+    kill();
+    enter(DomainState::kRefused, difference + kProgramAdvice);
 }
 
 void DomainRunner::forget_exit_fd() {

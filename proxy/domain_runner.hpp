@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "checkpoint/domain_host.hpp"
+#include "checkpoint/inventory.hpp"
 #include "proxy/config.hpp"
 #include "proxy/domain_link.hpp"
 #include "proxy/domain_words.hpp"
@@ -58,8 +59,17 @@ class DomainRunner {
         std::string image;
         DomainWords words;
         uint32_t mark = 0;
+        std::string program;  ///< what it is to be made of here; "": whatever is there
     };
     void restore_image(const Image& image);
+    /// What the server is made of on this host (inventory.hpp), when it was last looked at: at each start,
+    /// and when somebody asks.
+    const std::string& program() const { return program_; }
+    void look_at_program(std::function<void()> done);
+    /// This host has other files than the server is to be made of: it is not run here (kRefused).
+    void refuse_program(const std::string& difference);
+    bool program_refused() const { return program_refused_; }
+
     /// The image that was to be used is of no use; said once, in kLost.
     bool image_refused() const { return image_refused_; }
     struct ImagePlace {
@@ -109,7 +119,7 @@ class DomainRunner {
     void make_link(uint64_t files_since_ns);
     void replace_link();
     using Bring = std::function<void(checkpoint::DomainHost&)>;
-    void launch(const Bring& bring, bool attached);
+    void launch(const Bring& bring, const std::string* image_program = nullptr);
     void started(const Started& result, bool attached);
     void poll_attachment();
     bool ended_by_its_own_deed(const checkpoint::ExitReport& report) const;
@@ -134,6 +144,9 @@ class DomainRunner {
     bool gone_ = false;  ///< the processes, or what would start them
     bool killed_ = false;
     bool image_refused_ = false;
+    std::string program_;
+    bool program_refused_ = false;
+    std::shared_ptr<checkpoint::Inventory> inventory_;  ///< used by the worker alone
     std::vector<std::string> weaknesses_;
     int exit_fd_ = -1;  ///< of our own
     event* doorbell_event_ = nullptr;

@@ -137,6 +137,7 @@ void Replica::start() {
     if (repairs_.on_trial()) sequencer_.set_eligible(fit_to_lead_ = false);
     sequencer_.pause_delivery(true);  // until the domain is there to take it; this replica votes meanwhile
     sequencer_.start();
+    program_.log_end = sequencer_.last_index();
     sequencer_.pause_delivery(true);
     if (native_ && sequencer_.decided_index() > 0) {
         events_.fatal(

@@ -10,8 +10,9 @@
 //
 // Files: replica.cpp (start, turn, end, what others say), replica_sequence.cpp (decided batches, roles),
 // replica_proposals.cpp, replica_output.cpp (of the domain), replica_watch.cpp (what is looked at regularly),
-// replica_restart.cpp, replica_standstill.cpp, replica_checkpoint.cpp, replica_image.cpp,
-// replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp, replica_status.cpp.
+// replica_restart.cpp, replica_program.cpp, replica_standstill.cpp, replica_checkpoint.cpp,
+// replica_image.cpp, replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp,
+// replica_status.cpp.
 #pragma once
 
 #include <deque>
@@ -149,6 +150,11 @@ class Replica {
     bool ended_alone() const;
     bool end_is_agreed() const;
     void watch_server_end(uint64_t now_ns);
+    void note_program(timebubble::BatchDecoder decoder);
+    bool program_fits();
+    void watch_program(uint64_t now_ns);
+    bool program_is_news() const;
+    std::string program_difference() const;
     void propose_start();
     void propose_next_server(Place end);
     /// By this primary, and not yet decided: nothing that follows is for the server that there is.
@@ -274,6 +280,18 @@ class Replica {
     uint64_t ahead_index_ = 1;       ///< the first entry that was not looked at for such an end
     uint64_t ahead_generation_ = 1;  ///< the last server that is begun before it
     bool looked_ahead_ = false;      ///< as far as was decided when this replica began
+    /// What servers are made of, by their numbers, as the log says; of the one that is fed and later ones.
+    std::map<uint64_t, std::string> programs_;
+    struct {
+        uint64_t compared = 0;  ///< the server that was found to be made of what it should
+        uint64_t looked = 0;    ///< for this one's sake the host was looked at last
+        bool looking = false;
+        bool delivering = false;  ///< more that is decided may come at once
+        bool proposed = false;  ///< by this primary, for the server that there is
+        uint64_t refused_ns = 0;
+        uint64_t log_end = 0;  ///< of this replica's log when it began
+        std::string image;  ///< what the image is of that was begun from
+    } program_;
     RestartPolicy restarts_;
     /// Numbers of servers, as the log counts them.
     struct Generation {

@@ -125,6 +125,8 @@ void Replica::begin_image() {
     state.last_end = last_end_;
     state.live = LiveServer{generation_.fed_time_ns, domain_.link().words(), ports_.records(),
                             account_.open(), account_.kept()};
+    if (const auto known = programs_.find(generation_.fed); known != programs_.end())
+        state.program = known->second;
     image_.phase = ImagePhase::kTaking;
     const uint64_t index = state.position.index;
     domain_.take_image(checkpoints_.image_place(index, domain_.init_pid()), [this, state](
@@ -158,7 +160,11 @@ void Replica::start_from_image() {
     batcher_.saw_timestamp(live.timestamp_ns);
     timekeeper_.decided(live.timestamp_ns, host_time());
     last_batch_index_ = from.position.index;
-    domain_.restore_image(checkpoints_.image(live.words));
+    DomainRunner::Image image = checkpoints_.image(live.words);
+    if (!from.program.empty()) programs_[from.generation] = from.program;
+    if (!config_.accept_changes) image.program = from.program;
+    program_.image = from.program;
+    domain_.restore_image(image);
     sequencer_.hold_checkpoint(from.position.index);
 }
 

@@ -97,6 +97,7 @@ void Replica::on_domain_changed() {
     switch (domain_.state()) {
         case DomainState::kAttached:
             spdlog::info("the server is under the shim");
+            batcher_.set_first_program(domain_.program());
             open_restored_ports();
             feed();
             break;

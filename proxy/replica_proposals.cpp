@@ -31,6 +31,10 @@ void Replica::propose() {
     }
     if (next_proposed()) return;
     settle_connections();
+    if (may_propose() && program_is_news()) {
+        program_.proposed = true;
+        batcher_.add(timebubble::CallKind::kProgram, 0, program_payload(generation_.fed, domain_.program()));
+    }
     while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
         propose_batch(batcher_.calls());
     }

@@ -148,6 +148,16 @@ void Replica::propose_next_server(Place end) {
     const bool able = !stopping_ && fenced_.empty() && !disk_.low() && timekeeper_.begun() &&
                       sequencer_.can_propose() && sequencer_.leads();
     if (!first || !able) return;
+    // It is made of what is there now.
+    if (program_.looked != generation_.fed + 1) {
+        if (program_.looking) return;
+        program_.looking = true;
+        domain_.look_at_program([this, next = generation_.fed + 1] {
+            program_.looking = false;
+            program_.looked = next;
+        });
+        return;
+    }
     timebubble::GenesisPayload genesis;
     if (getrandom(&genesis, sizeof(genesis), 0) != sizeof(genesis)) {
         events_.fatal("getrandom failed: the system has no randomness to key the next server with");
@@ -156,7 +166,7 @@ void Replica::propose_next_server(Place end) {
     const StartPayload start{generation_.fed + 1, restarts_.asked() || checkpoints_.due(), end.clock,
                              end.steps};
     batcher_.clear();
-    if (!sequencer_.propose(batcher_.start(start, genesis, now, bubbles_.grant(2, false))))
+    if (!sequencer_.propose(batcher_.start(start, genesis, domain_.program(), now, bubbles_.grant(2, false))))
         throw std::logic_error("the log refused a batch that it had room for");
     generation_.proposed = start.generation;
     ++batches_proposed_;

@@ -20,7 +20,9 @@ void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>&
     image_rounds_.logged(batch->size());
     last_batch_index_ = index;
     pending_.push_back({index, batch});
+    program_.delivering = true;
     feed();
+    program_.delivering = false;
     if (pending_.size() > kPendingBatches && !delivery_paused_) {
         delivery_paused_ = true;
         sequencer_.pause_delivery(true);
@@ -39,6 +41,7 @@ void Replica::track_connections(const std::string& batch) {
         if (start.checkpoint != 0) note_checkpoint(start.generation, batch);
         note_end(start);
     }
+    note_program(decoder);
     for (timebubble::Call call; decoder.next(call);) {
         account_.decided(call);
         clients_.on_decided(call);
@@ -49,6 +52,7 @@ void Replica::feed() {
     const bool takes = domain_.state() == DomainState::kAttached || server_ended_;
     if (!takes || domain_.killed() || image_.phase == ImagePhase::kTaking || !looked_ahead_) return;
     while (!pending_.empty()) {
+        if (!server_ended_ && !program_fits()) return;
         const Pending& next = pending_.front();
         timebubble::BatchDecoder decoder;
         if (!decoder.open(reinterpret_cast<const uint8_t*>(next.batch->data()), next.batch->size())) {
@@ -121,6 +125,7 @@ void Replica::on_role() {
     spdlog::info("role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
                  sequencer_.leader());
     generation_.proposed = 0;
+    program_.proposed = false;
     image_rounds_.stop();
     if (leads) forget_image();
     if (!leads) stop_at_ns_ = 0;  // an order is the primary's that took it

@@ -25,8 +25,9 @@ void Replica::look_ahead() {
     const uint64_t from = std::max(ahead_index_, sequencer_.delivered_index() + 1);
     ahead_index_ = sequencer_.look_ahead(from, [this](const std::string& batch) {
         timebubble::BatchDecoder decoder;
-        if (decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size()))
-            note_end(started_server(decoder));
+        if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
+        note_end(started_server(decoder));
+        note_program(decoder);
     });
     looked_ahead_ = native_ || ahead_index_ == from || ahead_index_ > sequencer_.decided_index();
 }

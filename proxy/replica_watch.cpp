@@ -72,6 +72,7 @@ void Replica::housekeep() {
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
     if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();
+    watch_program(now);
     watch_trial();
     judge_fitness();
     if (without_server() && sequencer_.leads() && !alone() && now - last_step_down_ns_ > kStepDownPauseNs) {

@@ -199,6 +199,9 @@ uint64_t Sequencer::decided_index() const {
 uint64_t Sequencer::delivered_index() const {
     return node_ ? node_->delivered_index() : local_index_;
 }
+uint64_t Sequencer::last_index() const {
+    return node_ ? node_->last_index() : local_index_;
+}
 
 uint64_t Sequencer::look_ahead(uint64_t first, const std::function<void(const std::string& batch)>& see) {
     if (!node_) {

@@ -58,6 +58,7 @@ class Sequencer {
     const char* role_name() const;
     uint64_t decided_index() const;
     uint64_t delivered_index() const;
+    uint64_t last_index() const;  ///< of this replica's log, decided or not
     uint64_t batches_seen() const { return batches_seen_; }
     /// Shows decided batches from entry `first` on, delivered or not, a piece of the log at a time. Returns
     /// the first entry that is not looked at.

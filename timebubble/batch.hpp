@@ -25,7 +25,8 @@ enum class CallKind : uint16_t {
     kSignal = 7,    ///< payload: uint32_t signal for the server's main process, by the operator
     kStart =
         8,  ///< payload: StartPayload. The first call of a batch that begins another server; then a genesis
-    kStop = 9,  ///< the server ends here, as if all its processes were killed at once
+    kStop = 9,      ///< the server ends here, as if all its processes were killed at once
+    kProgram = 10,  ///< payload: ProgramPayload and what the server is made of, as text. Not for the domain
 };
 
 struct BatchHeader {
@@ -54,6 +55,13 @@ struct StartPayload {
     /// The server before has not ended by itself: it is ended at this place of its schedule (Place).
     /// Clock 0: it has.
     uint64_t end_clock, end_steps;
+};
+
+/// What the server of a generation is made of (checkpoint/inventory.hpp), as the primary found it. A later
+/// one for the same server counts instead.
+struct ProgramPayload {
+    uint64_t generation;
+    // Its text follows.
 };
 
 /// Addresses are in network order, as in sockaddr_in / sockaddr_in6.

@@ -52,6 +52,8 @@ const char* call_name(CallKind kind) {
             return "start";
         case CallKind::kStop:
             return "stop";
+        case CallKind::kProgram:
+            return "program";
     }
     return "unknown";
 }
@@ -76,6 +78,9 @@ std::string call_detail(const Call& call) {
                (call.payload.size() > kExcerptBytes ? "…\"" : "\"");
     }
     if (call.kind == CallKind::kWindow) return "up to byte " + std::to_string(number_in(call.payload));
+    if (call.kind == CallKind::kProgram)
+        return "of server " + std::to_string(number_in(call.payload)) + ": " +
+               std::to_string(std::count(call.payload.begin(), call.payload.end(), '\n')) + " files";
     if (call.kind == CallKind::kSignal) return std::to_string(number_in(call.payload));
     return "";
 }

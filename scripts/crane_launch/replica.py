@@ -75,6 +75,8 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         "", "[memory]", f"input_mib = {settings['input-mib']}", f"output_mib = {settings['output-mib']}",
         "", "[checkpoint]", f"log_mib = {settings['checkpoint-log-mib']}", f"every_s = {settings['checkpoint-every-s']}",
         f"repair = {str(not settings['no-repair']).lower()}",
+        # Who begins from a backup takes the host as it is.
+        f"accept_changes = {str(settings['accept-changes'] or bool(settings['restore'])).lower()}",
         "", "[disk]", f"reserve_bytes = {settings['disk-reserve-mib'] << 20}",
         "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
         f"hostname = {toml_text(settings['hostname'])}",

@@ -45,7 +45,8 @@ DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir
             "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0,
             "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64,
-            "checkpoint-log-mib": 16, "checkpoint-every-s": 60, "no-repair": False}
+            "checkpoint-log-mib": 16, "checkpoint-every-s": 60, "no-repair": False,
+            "accept-changes": False}
 # Changing one of these in the middle of a log would make the replay differ from the first run.
 FIXED_BY_LOG = ("command", "cwd", "replicas", "mode", "schedule", "quantum", "isolation", "cpus", "memory-bytes",
                 "hostname", "user", "group", "capability", "system-call", "device", "new-privileges", "hide", "show")
@@ -109,6 +110,8 @@ def build_parser():
     how.add_argument("--checkpoint-every-s", type=int, metavar="N", help="and so long after the last (default 60)")
     how.add_argument("--no-repair", action="store_true",
                      help="leave a replica that differs from the majority as it is, to be looked at")
+    how.add_argument("--accept-changes", action="store_true",
+                     help="go on with the log although the server's program, libraries or named files have changed since")
     how.add_argument("--output-log", choices=CHOICES["output-log"], help="keep what is sent, or its hash only")
     running = parser.add_argument_group("running")
     running.add_argument("--config", metavar="FILE.toml", help="settings from a file; flags win over it")

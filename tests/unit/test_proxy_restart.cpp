@@ -110,13 +110,21 @@ TEST_CASE("restart: an order before the end holds after it", "[restart]") {
 TEST_CASE("restart: a batch that begins a server is known by its first call, and nothing else is",
           "[restart]") {
     Batcher batcher;
-    const std::string start = batcher.start({7, 1, 900, 3}, {}, 5, 100);
+    const std::string start = batcher.start({7, 1, 900, 3}, {}, "", 5, 100);
     BatchDecoder decoder;
     REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(start.data()), start.size()));
     CHECK(started_server(decoder).generation == 7);
     CHECK(started_server(decoder).end_clock == 900);
     CHECK(started_server(decoder).end_steps == 3);
     CHECK(decoder.header().calls == 2);
+    const std::string made = batcher.start({8, 1, 0, 0}, {}, "sum /a/file\n", 5, 100);
+    REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(made.data()), made.size()));
+    CHECK(started_server(decoder).generation == 8);
+    crane::timebubble::Call last{};
+    while (decoder.next(last)) {
+    }
+    CHECK(last.kind == CallKind::kProgram);
+    CHECK(last.payload == program_payload(8, "sum /a/file\n"));
     batcher.add(CallKind::kStop, 0);
     const std::string stop = batcher.take(6, 100);
     REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(stop.data()), stop.size()));

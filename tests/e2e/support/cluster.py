@@ -85,6 +85,15 @@ class Cluster:
         if stopped.returncode != 0:
             raise ClusterError(f"crane stop exited with {stopped.returncode}\n{stopped.stdout}{self.report()}")
 
+    def start_again(self, *options):
+        """After stop(), with further options for this start alone."""
+        self._stopped, kept = False, self.options
+        self.options = kept + [str(option) for option in options]
+        try:
+            self.start()
+        finally:
+            self.options = kept
+
     def _end(self):
         try:
             self.stop()

@@ -1,0 +1,102 @@
+// What a server is made of: its program, libraries and so on (checkpoint/inventory.hpp) stand in the log
+// where it begins. A replica whose host has others would go on elsewhere when it replays the log, so it does
+// not run the server, says what has changed, and looks again now and then.
+#include <spdlog/spdlog.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "proxy/clock.hpp"
+#include "proxy/replica.hpp"
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr uint64_t kLookAgainNs = 5'000'000'000;
+/// It stands behind the start and the genesis, or alone.
+constexpr int kFirstCalls = 3;
+constexpr size_t kKept = 16;
+
+}  // namespace
+
+void Replica::note_program(timebubble::BatchDecoder decoder) {
+    timebubble::Call call{};
+    for (int i = 0; i < kFirstCalls && decoder.next(call); ++i) {
+        timebubble::ProgramPayload head{};
+        if (call.kind != timebubble::CallKind::kProgram || call.payload.size() < sizeof(head)) continue;
+        memcpy(&head, call.payload.data(), sizeof(head));
+        if (head.generation < generation_.fed) continue;
+        programs_[head.generation] = call.payload.substr(sizeof(head));
+        // The one that is fed, and the latest.
+        if (programs_.size() > kKept) programs_.erase(std::next(programs_.begin()));
+    }
+}
+
+/// Of what is here to what the server is to be made of; empty: none that anybody knows of.
+std::string Replica::program_difference() const {
+    const auto known = programs_.find(generation_.starting != 0 ? generation_.starting : generation_.fed);
+    if (known == programs_.end()) return "";  // the log is of an earlier version
+    // A server out of an image has its own shim.
+    const bool with_shim = program_.image.empty() || generation_.starting != 0;
+    return checkpoint::inventory_difference(known->second, domain_.program(), with_shim);
+}
+
+/// Before the server is given its first batch, which says what it is made of.
+bool Replica::program_fits() {
+    const uint64_t generation = generation_.starting != 0 ? generation_.starting : generation_.fed;
+    if (native_ || program_.compared == generation) return true;
+    if (programs_.count(generation) == 0) return true;
+    const std::string difference = program_difference();
+    if (!difference.empty() && !config_.accept_changes) {
+        // What follows in the log may say that it was accepted.
+        if (program_.delivering) return false;
+        const bool seen = sequencer_.delivered_index() >= program_.log_end ||
+                          (looked_ahead_ && ahead_index_ > program_.log_end);
+        if (!seen) return false;
+        domain_.refuse_program(difference);
+        return false;
+    }
+    if (!difference.empty())
+        spdlog::warn("{} on this host since this cluster's server was started, which is accepted",
+                     difference);
+    program_.compared = generation;
+    programs_.erase(programs_.begin(), programs_.lower_bound(generation));
+    return true;
+}
+
+/// Of a log that does not say it, or not any more.
+bool Replica::program_is_news() const {
+    if (native_ || program_.proposed || generation_.fed_time_ns == 0 || domain_.program().empty())
+        return false;
+    const auto known = programs_.find(generation_.fed);
+    return known == programs_.end() || (config_.accept_changes && known->second != domain_.program());
+}
+
+/// One that was refused for it: is it again what it was?
+void Replica::watch_program(uint64_t now_ns) {
+    if (!domain_.program_refused() || program_.looking || now_ns - program_.refused_ns < kLookAgainNs) return;
+    program_.refused_ns = now_ns;
+    program_.looking = true;
+    domain_.look_at_program([this] {
+        program_.looking = false;
+        if (program_difference().empty()) {
+            const std::string now = "this host has what the server is made of";
+            // Accepted since the image was taken.
+            if (!checkpoint::inventory_difference(program_.image, domain_.program(), false).empty() &&
+                !program_.image.empty())
+                checkpoints_.refuse(now + ", and not what the image is of");
+            spdlog::info("{}: it is begun", now);
+            events_.lost();
+            return;
+        }
+        const auto later = std::find_if(programs_.begin(), programs_.end(), [&](const auto& one) {
+            return one.first > generation_.fed && one.second == domain_.program();
+        });
+        // The others' later server is made of what is here: what that one began with is enough.
+        if (later != programs_.end() && !lacking_)
+            lack_checkpoint(history_.last() ? history_.last()->index + 1 : 1);
+    });
+}
+
+}  // namespace crane::proxy
