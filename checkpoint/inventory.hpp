@@ -3,7 +3,8 @@
 // inventory is replayed with the same, or the replay may end elsewhere.
 //
 // It is a text, so that a log can hold it and a message can say what has changed: a line "SUM PATH" for each
-// file, sorted by path, in which what is not plain ASCII is written as %XX. What a server loads by itself later (modules, plug-ins) is not in it.
+// file, sorted by path, in which what is not plain ASCII is written as %XX. What a server loads by itself
+// later (modules, plug-ins) is not in it.
 #pragma once
 
 #include <cstddef>

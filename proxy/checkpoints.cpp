@@ -80,7 +80,8 @@ std::string Checkpoints::usable(const checkpoint::StoredCheckpoint& one, Checkpo
 DomainRunner::Image Checkpoints::image(const DomainWords& words) const {
     // Other marks than this one's are of earlier images, which stood behind earlier entries.
     const auto mark = static_cast<uint32_t>(held_index_);
-    return {archive_, std::filesystem::path(archive_).replace_filename(kImage), words, mark != 0 ? mark : 1, ""};
+    return {archive_, std::filesystem::path(archive_).replace_filename(kImage), words, mark != 0 ? mark : 1,
+            ""};
 }
 
 std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t index, pid_t init) const {

@@ -287,10 +287,10 @@ class Replica {
         uint64_t looked = 0;    ///< for this one's sake the host was looked at last
         bool looking = false;
         bool delivering = false;  ///< more that is decided may come at once
-        bool proposed = false;  ///< by this primary, for the server that there is
+        bool proposed = false;    ///< by this primary, for the server that there is
         uint64_t refused_ns = 0;
         uint64_t log_end = 0;  ///< of this replica's log when it began
-        std::string image;  ///< what the image is of that was begun from
+        std::string image;     ///< what the image is of that was begun from
     } program_;
     RestartPolicy restarts_;
     /// Numbers of servers, as the log counts them.
