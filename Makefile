@@ -199,7 +199,7 @@ help:
 	@echo "make clean      remove $(BUILD)/"
 
 # --- tests and evaluation ------------------------------------------------------------------------
-TEST_PROGRAMS := $(patsubst tests/programs/%.c,$(BUILD)/programs/%,$(wildcard tests/programs/*.c))
+TEST_PROGRAMS := $(patsubst tests/programs/%,$(BUILD)/programs/%,$(basename $(wildcard tests/programs/*.c tests/programs/*.cpp)))
 LOADS         := $(patsubst eval/load/%.c,$(BUILD)/load/%,$(wildcard eval/load/*.c))
 TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
 RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
@@ -221,6 +221,9 @@ C_MADE_WITH := $(call made_with,programs,$(TEST_CC))
 $(BUILD)/programs/%: tests/programs/%.c $(wildcard tests/programs/*.h) $(C_MADE_WITH)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -lm
+$(BUILD)/programs/%: tests/programs/%.cpp $(COMPILED_WITH)
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS) -o $@ $<
 $(BUILD)/load/%: eval/load/%.c $(C_MADE_WITH)
 	@mkdir -p $(@D)
 	$(TEST_CC) -o $@ $< -lm

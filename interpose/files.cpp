@@ -10,6 +10,7 @@
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/machine.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/standard_streams.hpp"
 #include "interpose/core/stream_buffers.hpp"
 
 using namespace crane::interpose;
@@ -159,26 +160,10 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream) {
         settle_file_times(before);
         drop_entry(before);
     }
+    forget_standard_stream(stream);
     FILE* opened = real.freopen(path, mode, stream);
     note_stream(opened, mode);
     return opened;
-}
-
-// A stream over a descriptor that the schedule serves: its reads and writes must be the wrappers', not those
-// inside libc.
-
-int cookie_fd(void* cookie) {
-    return static_cast<int>(reinterpret_cast<intptr_t>(cookie));
-}
-ssize_t cookie_read(void* cookie, char* place, size_t bytes) {
-    return ::read(cookie_fd(cookie), place, bytes);
-}
-ssize_t cookie_write(void* cookie, const char* from, size_t bytes) {
-    const ssize_t written = ::write(cookie_fd(cookie), from, bytes);
-    return written < 0 ? 0 : written;
-}
-int cookie_close(void* cookie) {
-    return ::close(cookie_fd(cookie));
 }
 
 bool is_served(int fd) {
@@ -209,11 +194,8 @@ CRANE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
         give_buffer(plain);
         return plain;
     }
-    FILE* stream = fopencookie(reinterpret_cast<void*>(static_cast<intptr_t>(fd)), mode,
-                               {cookie_read, cookie_write, nullptr, cookie_close});
+    FILE* stream = make_served_stream(fd, mode);
     if (!stream) return nullptr;
-    // So that fileno() knows it; a cookie's own calls do not use it.
-    stream->_fileno = fd;
     fd_entry(fd)->flags |= kFdCookie;
     return stream;
 }
@@ -223,7 +205,9 @@ CRANE_EXPORT int fclose(FILE* stream) {
     const int fd = fileno(stream);
     const FdEntry* entry = fd < 0 ? nullptr : fd_entry(fd);
     // A cookie's close is the wrapper, with a turn of its own.
-    if (!entry || entry->flags & kFdCookie) return real.fclose(stream);
+    const bool standard = is_served_standard_stream(stream);
+    forget_standard_stream(stream);
+    if (!entry || entry->flags & kFdCookie || standard) return real.fclose(stream);
     Operation turn(Op::kClose, descriptor_key(fd), entry_key(*entry));
     // What could not be written is lost for good with the stream: its error is the call's.
     int lost = 0;

@@ -270,6 +270,8 @@ void attach(char** environment) {
     install_tsc_trap();
     give_buffer(stdin);
     give_buffer(stdout);
+    for (int fd = 0; fd <= 2; ++fd)
+        if (fd_entry(fd)) serve_standard_entry(fd);
     on_exit(at_process_exit, nullptr);
     // Takes in the first batch, or what came while this program was being loaded.
     Operation turn(Op::kAttach, process_key(runtime.process->pid));

@@ -4,6 +4,7 @@
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
+#include "interpose/core/standard_streams.hpp"
 #include "interpose/core/timers.hpp"
 
 namespace crane::interpose {
@@ -32,9 +33,16 @@ void classify(int fd) {
     const bool stream = type == S_IFIFO || type == S_IFSOCK || type == 0 || (type == S_IFCHR && isatty(fd));
     // Type 0: anonymous inodes (eventfd, inotify, pidfd).
     place(fd) = noted(stream ? FdKind::kStream : FdKind::kPlain, 0, 0);
+    serve_standard_entry(fd);
 }
 
 }  // namespace
+
+void serve_standard_entry(int fd) {
+    if (fd < 0 || fd > 2) return;
+    const FdKind kind = runtime.process->fds[fd].kind;
+    if (kind == FdKind::kStream || kind == FdKind::kSocket) serve_standard_stream(fd);
+}
 
 FdEntry* fd_entry(int fd) {
     if (!in_range(fd)) return nullptr;
@@ -50,6 +58,7 @@ void set_entry(int fd, FdKind kind, uint32_t object) {
         return;
     }
     place(fd) = noted(kind, 0, object);
+    serve_standard_entry(fd);
 }
 
 void set_stream(int fd, int second) {
@@ -70,6 +79,7 @@ void copy_entry(int fd, int copy) {
     const FdEntry* from = fd_entry(fd);
     if (!from) return;
     place(copy) = noted(from->kind, from->flags, from->object);
+    serve_standard_entry(copy);
     add_reference(*from);
 }
 

@@ -14,6 +14,8 @@ static_assert(kReservedFdBase == 1000, "environment.cpp hands this number on by 
 /// The entry of an open descriptor, classified by the kernel's word for it if it was not known yet.
 /// nullptr for numbers that are out of range.
 FdEntry* fd_entry(int fd);
+/// A standard stream over it is made one that the schedule serves (standard_streams.hpp), if it has to be.
+void serve_standard_entry(int fd);
 /// The entry if it is of that kind, else nullptr. Does not classify: virtual kinds are always known.
 inline FdEntry* entry_of_kind(int fd, FdKind kind) {
     if (fd < 0 || static_cast<size_t>(fd) >= kMaxFds) return nullptr;

@@ -105,6 +105,9 @@ class Programs(CraneTest):
     def test_children(self):
         self.check("children")
 
+    def test_pipelines(self):
+        self.check("pipelines", rounds=1, tools=("mixed_output",))
+
     def test_children_that_cannot_be_scheduled(self):
         self.check("opaque", tools=("static_tool",))
 
