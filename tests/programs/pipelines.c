@@ -1,6 +1,6 @@
 // Pipelines of children whose stdio reads and writes pipes: more than a pipe holds, and before there is
 // anything.
-#include <stdbool.h>
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include "serve.h"
@@ -54,6 +54,36 @@ static void forked(void) {
     say("status: %d", status);
 }
 
+static void* print_lines(void* unused) {
+    for (int n = 0; n < 300; n++) {
+        printf("%d\n", n);
+        if (n % 50 == 0) fflush(stdout);
+    }
+    return unused;
+}
+
+// Threads of a child that want the same stream, one of which may be waiting in it.
+static void threaded(void) {
+    int out[2];
+    CHECK(pipe(out) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        pthread_t threads[4];
+        dup2(out[1], 1);
+        for (int n = 0; n < 4; n++) pthread_create(&threads[n], NULL, print_lines, NULL);
+        for (int n = 0; n < 4; n++) pthread_join(threads[n], NULL);
+        exit(0);
+    }
+    close(out[1]);
+    FILE* from = fdopen(out[0], "r");
+    char line[64];
+    int lines = 0, sum = 0;
+    for (; fgets(line, sizeof line, from); lines++) sum += atoi(line);
+    say("of four threads: %d lines, sum %d", lines, sum);
+    fclose(from);
+    waitpid(child, NULL, 0);
+}
+
 // What was printed before a descriptor leads elsewhere goes where it leads when it is written.
 static void moved(void) {
     int out[2];
@@ -101,6 +131,7 @@ static void scenario(void) {
     run("i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); done | tail -1");
     run("yes | head -100000 | uniq -c | sed 's/ *//'");
     forked();
+    threaded();
     moved();
     mixed();
 }
