@@ -13,7 +13,6 @@
 namespace crane::checkpoint {
 namespace {
 
-constexpr size_t kPieceBytes = 1 << 20;
 constexpr mode_t kOwnerOnly = 0600;
 constexpr int kAlways =
     O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // a pipe in the place of a file is waited for by nobody
@@ -112,7 +111,7 @@ std::string sum_of_file(const File& file, const Stop& stop) {
     XXH3_128bits_reset(state.get());
     for (uint64_t offset = 0;;) {
         if (stop()) throw Stopped();
-        const std::string piece = file.read(offset, kPieceBytes);
+        const std::string piece = file.read(offset, kSumPieceBytes);
         if (piece.empty()) break;
         XXH3_128bits_update(state.get(), piece.data(), piece.size());
         offset += piece.size();

@@ -56,7 +56,8 @@ void sync_folder(const std::string& path);
 /// XXH3, 128 bits, as 32 hexadecimal digits.
 constexpr size_t kSumDigits = 32;
 std::string sum_of(std::string_view bytes);
-/// In bounded memory. Throws Stopped, or as File does.
+/// In bounded memory: `stop` is asked before each piece of so many bytes. Throws Stopped, or as File does.
+constexpr size_t kSumPieceBytes = 1 << 20;
 std::string sum_of_file(const File& file, const Stop& stop);
 bool is_sum(std::string_view text);
 

@@ -18,6 +18,7 @@
 #include "checkpoint/command.hpp"
 #include "proxy/checkpoint_state.hpp"
 #include "proxy/tool/backup_record.hpp"
+#include "proxy/tool/progress.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
@@ -58,10 +59,12 @@ std::string damage(const Chosen& chosen) {
     if (checkpoint::decode_manifest(chosen.files[0].second->read(0, checkpoint::kMaxManifestBytes)).id !=
         chosen.checkpoint.id)
         return "another has taken its place";
+    Progress progress("checking the checkpoint", chosen.checkpoint.manifest.bytes());
+    const checkpoint::Stop counting = progress.counting();
     for (size_t i = 0; i < chosen.checkpoint.manifest.files.size(); ++i) {
         const checkpoint::CheckpointFile& told = chosen.checkpoint.manifest.files[i];
         const checkpoint::File& data = *chosen.files[i + 1].second;
-        if (data.bytes() != told.bytes || checkpoint::sum_of_file(data, checkpoint::never) != told.xxh128)
+        if (data.bytes() != told.bytes || checkpoint::sum_of_file(data, counting) != told.xxh128)
             return data.path() + " is not as its manifest says";
     }
     return "";
@@ -204,7 +207,13 @@ void write_archive(const Chosen& chosen, const BackupRecord& record, const std::
     words.insert(words.end(), paths.begin(), paths.end());
     // A checkpoint that its replica drops meanwhile has lost a name and nothing else: what is in it was
     // summed.
-    checkpoint::run_command(words, "writing " + file, kChanged);
+    {
+        Progress progress("writing " + file, record.bytes);
+        checkpoint::run_command(words, "writing " + file, kChanged, progress.watching([&unfinished] {
+            std::error_code ignored;
+            return fs::file_size(unfinished.path(), ignored);
+        }));
+    }
     close(memory);
     unfinished.publish();
 }

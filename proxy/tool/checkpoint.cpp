@@ -10,6 +10,7 @@
 
 #include "checkpoint/arriving_checkpoint.hpp"
 #include "checkpoint/checkpoint_store.hpp"
+#include "proxy/tool/progress.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
@@ -20,16 +21,6 @@ using checkpoint::StoredCheckpoint;
 using nlohmann::json;
 
 namespace {
-
-std::string size_text(uint64_t bytes) {
-    const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
-    double size = static_cast<double>(bytes);
-    size_t unit = 0;
-    for (; size >= 1000 && unit + 1 < std::size(units); ++unit) size /= 1000;
-    char text[32];
-    snprintf(text, sizeof(text), size < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", size, units[unit]);
-    return text;
-}
 
 std::string age_text(int64_t seconds) {
     if (seconds < 120) return std::to_string(std::max<int64_t>(seconds, 0)) + " s";
@@ -133,12 +124,17 @@ int list(const std::string& state_dir, uint32_t replica, bool as_json) {
     return kExitOk;
 }
 
+std::string verified(const Held& held, const StoredCheckpoint& one) {
+    Progress progress("verifying entry " + std::to_string(one.index), one.manifest.bytes());
+    return held.store.verify(one.index, progress.counting());
+}
+
 int verify(const std::string& state_dir, uint32_t replica, bool as_json) {
     json rows = json::array();
     bool sound = true;
     for (const Held& held : stores(state_dir, replica)) {
         for (const StoredCheckpoint& one : held.store.survey()) {
-            const std::string error = held.store.verify(one.index);
+            const std::string error = verified(held, one);
             // A replica that runs takes new ones and removes old ones.
             if (!error.empty() && !fs::exists(one.path)) continue;
             sound &= error.empty();

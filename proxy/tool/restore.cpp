@@ -18,6 +18,7 @@
 #include "proxy/checkpoint_state.hpp"
 #include "proxy/state_dir.hpp"
 #include "proxy/tool/backup_record.hpp"
+#include "proxy/tool/progress.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
@@ -30,8 +31,19 @@ namespace {
 
 constexpr char kTar[] = "/usr/bin/tar";
 
-/// These members of the archive, as plain files in `folder`.
-void extract(const std::string& archive, const std::string& folder, const std::vector<std::string>& names) {
+uint64_t bytes_of(const std::string& folder, const std::vector<std::string>& names) {
+    uint64_t bytes = 0;
+    for (const std::string& name : names) {
+        std::error_code missing;
+        const uint64_t one = fs::file_size(folder + "/" + name, missing);
+        bytes += missing ? 0 : one;
+    }
+    return bytes;
+}
+
+/// These members of the archive, `bytes` in all, as plain files in `folder`.
+void extract(const std::string& archive, const std::string& folder, const std::vector<std::string>& names,
+             uint64_t bytes = 0) {
     std::vector<std::string> words{kTar,
                                    "--extract",
                                    "--file=" + archive,
@@ -42,7 +54,9 @@ void extract(const std::string& archive, const std::string& folder, const std::v
                                    "--no-overwrite-dir",
                                    "--"};
     words.insert(words.end(), names.begin(), names.end());
-    checkpoint::run_command(words, "reading " + archive);
+    Progress progress("reading " + archive, bytes);
+    checkpoint::run_command(words, "reading " + archive, 0,
+                            progress.watching([&] { return bytes_of(folder, names); }));
 }
 
 std::string read_text(const std::string& path, size_t most) {
@@ -129,10 +143,12 @@ checkpoint::Manifest unpack(const std::string& file, const BackupRecord& record,
         throw std::runtime_error(file + " holds another checkpoint than it says");
     std::vector<std::string> names;
     for (const checkpoint::CheckpointFile& one : decoded.manifest.files) names.push_back(one.name);
-    extract(file, folder, names);
+    extract(file, folder, names, decoded.manifest.bytes());
+    Progress progress("checking what was read", decoded.manifest.bytes());
+    const checkpoint::Stop counting = progress.counting();
     for (const checkpoint::CheckpointFile& one : decoded.manifest.files) {
         const checkpoint::File data(folder + "/" + one.name, O_RDONLY);
-        if (data.bytes() != one.bytes || checkpoint::sum_of_file(data, checkpoint::never) != one.xxh128)
+        if (data.bytes() != one.bytes || checkpoint::sum_of_file(data, counting) != one.xxh128)
             throw std::runtime_error(file + ": " + one.name + " is not as it was when the backup was made");
     }
     fs::remove(path);
