@@ -1,9 +1,5 @@
 // crane transfer, signal, and what else goes over the control sockets.
-#include <errno.h>
-#include <poll.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,37 +61,6 @@ std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
     }
     std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
     return out;
-}
-
-json ask_craned(const std::string& replica_dir, const json& request, int timeout_ms) {
-    const std::string path = replica_dir + "/control.sock";
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-        const int reason = errno;
-        close(fd);
-        throw std::runtime_error(reason == ENOENT || reason == ECONNREFUSED
-                                     ? "not running"
-                                     : "cannot ask " + path + ": " + strerror(reason));
-    }
-    const std::string line = request.dump() + "\n";
-    std::string reply;
-    bool sent = send(fd, line.data(), line.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(line.size());
-    const uint64_t end = monotonic_ns() + static_cast<uint64_t>(timeout_ms) * 1'000'000;
-    while (sent && reply.find('\n') == std::string::npos && monotonic_ns() < end) {
-        pollfd wait{fd, POLLIN, 0};
-        if (poll(&wait, 1, 100) <= 0) continue;
-        char bytes[16 * 1024];
-        const ssize_t got = recv(fd, bytes, sizeof(bytes), 0);
-        if (got <= 0) break;
-        reply.append(bytes, static_cast<size_t>(got));
-    }
-    close(fd);
-    json answer = json::parse(reply, nullptr, false);
-    if (!answer.is_object()) throw std::runtime_error("craned did not answer on " + path);
-    return answer;
 }
 
 json ask_all(const std::string& state_dir, int timeout_ms) {

@@ -26,7 +26,7 @@ struct ReplicaDir {
 std::string default_state_dir();
 /// STATE/r1, STATE/r2…; or STATE itself if it is one replica's. Throws if there is none.
 std::vector<ReplicaDir> find_replicas(const std::string& state_dir);
-/// One question on a control socket. Throws std::runtime_error when nobody answers.
+/// One question on a control socket. Throws std::runtime_error when nobody has answered by then.
 nlohmann::json ask_craned(const std::string& replica_dir, const nlohmann::json& request,
                           int timeout_ms = 5000);
 

@@ -110,7 +110,8 @@ TEST_CASE("batch: lengths, counts and kinds that lie are refused", "[timebubble]
     for (const uint64_t size : {0ULL, 40ULL, 0x7fff'ffffULL, 0xffff'fff8ULL, 0xffff'ffffULL}) {
         CHECK_FALSE(with(first + offsetof(CallHeader, bytes), size, 4));
     }
-    for (const uint64_t kind : {0ULL, 10ULL, 0xffffULL}) {
+    for (const uint64_t kind :
+         {uint64_t{0}, static_cast<uint64_t>(CallKind::kProgram) + 1, uint64_t{0xffff}}) {
         CHECK_FALSE(with(first + offsetof(CallHeader, kind), kind, 2));
     }
 }
