@@ -28,8 +28,8 @@ std::string relative(const std::string& path) {
 std::string container_config(const ContainerPlan& plan) {
     std::string text =
         "# Written by craned at every start of the domain; changes here are lost.\n"
-        "lxc.rootfs.path = overlay:/:" +
-        plan.layers.front().upper +
+        "lxc.rootfs.path = overlay:" +
+        plan.layers.front().lower + ":" + plan.layers.front().upper +
         "\n"
         "lxc.uts.name = " +
         plan.hostname +
@@ -50,7 +50,7 @@ std::string container_config(const ContainerPlan& plan) {
     if (plan.apparmor) text += "lxc.apparmor.profile = unconfined\n";
     for (size_t i = 1; i < plan.layers.size(); ++i) {
         const Layer& layer = plan.layers[i];
-        text += "lxc.mount.entry = overlay " + relative(layer.point) + " overlay lowerdir=" + layer.point +
+        text += "lxc.mount.entry = overlay " + relative(layer.point) + " overlay lowerdir=" + layer.lower +
                 ",upperdir=" + layer.upper + ",workdir=" + layer.work + " 0 0\n";
     }
     text += "lxc.mount.entry = tmpfs dev/shm tmpfs rw,nosuid,nodev,mode=1777,create=dir 0 0\n";

@@ -1,8 +1,6 @@
 #include "checkpoint/disk_quota.hpp"
 
 #include <fcntl.h>
-#include <linux/loop.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,12 +10,12 @@
 #include <stdexcept>
 
 #include "checkpoint/command.hpp"
+#include "checkpoint/loop_mount.hpp"
 
 namespace crane::checkpoint {
 namespace {
 
 constexpr char kMakeFileSystem[] = "/sbin/mkfs.ext4";
-constexpr int kLoopAttempts = 32;
 
 [[noreturn]] void fail(const std::string& what, int error) {
     throw std::runtime_error("the disk quota cannot be set up: " + what + ": " + std::strerror(error));
@@ -44,30 +42,6 @@ void make_file_system(const std::string& image) {
                 "the disk quota cannot be set up (apt-get install e2fsprogs)");
 }
 
-// The path of a loop device that shows the image, and frees itself when its last user goes.
-void mount_image(int image, const std::string& point) {
-    const Descriptor control("/dev/loop-control", O_RDWR);
-    if (control.get() < 0) fail("/dev/loop-control", errno);
-    for (int attempt = 0; attempt < kLoopAttempts; ++attempt) {
-        const int number = ::ioctl(control.get(), LOOP_CTL_GET_FREE);
-        if (number < 0) fail("no free loop device", errno);
-        const std::string path = "/dev/loop" + std::to_string(number);
-        const Descriptor device(path, O_RDWR);
-        if (device.get() < 0) fail(path, errno);
-        loop_config config{};
-        config.fd = static_cast<uint32_t>(image);
-        config.info.lo_flags = LO_FLAGS_AUTOCLEAR;
-        if (::ioctl(device.get(), LOOP_CONFIGURE, &config) != 0) {
-            if (errno == EBUSY) continue;  // another took it first
-            fail(path, errno);
-        }
-        if (::mount(path.c_str(), point.c_str(), "ext4", MS_NODEV | MS_NOATIME, nullptr) != 0)
-            fail("mounting " + path + " on " + point, errno);
-        return;
-    }
-    fail("loop devices are taken all the time", EBUSY);
-}
-
 }  // namespace
 
 void mount_limited(const std::string& image, const std::string& point, uint64_t bytes) {
@@ -80,7 +54,12 @@ void mount_limited(const std::string& image, const std::string& point, uint64_t 
         fail(std::to_string(bytes >> 20) + " MiB for " + image, error);
     }
     make_file_system(image);
-    mount_image(file.get(), point);
+    try {
+        mount_loop(file.get(), point, "ext4", MS_NODEV | MS_NOATIME);
+    } catch (const std::runtime_error& error) {
+        ::unlink(image.c_str());
+        throw std::runtime_error(std::string("the disk quota cannot be set up: ") + error.what());
+    }
     ::unlink(image.c_str());  // the mount keeps it
 }
 

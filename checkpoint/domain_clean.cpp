@@ -76,7 +76,8 @@ void remove_cgroups(const std::string& name) {
 void unmount_container(const DomainSpec& spec) {
     const DomainPaths paths(spec.state_dir);
     for (const Mount& mount : read_mounts())
-        if (is_below(mount.point, paths.container)) ::umount2(mount.point.c_str(), MNT_DETACH);
+        if (is_below(mount.point, paths.container) || mount.point == paths.base)
+            ::umount2(mount.point.c_str(), MNT_DETACH);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "checkpoint/base_image.hpp"
 #include "checkpoint/disk_quota.hpp"
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_launch.hpp"
@@ -219,9 +220,10 @@ void DomainHost::launch(Files files, const BringServer& bring_server) {
     }
     last_exit_.reset();
     weaknesses_ = lost_confinement(spec_);
-    check_spec(spec_);
     // Of a craned that was killed: two domains would share one file system.
     if (files == Files::kFresh) remove_leftovers(spec_);
+    const BaseMount base(spec_);
+    check_spec(spec_);
     const DomainPaths paths(spec_.state_dir);
     const std::vector<std::string> command = prepare_launch(spec_, files);
     running_ = new Running;

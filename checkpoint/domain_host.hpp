@@ -51,7 +51,9 @@ struct DomainSpec {
     Confinement confinement;           ///< its exceptions; a server without a container is not confined
     std::vector<std::string> hidden;   ///< host paths that it does not see, besides the usual ones
     std::vector<std::string> shown;    ///< host paths that it sees although they are usually hidden
-    uint64_t disk_quota_bytes = 0;     ///< all that it writes to disk; 0: what the state directory's disk has
+    std::string image;  ///< the server's files are those of this base image (base_image.hpp); "": this host's
+    std::string image_sum;          ///< its address
+    uint64_t disk_quota_bytes = 0;  ///< all that it writes to disk; 0: what the state directory's disk has
     std::optional<uint32_t> first_cpu;  ///< when set, the domain is started on this CPU alone
 };
 
@@ -118,6 +120,12 @@ class DomainHost {
     /// SIGKILLs everything in the domain and waits for it to be gone. True when nothing is left. A domain
     /// whose files are kept can be started on them again.
     bool kill_all(Files files = Files::kFresh);
+
+    /// The files under the next server: a base image, or this host's ("").
+    void set_image(const std::string& file, const std::string& sum) {
+        spec_.image = file;
+        spec_.image_sum = sum;
+    }
 
     /// What the next server inherits.
     void hand_down(std::vector<DomainSpec::Inherited> inherited) { spec_.inherited = std::move(inherited); }

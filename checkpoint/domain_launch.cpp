@@ -14,6 +14,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "checkpoint/base_image.hpp"
 #include "checkpoint/container_config.hpp"
 #include "checkpoint/domain_file.hpp"
 #include "checkpoint/domain_files.hpp"
@@ -60,13 +61,13 @@ bool starts_empty(const std::string& path) {
 }
 
 // A working directory in /tmp or /run is shown in the domain like the rest of the host's files.
-bool needs_own_layer(const std::string& cwd) {
-    return starts_empty(cwd) && cwd != "/tmp" && cwd != "/run";
+bool needs_own_layer(const DomainSpec& spec) {
+    return spec.image.empty() && starts_empty(spec.cwd) && spec.cwd != "/tmp" && spec.cwd != "/run";
 }
 
 void check_visible(const DomainSpec& spec, const std::string& program) {
     const auto visible = [&](const std::string& path) {
-        return !starts_empty(path) || (needs_own_layer(spec.cwd) && is_below(path, spec.cwd));
+        return !starts_empty(path) || (needs_own_layer(spec) && is_below(path, spec.cwd));
     };
     if (!visible(program))
         throw std::runtime_error(
@@ -75,7 +76,8 @@ void check_visible(const DomainSpec& spec, const std::string& program) {
             "put it elsewhere, or use --isolation none");
     for (const std::string& word : spec.argv) {
         const size_t path = word.find("/tmp/");
-        if (path != std::string::npos && fs::exists(word.substr(path)) && !visible(word.substr(path)))
+        if (path != std::string::npos && fs::exists(root_of(spec).on_host(word.substr(path))) &&
+            !visible(word.substr(path)))
             spdlog::warn("the server's argument {} names a file in /tmp, which starts empty in the container",
                          word);
     }
@@ -159,13 +161,15 @@ ContainerPlan::Device device_at(const std::string& path) {
 std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainPaths& paths, Files files) {
     ContainerPlan plan;
     plan.hostname = spec.hostname;
-    const std::string shown = needs_own_layer(spec.cwd) ? spec.cwd : std::string();
+    const std::string shown = needs_own_layer(spec) ? spec.cwd : std::string();
     const bool fresh = files == Files::kFresh;
     const uint64_t began_ns = file_clock_ns();
-    plan.layers = fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota_bytes)
-                  : files == Files::kKept ? renew_layers(paths.container, shown)
-                                          : imaged_layers(paths.container, shown);
-    if (fresh && !spec.host_network) name_own_host(plan.layers.front(), spec.hostname);
+    const ServerRoot root = root_of(spec);
+    plan.layers =
+        fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota_bytes, root)
+        : files == Files::kKept ? renew_layers(paths.container, shown, root)
+                                : imaged_layers(paths.container, shown, root);
+    if (fresh && !spec.host_network) name_own_host(plan.layers.front(), spec.hostname, root);
     plan.host_network = spec.host_network;
     plan.apparmor = apparmor_enabled();
     const std::string init_dir = kInitInside;
@@ -211,7 +215,8 @@ DomainPaths::DomainPaths(const std::string& state_dir)
       lxc_dir(container + "/lxc"),
       lxc_config(container + "/config"),
       lxc_log(container + "/lxc.log"),
-      domain_file(container + "/domain") {}
+      domain_file(container + "/domain"),
+      base(state_dir + "/base") {}
 
 void check_spec(const DomainSpec& spec) {
     if (spec.argv.empty()) throw std::runtime_error("no server command was given");
@@ -225,9 +230,11 @@ void check_spec(const DomainSpec& spec) {
     if (spec.schedule && ::access(spec.shim_path.c_str(), R_OK) != 0)
         throw std::runtime_error("libcrane.so is not at " + spec.shim_path +
                                  ": run make, or reinstall Crane");
-    if (!fs::is_directory(spec.cwd))
-        throw std::runtime_error("the working directory " + spec.cwd + " does not exist");
-    const ProgramCheck check = check_program(spec.argv[0], spec.cwd, spec.environment);
+    const ServerRoot root = root_of(spec);
+    if (!fs::is_directory(root.on_host(spec.cwd)))
+        throw std::runtime_error("the working directory " + spec.cwd + " does not exist" +
+                                 (root.is_image() ? " in the base image" : ""));
+    const ProgramCheck check = check_program(spec.argv[0], spec.cwd, spec.environment, root);
     if (!check.ok && (spec.schedule || check.path.empty())) throw std::runtime_error(check.message);
     check_identity(spec);
     if (spec.isolation == Isolation::kLxc) {
@@ -251,7 +258,7 @@ std::vector<std::string> lost_confinement(const DomainSpec& spec) {
 
 std::vector<LayerPlace> layer_places(const DomainSpec& spec) {
     std::vector<LayerPlace> places;
-    const std::string shown = needs_own_layer(spec.cwd) ? spec.cwd : std::string();
+    const std::string shown = needs_own_layer(spec) ? spec.cwd : std::string();
     for (const Layer& layer : present_layers(DomainPaths(spec.state_dir).container, shown))
         places.push_back({layer.upper, layer.point == "/" ? "" : layer.point});
     return places;

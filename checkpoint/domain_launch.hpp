@@ -13,7 +13,7 @@ namespace crane::checkpoint {
 struct DomainPaths {
     explicit DomainPaths(const std::string& state_dir);
     std::string shared, container, stdout_file, stderr_file, exit_status;
-    std::string lxc_dir, lxc_config, lxc_log, domain_file;
+    std::string lxc_dir, lxc_config, lxc_log, domain_file, base;
 };
 
 constexpr char kSharedInside[] = "/run/crane";     ///< bind of STATE/rN/shared
@@ -22,7 +22,8 @@ constexpr char kInitInside[] = "/run/crane-init";  ///< crane-init's own files
 /// Throws std::runtime_error.
 void write_file(const std::string& path, const std::string& text);
 
-/// Refuses what cannot work, with advice: throws std::runtime_error.
+/// Refuses what cannot work, with advice: throws std::runtime_error. This and what follows need the image
+/// of `spec` mounted (base_image.hpp).
 void check_spec(const DomainSpec& spec);
 
 /// What this host has not for the confinement of such a server, in words; nothing when all is there.

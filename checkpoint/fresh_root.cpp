@@ -1,9 +1,6 @@
 #include "checkpoint/fresh_root.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <pwd.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -13,32 +10,24 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 #include "checkpoint/disk_quota.hpp"
 #include "checkpoint/mounts.hpp"
 #include "checkpoint/processes.hpp"
+#include "checkpoint/run_folders.hpp"
 
 namespace fs = std::filesystem;
 
 namespace crane::checkpoint {
 namespace {
 
-constexpr int kMaxRunDepth = 6;
-constexpr int kMaxRunFolders = 2000;
 // In the container's folder: the mounts that have layers, since the host's may change while the server runs.
 constexpr char kLayerList[] = "/layers";
 // Of files and folders that every domain begins with: long before any server's own.
 
 [[noreturn]] void fail(const std::string& what) {
     throw std::runtime_error(what + ": " + std::strerror(errno));
-}
-
-void make_folder(const std::string& path, unsigned mode, uid_t uid, gid_t gid) {
-    if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) fail("mkdir " + path);
-    if (::chown(path.c_str(), uid, gid) != 0) fail("chown " + path);
-    if (::chmod(path.c_str(), mode) != 0) fail("chmod " + path);
 }
 
 void make_opaque(const std::string& path) {
@@ -48,7 +37,7 @@ void make_opaque(const std::string& path) {
 
 // The folders above `path` in the upper layer, each like the host's, so that a merged folder looks unchanged.
 void copy_up_parents(const Layer& layer, const std::string& path) {
-    std::string host = layer.point == "/" ? "" : layer.point;
+    std::string host = layer.lower == "/" ? "" : layer.lower;
     std::string upper = layer.upper;
     const fs::path inside = fs::path(path).lexically_relative(layer.point);
     for (const fs::path& part : inside) {
@@ -70,12 +59,12 @@ void make_empty_file(const std::string& path, const struct stat& like) {
     if (!done) fail("making " + path);
 }
 
-void hide(const std::vector<Layer>& layers, const std::string& folder) {
+void hide(const std::vector<Layer>& layers, const std::string& folder, const ServerRoot& root) {
     const Layer* holder = &layers.front();
     for (const Layer& layer : layers)
         if (is_below(folder, layer.point) && layer.point.size() > holder->point.size()) holder = &layer;
     struct stat info {};
-    if (::stat(folder.c_str(), &info) != 0) return;
+    if (::stat(root.on_host(folder).c_str(), &info) != 0) return;
     const std::string inside =
         holder->upper + "/" + fs::path(folder).lexically_relative(holder->point).string();
     if (S_ISDIR(info.st_mode)) {
@@ -88,12 +77,11 @@ void hide(const std::vector<Layer>& layers, const std::string& folder) {
 }
 
 // Without links on the way, as the layers are looked through; nothing when it is not there.
-std::vector<std::string> real_paths(const std::vector<std::string>& paths) {
+std::vector<std::string> real_paths(const std::vector<std::string>& paths, const ServerRoot& root) {
     std::vector<std::string> real;
     for (const std::string& path : paths) {
-        std::error_code error;
-        const fs::path one = fs::canonical(path, error);
-        if (!error && one != "/") real.push_back(one.string());
+        const std::optional<std::string> one = root.resolve(path);
+        if (one && *one != "/") real.push_back(*one);
     }
     // What is above first: a folder that is hidden is not walked into again.
     std::ranges::sort(real);
@@ -103,81 +91,21 @@ std::vector<std::string> real_paths(const std::vector<std::string>& paths) {
     return outermost;
 }
 
-// Folders and links of the host's /run: pid files, sockets and locks belong to the host's own daemons.
-void copy_run_tree(const std::string& from, const std::string& to, int depth, int* left) {
-    DIR* folder = ::opendir(from.c_str());
-    if (folder == nullptr) return;
-    while (const dirent* entry = ::readdir(folder)) {
-        const std::string name = entry->d_name;
-        const std::string source = from + "/" + name;
-        struct stat info {};
-        // LXC's locks tell of this machine's containers, now and earlier.
-        if (name == "." || name == ".." || source == "/run/lxc") continue;
-        if (::lstat(source.c_str(), &info) != 0 || --*left < 0) continue;
-        if (S_ISLNK(info.st_mode) && depth == 0) {
-            std::error_code ignored;
-            fs::copy_symlink(source, to + "/" + name, ignored);
-        }
-        if (!S_ISDIR(info.st_mode)) continue;
-        make_folder(to + "/" + name, info.st_mode & 07777, info.st_uid, info.st_gid);
-        // Below these are sessions, units and mounts of the host.
-        const bool foreign = from == "/run" && (name == "user" || name == "systemd" || name == "udev" ||
-                                                name == "credentials" || name == "netns" || name == "crane");
-        if (!foreign && depth < kMaxRunDepth) copy_run_tree(source, to + "/" + name, depth + 1, left);
-    }
-    ::closedir(folder);
+void fill_root(const Layer& layer, const ServerRoot& root) {
+    make_folder(layer.upper + "/tmp", 01777, 0, 0);
+    make_opaque(layer.upper + "/tmp");
+    make_folder(layer.upper + "/run", 0755, 0, 0);
+    make_opaque(layer.upper + "/run");
+    fill_run(layer.upper, root);
+    // An image may have been made without what is mounted on.
+    for (const char* point : {"/proc", "/sys", "/dev"})
+        if (!root.has(point)) make_folder(layer.upper + point, 0755, 0, 0);
 }
 
-void make_run_folder(const std::string& upper, const RunFolder& folder) {
-    const passwd* user = ::getpwnam(folder.user.c_str());
-    const group* owners = ::getgrnam(folder.group.c_str());
-    if (user == nullptr || owners == nullptr) return;
-    const std::string path = upper + folder.path;
+Layer make_layer(const std::string& folder, const std::string& point, const ServerRoot& root) {
+    Layer layer{point, folder + "/upper", folder + "/work", point == "/" ? root.folder() : point};
     struct stat info {};
-    if (::lstat(path.c_str(), &info) == 0) return;  // the running host knows better
-    std::error_code ignored;
-    fs::create_directories(fs::path(path).parent_path(), ignored);
-    make_folder(path, folder.mode, user->pw_uid, owners->gr_gid);
-}
-
-void add_configured_run_folders(const std::string& upper) {
-    const auto each_file = [](const char* folder, const char* suffix, auto&& use) {
-        std::error_code ignored;
-        for (const auto& entry : fs::directory_iterator(folder, ignored))
-            if (entry.path().extension() == suffix) use(read_text_file(entry.path().string()));
-    };
-    for (const char* folder : {"/usr/lib/tmpfiles.d", "/etc/tmpfiles.d"})
-        each_file(folder, ".conf", [&](const std::string& text) {
-            for (const RunFolder& run : parse_tmpfiles(text)) make_run_folder(upper, run);
-        });
-    for (const char* folder : {"/usr/lib/systemd/system", "/lib/systemd/system", "/etc/systemd/system"})
-        each_file(folder, ".service", [&](const std::string& text) {
-            for (const RunFolder& run : parse_unit_runtime_folders(text)) make_run_folder(upper, run);
-        });
-    // Apache's and nginx' control scripts make these by hand instead of configuring them.
-    for (const char* path : {"/run/apache2", "/run/lock/apache2"})
-        if (fs::exists("/etc/apache2/envvars"))
-            make_run_folder(upper,
-                            {path, 0755, std::string(path) == "/run/apache2" ? "root" : "www-data", "root"});
-}
-
-void fill_root(const Layer& root) {
-    make_folder(root.upper + "/tmp", 01777, 0, 0);
-    make_opaque(root.upper + "/tmp");
-    make_folder(root.upper + "/run", 0755, 0, 0);
-    make_opaque(root.upper + "/run");
-    int left = kMaxRunFolders;
-    copy_run_tree("/run", root.upper + "/run", 0, &left);
-    make_folder(root.upper + "/run/lock", 01777, 0, 0);
-    add_configured_run_folders(root.upper);
-    make_folder(root.upper + "/run/crane", 0755, 0, 0);
-    make_folder(root.upper + "/run/crane-init", 0755, 0, 0);
-}
-
-Layer make_layer(const std::string& folder, const std::string& point) {
-    Layer layer{point, folder + "/upper", folder + "/work"};
-    struct stat info {};
-    if (::stat(point.c_str(), &info) != 0) fail(point);
+    if (::stat(layer.lower.c_str(), &info) != 0) fail(layer.lower);
     std::error_code error;
     fs::create_directories(layer.work, error);
     fs::create_directories(layer.upper, error);
@@ -198,10 +126,11 @@ std::vector<std::string> layered_mounts(const std::vector<std::string>& hidden) 
     return points;
 }
 
-std::vector<Layer> make_layers(const std::string& container_dir, const std::vector<std::string>& points) {
-    std::vector<Layer> layers{make_layer(container_dir, "/")};
+std::vector<Layer> make_layers(const std::string& container_dir, const std::vector<std::string>& points,
+                               const ServerRoot& root) {
+    std::vector<Layer> layers{make_layer(container_dir, "/", root)};
     for (size_t i = 0; i < points.size(); ++i)
-        layers.push_back(make_layer(container_dir + "/mounts/" + std::to_string(i), points[i]));
+        layers.push_back(make_layer(container_dir + "/mounts/" + std::to_string(i), points[i], root));
     return layers;
 }
 
@@ -216,21 +145,22 @@ std::vector<std::string> listed_points(const std::string& container_dir) {
 void show(const std::string& container_dir, const std::string& shown, std::vector<Layer>* layers) {
     if (shown.empty()) return;
     copy_up_parents(layers->front(), shown);
-    layers->push_back(make_layer(container_dir + "/mounts/shown", shown));
+    layers->push_back(make_layer(container_dir + "/mounts/shown", shown, {}));
 }
 
 }  // namespace
 
-std::vector<Layer> imaged_layers(const std::string& container_dir, const std::string& shown) {
-    std::vector<Layer> layers = make_layers(container_dir, listed_points(container_dir));
-    if (!shown.empty()) layers.push_back(make_layer(container_dir + "/mounts/shown", shown));
+std::vector<Layer> imaged_layers(const std::string& container_dir, const std::string& shown,
+                                 const ServerRoot& root) {
+    std::vector<Layer> layers = make_layers(container_dir, listed_points(container_dir), root);
+    if (!shown.empty()) layers.push_back(make_layer(container_dir + "/mounts/shown", shown, {}));
     return layers;
 }
 
 std::vector<Layer> present_layers(const std::string& container_dir, const std::string& shown) {
     std::vector<Layer> layers;
     const auto add = [&](const std::string& folder, const std::string& point) {
-        layers.push_back({point, folder + "/upper", folder + "/work"});
+        layers.push_back({point, folder + "/upper", folder + "/work", point});
     };
     add(container_dir, "/");
     size_t number = 0;
@@ -252,32 +182,34 @@ void make_container_dir(const std::string& container_dir, uint64_t quota_bytes) 
 
 std::vector<Layer> make_fresh_layers(const std::string& container_dir,
                                      const std::vector<std::string>& hidden_as_named,
-                                     const std::string& shown, uint64_t quota_bytes) {
-    const std::vector<std::string> hidden = real_paths(hidden_as_named);
+                                     const std::string& shown, uint64_t quota_bytes, const ServerRoot& root) {
+    const std::vector<std::string> hidden = real_paths(hidden_as_named, root);
     make_container_dir(container_dir, quota_bytes);
-    const std::vector<std::string> points = layered_mounts(hidden);
+    std::vector<std::string> points;
+    if (!root.is_image()) points = layered_mounts(hidden);
     std::ofstream list(container_dir + kLayerList);
     for (const std::string& point : points) list << point << "\n";
     list.close();
     if (!list) fail("writing " + container_dir + kLayerList);
-    std::vector<Layer> layers = make_layers(container_dir, points);
-    fill_root(layers.front());
+    std::vector<Layer> layers = make_layers(container_dir, points, root);
+    fill_root(layers.front(), root);
     show(container_dir, shown, &layers);
     for (const std::string& folder : hidden) {
         const bool gone = is_below(folder, "/tmp") || is_below(folder, "/run");
-        if (!gone || (!shown.empty() && is_below(folder, shown))) hide(layers, folder);
+        if (!gone || (!shown.empty() && is_below(folder, shown))) hide(layers, folder, root);
     }
     return layers;
 }
 
-std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown) {
-    std::vector<Layer> layers = make_layers(container_dir, listed_points(container_dir));
+std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown,
+                                const ServerRoot& root) {
+    std::vector<Layer> layers = make_layers(container_dir, listed_points(container_dir), root);
     for (const char* folder : {"/tmp", "/run"}) {
         std::error_code error;
         fs::remove_all(layers.front().upper + folder, error);
         if (error) throw std::runtime_error(std::string("emptying ") + folder + ": " + error.message());
     }
-    fill_root(layers.front());
+    fill_root(layers.front(), root);
     show(container_dir, shown, &layers);
     return layers;
 }
@@ -296,65 +228,15 @@ void give_fixed_times(const Layer& root) {
     }
 }
 
-void name_own_host(const Layer& root, const std::string& hostname) {
-    copy_up_parents(root, "/etc");
-    std::ofstream hosts(root.upper + "/etc/hosts", std::ios::binary | std::ios::trunc);
-    hosts << read_text_file("/etc/hosts") << "127.0.1.1 " << hostname << "\n";
-}
-
-std::vector<RunFolder> parse_tmpfiles(const std::string& text) {
-    std::vector<RunFolder> folders;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        std::istringstream words(line);
-        std::string kind, path, mode = "-", user = "-", group = "-";
-        words >> kind >> path >> mode >> user >> group;
-        if (kind.empty() || (kind[0] != 'd' && kind[0] != 'D')) continue;
-        if (path.compare(0, 8, "/var/run") == 0) path.erase(0, 4);
-        if (!is_below(path, "/run") || path == "/run" || path.find_first_of("%.") != std::string::npos)
-            continue;
-        RunFolder folder;
-        folder.path = path;
-        if (mode.find_first_not_of("~:01234567") == std::string::npos)
-            folder.mode =
-                static_cast<unsigned>(std::stoul("0" + mode.substr(mode.find_last_of("~:") + 1), nullptr, 8));
-        if (user != "-" && !user.empty()) folder.user = user;
-        if (group != "-" && !group.empty()) folder.group = group;
-        folders.push_back(folder);
-    }
-    return folders;
-}
-
-std::vector<RunFolder> parse_unit_runtime_folders(const std::string& text) {
-    std::vector<std::string> names;
-    RunFolder folder;
-    bool has_group = false;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        const size_t equals = line.find('=');
-        if (equals == std::string::npos) continue;
-        const std::string key = line.substr(0, equals), value = line.substr(equals + 1);
-        if (key == "RuntimeDirectory") {
-            std::istringstream words(value);
-            for (std::string name; words >> name;)
-                if (name.find_first_of("%.:") == std::string::npos) names.push_back(name);
-        } else if (key == "RuntimeDirectoryMode" &&
-                   value.find_first_not_of("01234567") == std::string::npos) {
-            folder.mode = static_cast<unsigned>(std::stoul("0" + value, nullptr, 8));
-        } else if (key == "User" && !value.empty()) {
-            folder.user = value;
-            if (!has_group) folder.group = value;
-        } else if (key == "Group" && !value.empty()) {
-            folder.group = value;
-            has_group = true;
-        }
-    }
-    std::vector<RunFolder> folders;
-    for (const std::string& name : names) {
-        folder.path = "/run/" + name;
-        folders.push_back(folder);
-    }
-    return folders;
+void name_own_host(const Layer& layer, const std::string& hostname, const ServerRoot& root) {
+    if (!root.has("/etc"))
+        make_folder(layer.upper + "/etc", 0755, 0, 0);
+    else
+        copy_up_parents(layer, "/etc");
+    std::string text = read_text_file(root.on_host("/etc/hosts"));
+    if (text.empty() && root.is_image()) text = "127.0.0.1 localhost\n::1 localhost\n";
+    std::ofstream hosts(layer.upper + "/etc/hosts", std::ios::binary | std::ios::trunc);
+    hosts << text << "127.0.1.1 " << hostname << "\n";
 }
 
 }  // namespace crane::checkpoint

@@ -9,29 +9,35 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/server_root.hpp"
+
 namespace crane::checkpoint {
 
 struct Layer {
     std::string point;  ///< "/" or the mount point that it covers
     std::string upper, work;
+    std::string lower;  ///< what it lies on: the same as `point`, or a base image
 };
 
-/// Wipes `container_dir` and makes the layers for / and every other disk-backed mount.
+/// Wipes `container_dir` and makes the layers for / and every other disk-backed mount; an image is all of it.
 /// `hidden` are host folders and files that appear empty in the domain, whatever is mounted there; `shown`,
 /// when not "", is one in /tmp or /run that appears in spite of them. `quota_bytes`, when not 0, is all that
 /// the layers together can hold. Throws std::runtime_error.
 std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std::vector<std::string>& hidden,
-                                     const std::string& shown, uint64_t quota_bytes = 0);
+                                     const std::string& shown, uint64_t quota_bytes = 0,
+                                     const ServerRoot& root = {});
 
 /// Wipes `container_dir` and makes it anew, empty. Throws std::runtime_error.
 void make_container_dir(const std::string& container_dir, uint64_t quota_bytes);
 
 /// The same layers as the last make_fresh_layers made, with what was written to them; /run and /tmp begin
 /// fresh.
-std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown);
+std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown,
+                                const ServerRoot& root = {});
 
 /// The same layers, exactly as they are: an image of the server's memory knows what it had open there.
-std::vector<Layer> imaged_layers(const std::string& container_dir, const std::string& shown);
+std::vector<Layer> imaged_layers(const std::string& container_dir, const std::string& shown,
+                                 const ServerRoot& root = {});
 /// Those of a domain that runs; nothing is made.
 std::vector<Layer> present_layers(const std::string& container_dir, const std::string& shown);
 
@@ -42,18 +48,6 @@ constexpr int64_t kFreshTimeS = 1'000'000'000;
 void give_fixed_times(const Layer& root);
 
 /// Makes the domain's own host name resolve, as it does on a host: /etc/hosts with one line more.
-void name_own_host(const Layer& root, const std::string& hostname);
-
-struct RunFolder {
-    std::string path;
-    unsigned mode = 0755;
-    std::string user = "root", group = "root";
-    bool operator==(const RunFolder&) const = default;
-};
-
-/// Folders below /run that the configuration of systemd (tmpfiles.d or unit text) would make: a server whose
-/// service never ran on this host needs them too.
-std::vector<RunFolder> parse_tmpfiles(const std::string& text);
-std::vector<RunFolder> parse_unit_runtime_folders(const std::string& text);
+void name_own_host(const Layer& layer, const std::string& hostname, const ServerRoot& root = {});
 
 }  // namespace crane::checkpoint

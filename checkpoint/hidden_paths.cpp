@@ -88,6 +88,10 @@ void hide_home(const std::string& home, const std::vector<std::string>& needed,
 
 }  // namespace
 
+std::vector<std::string> usual_secrets() {
+    return {std::begin(kSecrets), std::end(kSecrets)};
+}
+
 std::vector<std::string> needed_paths(const DomainSpec& spec) {
     std::vector<std::string> needed;
     const std::string program = check_program(spec.argv[0], spec.cwd, spec.environment).path;
@@ -111,6 +115,8 @@ std::vector<std::string> needed_paths(const DomainSpec& spec) {
 
 std::vector<std::string> hidden_paths(const DomainSpec& spec, const std::string& homes,
                                       const std::string& root_home) {
+    // An image was made without them.
+    if (!spec.image.empty()) return spec.hidden;
     std::vector<std::string> needed = needed_paths(spec);
     if (!is_home(spec.cwd, homes, root_home)) needed.push_back(spec.cwd);
     needed.insert(needed.end(), spec.shown.begin(), spec.shown.end());

@@ -17,4 +17,7 @@ std::vector<std::string> needed_paths(const DomainSpec& spec);
 std::vector<std::string> hidden_paths(const DomainSpec& spec, const std::string& homes = "/home",
                                       const std::string& root_home = "/root");
 
+/// What is hidden of any host: passwords, keys, backups, other clusters.
+std::vector<std::string> usual_secrets();
+
 }  // namespace crane::checkpoint

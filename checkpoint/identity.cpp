@@ -1,7 +1,5 @@
 #include "checkpoint/identity.hpp"
 
-#include <grp.h>
-#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "checkpoint/base_image.hpp"
 #include "checkpoint/domain_host.hpp"
 
 namespace crane::checkpoint {
@@ -18,22 +17,20 @@ std::optional<Identity> identity_of(const DomainSpec& spec) {
     Identity identity;
     identity.uid = ::geteuid();
     identity.gid = ::getegid();
+    const ServerRoot root = root_of(spec);
+    const char* where = root.is_image() ? " is not known in the base image" : " is not known on this host";
     if (!spec.user.empty()) {
-        const passwd* user = ::getpwnam(spec.user.c_str());
-        if (user == nullptr) throw std::runtime_error("user " + spec.user + " is not known on this host");
-        identity.uid = user->pw_uid;
-        identity.gid = user->pw_gid;
-        int count = 256;
-        identity.groups.resize(static_cast<size_t>(count));
-        if (::getgrouplist(spec.user.c_str(), user->pw_gid, identity.groups.data(), &count) < 0)
-            throw std::runtime_error("user " + spec.user + " is in more than 256 groups");
-        identity.groups.resize(static_cast<size_t>(count));
+        const auto user = root.user(spec.user);
+        if (!user) throw std::runtime_error("user " + spec.user + where);
+        identity.uid = user->uid;
+        identity.gid = user->gid;
+        identity.groups = root.groups_of(spec.user, user->gid);
     }
     if (!spec.group.empty()) {
-        const group* wanted = ::getgrnam(spec.group.c_str());
-        if (wanted == nullptr) throw std::runtime_error("group " + spec.group + " is not known on this host");
-        identity.gid = wanted->gr_gid;
-        identity.groups.push_back(wanted->gr_gid);
+        const auto wanted = root.group(spec.group);
+        if (!wanted) throw std::runtime_error("group " + spec.group + where);
+        identity.gid = *wanted;
+        identity.groups.push_back(*wanted);
     }
     std::sort(identity.groups.begin(),
               identity.groups.end());  // the same on every host whose users are the same
@@ -49,9 +46,10 @@ void check_identity(const DomainSpec& spec) {
 }
 
 void add_user_variables(const DomainSpec& spec, std::vector<std::string>* environment) {
-    const passwd* user = spec.user.empty() ? nullptr : ::getpwnam(spec.user.c_str());
-    if (user == nullptr) return;
-    for (const auto& variable : {std::pair<std::string, std::string>{"HOME=", user->pw_dir},
+    if (spec.user.empty()) return;
+    const auto user = root_of(spec).user(spec.user);
+    if (!user) return;
+    for (const auto& variable : {std::pair<std::string, std::string>{"HOME=", user->home},
                                  {"USER=", spec.user},
                                  {"LOGNAME=", spec.user},
                                  {"SHELL=", "/bin/sh"}}) {

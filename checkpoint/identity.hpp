@@ -18,6 +18,7 @@ struct Identity {
 };
 
 /// Of spec.user and spec.group; nothing when neither is given. Throws std::runtime_error for unknown names.
+/// This and what follows ask the files that are under the server: an image has to be mounted.
 std::optional<Identity> identity_of(const DomainSpec& spec);
 
 /// Refuses what this process may not do. Throws std::runtime_error.

@@ -128,7 +128,7 @@ std::string Inventory::sum_of_path(const std::string& path) {
     return known.sum;
 }
 
-std::string Inventory::take(const DomainSpec& spec) {
+std::map<std::string, std::string> Inventory::parts_on_host(const DomainSpec& spec) {
     const ProgramCheck program = check_program(spec.argv[0], spec.cwd, spec.environment);
     if (program.path.empty()) throw std::runtime_error(program.message);
     std::set<std::string> files = named_files(spec);
@@ -145,12 +145,29 @@ std::string Inventory::take(const DomainSpec& spec) {
         ::free(whole);
         parts[escaped(path)] = sum_of_path(target);
     }
+    return parts;
+}
+
+std::string Inventory::take(const DomainSpec& spec) {
+    std::map<std::string, std::string> parts;
+    if (spec.image.empty()) {
+        parts = parts_on_host(spec);
+    } else {
+        images_.check(spec.image, spec.image_sum);
+        parts[std::string(kImagePart)] = kImagePrefix + spec.image_sum;
+    }
     if (spec.schedule) parts[std::string(kShimPart)] = sum_of_path(spec.shim_path);
     std::string text;
     for (const auto& [path, sum] : parts) text += sum + " " + path + "\n";
     if (text.size() > kMaxInventoryBytes)
         throw std::runtime_error("the names of the server's files are too long together");
     return text;
+}
+
+std::string image_in(std::string_view inventory) {
+    const auto parts = parts_of(inventory);
+    const auto found = parts.find(std::string(kImagePart));
+    return found == parts.end() ? "" : image_sum_in(found->second).value_or("");
 }
 
 std::string inventory_difference(std::string_view was, std::string_view is, bool with_shim) {

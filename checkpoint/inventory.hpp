@@ -14,18 +14,23 @@
 #include <string_view>
 
 #include "checkpoint/domain_host.hpp"
+#include "checkpoint/image_store.hpp"
 
 namespace crane::checkpoint {
 
 constexpr size_t kMaxInventoryBytes = 128 * 1024;
 /// The shim's line has no path of a file: hosts may have Crane in different places.
 constexpr std::string_view kShimPart = "(Crane's shim)";
+/// Of a base image (image_store.hpp), which is all of a server's files, and whose sum is its address.
+constexpr std::string_view kImagePart = "(the base image)";
 
 class Inventory {
   public:
     /// Reads the files, but for those that have not changed since it was called before. Throws
     /// std::runtime_error.
     std::string take(const DomainSpec& spec);
+    /// Is its base image in the store, and undamaged? Throws std::runtime_error.
+    void check_image(const DomainSpec& spec) { images_.check(spec.image, spec.image_sum); }
 
   private:
     struct Known {
@@ -34,8 +39,13 @@ class Inventory {
         std::string sum;
     };
     std::string sum_of_path(const std::string& path);
+    std::map<std::string, std::string> parts_on_host(const DomainSpec& spec);
     std::map<std::string, Known> known_;
+    CheckedImages images_;
 };
+
+/// The address of the base image; "": this host's files are used.
+std::string image_in(std::string_view inventory);
 
 /// Which files differ, in words; empty: none does. `with_shim`: Crane's shim counts, too.
 std::string inventory_difference(std::string_view was, std::string_view is, bool with_shim);

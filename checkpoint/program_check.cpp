@@ -55,11 +55,11 @@ bool is_regular(const std::string& path, struct stat* info) {
 
 // Sets check.path, or check.message when there is no such program.
 void look_up(const std::string& program, const std::string& cwd, const std::vector<std::string>& environment,
-             ProgramCheck* check) {
+             const ServerRoot& root, ProgramCheck* check) {
     struct stat info {};
     if (program.find('/') != std::string::npos) {
         const std::string path = program[0] == '/' ? program : cwd + "/" + program;
-        if (!is_regular(path, &info))
+        if (!is_regular(root.on_host(path), &info))
             check->message = program + ": no such program";
         else if ((info.st_mode & 0111) == 0)
             check->message = program + ": permission denied: the file is not executable (chmod +x)";
@@ -72,7 +72,7 @@ void look_up(const std::string& program, const std::string& cwd, const std::vect
     std::istringstream folders(path_variable);
     for (std::string folder; std::getline(folders, folder, ':');) {
         const std::string path = (folder.empty() ? cwd : folder) + "/" + program;
-        if (is_regular(path, &info) && (info.st_mode & 0111) != 0) {
+        if (is_regular(root.on_host(path), &info) && (info.st_mode & 0111) != 0) {
             check->path = path;
             return;
         }
@@ -141,9 +141,9 @@ std::string check_elf(const std::string& path, const File& file, std::string* lo
 }
 
 // The loader drops LD_PRELOAD when executing the file changes privileges.
-std::string check_privileges(const std::string& path) {
+std::string check_privileges(const std::string& path, const std::string& on_host) {
     struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) return path + ": " + std::strerror(errno);
+    if (::stat(on_host.c_str(), &info) != 0) return path + ": " + std::strerror(errno);
     const bool changes_uid = (info.st_mode & S_ISUID) != 0 && info.st_uid != ::geteuid();
     const bool changes_gid =
         (info.st_mode & S_ISGID) != 0 && (info.st_mode & S_IXGRP) != 0 && info.st_gid != ::getegid();
@@ -151,7 +151,7 @@ std::string check_privileges(const std::string& path) {
         return cannot(path,
                       "set-user-ID or set-group-ID, so that nothing can be preloaded; run it as the "
                       "user it changes to");
-    if (::geteuid() != 0 && ::getxattr(path.c_str(), "security.capability", nullptr, 0) > 0)
+    if (::geteuid() != 0 && ::getxattr(on_host.c_str(), "security.capability", nullptr, 0) > 0)
         return cannot(path,
                       "it has file capabilities, so that nothing can be preloaded; run it as root or "
                       "remove them (setcap -r on a copy)");
@@ -174,21 +174,21 @@ std::string interpreter_of(const std::string& head) {
 }  // namespace
 
 ProgramCheck check_program(const std::string& program, const std::string& cwd,
-                           const std::vector<std::string>& environment) {
+                           const std::vector<std::string>& environment, const ServerRoot& root) {
     ProgramCheck check;
     std::string next = program;
     for (int depth = 0; depth <= kMaxInterpreters; ++depth) {
         ProgramCheck step;
-        look_up(next, cwd, environment, &step);
+        look_up(next, cwd, environment, root, &step);
         if (depth == 0) check.path = step.path;
         if (!step.path.empty()) check.files.push_back(step.path);
         check.message = step.message;
         if (!check.message.empty() && depth > 0)
             check.message = check.path + ": interpreter " + check.message;
         if (!check.message.empty()) return check;
-        check.message = check_privileges(step.path);
+        check.message = check_privileges(step.path, root.on_host(step.path));
         if (!check.message.empty()) return check;
-        const File file(step.path);
+        const File file(root.on_host(step.path));
         if (!file.is_open()) {
             check.message = step.path + " cannot be read: " + std::strerror(errno);
             return check;

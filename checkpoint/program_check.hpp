@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/server_root.hpp"
+
 namespace crane::checkpoint {
 
 struct ProgramCheck {
@@ -17,8 +19,8 @@ struct ProgramCheck {
 
 /// Looks `program` up as execvp would (PATH of `environment`, relative to `cwd`), follows #! lines, and
 /// refuses what cannot be scheduled: not found, not executable, not x86-64, statically linked, another
-/// libc's loader, Go, set-user-ID.
+/// libc's loader, Go, set-user-ID. Paths are as the server sees them, whose files are those of `root`.
 ProgramCheck check_program(const std::string& program, const std::string& cwd,
-                           const std::vector<std::string>& environment);
+                           const std::vector<std::string>& environment, const ServerRoot& root = {});
 
 }  // namespace crane::checkpoint

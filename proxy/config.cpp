@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "checkpoint/image_store.hpp"
 #include "paxos/link/tls.hpp"
 #include "proxy/config_table.hpp"
 #include "timebubble/limits.hpp"
@@ -108,6 +109,19 @@ void read_checkpoint(ConfigTable& root, Config& config) {
     checkpoint.refuse_the_rest();
 }
 
+void read_image(ConfigTable& root, Config& config) {
+    ConfigTable image = root.table("image");
+    config.image_store = image.text("store", "/var/lib/crane/images");
+    image.check_absolute("store", config.image_store);
+    const std::string base = image.text("base", "");
+    const auto sum = checkpoint::image_sum_in(base);
+    if (!base.empty() && !sum)
+        image.fail("base", "\"" + base + "\" must be \"sha256:\" and 64 digits, as crane image add says it");
+    config.image = sum.value_or("");
+    if (sum && !config.container) image.fail("base", "is for containers, not for isolation = \"none\"");
+    image.refuse_the_rest();
+}
+
 void read_machine(ConfigTable& root, Config& config) {
     ConfigTable machine = root.table("machine");
     config.cpus = static_cast<uint32_t>(machine.number("cpus", 2, 1, 1024));
@@ -196,6 +210,7 @@ Config parse_config(std::string_view text, const std::string& path) {
     read_disk(root, config);
     read_machine(root, config);
     read_confinement(root, config);
+    read_image(root, config);
     read_replicas(root, config);
     read_tls(root, config);
     root.refuse_the_rest();

@@ -83,6 +83,8 @@ struct Config {
     std::string user, group;  ///< whom the server runs as; "": as craned
     checkpoint::Confinement confinement;
     std::vector<std::string> hide, show;
+    std::string image;  ///< the base image that the first server is begun on, its sum; "": this host's files
+    std::string image_store;               ///< where images are on this host
     uint64_t disk_quota_bytes = 0;         ///< 0: none
     uint64_t input_bytes = 128ULL << 20;   ///< unread by the server, beyond each connection's own 8 KiB
     uint64_t output_bytes = 512ULL << 20;  ///< not taken by clients, beyond each connection's first 64 KiB
@@ -94,6 +96,8 @@ struct Config {
     bool repair = true;                ///< a replica that differs from the majority is made anew by itself
     /// The server goes on although it is made of other files here than the log says.
     bool accept_changes = false;
+    /// In the place of whatever the log says. Without an image here it is not that of this host that counts.
+    bool image_is_accepted() const { return accept_changes && !image.empty(); }
     uint64_t disk_reserve_bytes = 64ULL << 20;  ///< input stops when less is left
 
     uint64_t ship_bytes_per_s = 100'000'000;  ///< of checkpoints, to other replicas and from them

@@ -198,7 +198,10 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
     if (command == "member") {
         error = change_membership(request);
     } else if (command == "restart") {
-        error = replica_->restart_server();
+        const std::string name = request.value("image", "");
+        const auto image = checkpoint::image_sum_in(name);
+        error = !name.empty() && !image ? "\"" + name + "\" is no base image's name (sha256:…)"
+                                        : replica_->restart_server(image);
     } else if (command == "checkpoint") {
         error = replica_->take_checkpoint();
     } else {

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <utility>
 
 #include "checkpoint/criu.hpp"
@@ -29,6 +30,10 @@ constexpr char kProgramAdvice[] =
     "(crane restart); or, where none of them runs, start them with --accept-changes: the log is then "
     "replayed with "
     "what is there now";
+constexpr char kImageAdvice[] = "; it goes on by itself when it is there";
+/// In the state directory: the base image of the server that the log begins with, when that is not the
+/// configured one.
+constexpr char kFirstImageFile[] = "/base-image";
 /// Of ~DomainRunner: longer than the host takes to end all that can be ended.
 constexpr int kEndPatienceMs = 15'000;
 
@@ -55,6 +60,28 @@ checkpoint::DomainSpec domain_spec(const Config& config) {
     spec.host_network = config.mode == Mode::kProxy;
     if (config.pin_cpu >= 0) spec.first_cpu = static_cast<uint32_t>(config.pin_cpu);
     return spec;
+}
+
+std::string first_image(const Config& config) {
+    std::ifstream file(config.state_dir + kFirstImageFile);
+    std::string text;
+    if (config.image_is_accepted() || !std::getline(file, text)) return config.image;
+    return checkpoint::image_sum_in(text).value_or("");
+}
+
+std::string path_of_image(const Config& config, const std::string& sum) {
+    return sum.empty() ? "" : checkpoint::ImageStore(config.image_store).path_of(sum);
+}
+
+/// Why the base image cannot be had, in words; "": it can, or none is needed.
+std::string why_missing(const checkpoint::DomainSpec& spec, checkpoint::Inventory& inventory) {
+    if (spec.image.empty()) return "";
+    try {
+        inventory.check_image(spec);
+        return "";
+    } catch (const std::exception& error) {
+        return error.what();
+    }
 }
 
 timebubble::DomainSettings domain_settings(const Config& config, uint64_t files_since_ns) {
@@ -93,6 +120,7 @@ DomainRunner::DomainRunner(event_base* base, const Config& config, std::function
       worker_(base, "crane-domain"),
       inventory_(std::make_shared<checkpoint::Inventory>()) {
     make_link(0);
+    set_image(first_image(config));
     poll_event_ = event_new(base_, -1, EV_PERSIST, &DomainRunner::on_poll, this);
 }
 
@@ -133,6 +161,7 @@ struct DomainRunner::Started {
     bool refused = false;  ///< the image is of no use
     std::string program;
     std::string difference;  ///< of that to what the image is of
+    std::string missing;     ///< the base image, in words; "": it is there
     std::vector<std::string> weaknesses;
 };
 
@@ -265,6 +294,8 @@ void DomainRunner::launch(const Bring& bring, const std::string* image_program) 
     const auto job = [host = host_, result, inherited, bring, wanted, inventory = inventory_,
                       scheduled = config_.mode != Mode::kProxy] {
         try {
+            result->missing = why_missing(host->spec(), *inventory);
+            if (!result->missing.empty()) return;
             if (scheduled) result->program = inventory->take(host->spec());
             // An image brings its own shim.
             if (!wanted.empty())
@@ -291,6 +322,12 @@ void DomainRunner::started(const Started& result, bool attached) {
     exit_fd_ = result.exit_fd;
     if (killed_) return;  // meanwhile; the worker is at it
     program_ = result.program;
+    if (!result.missing.empty()) {
+        program_refused_ = true;
+        kill();
+        enter(DomainState::kRefused, result.missing + kImageAdvice);
+        return;
+    }
     if (!result.difference.empty()) {
         refuse_program(result.difference);
         return;
@@ -320,11 +357,36 @@ void DomainRunner::started(const Started& result, bool attached) {
     }
 }
 
-void DomainRunner::look_at_program(std::function<void()> done) {
+void DomainRunner::set_image(const std::string& sum) {
+    image_ = sum;
+    const std::string path = path_of_image(config_, sum);
+    worker_.post([host = host_, path, sum] { host->set_image(path, sum); }, nullptr);
+}
+
+void DomainRunner::set_first_image(const std::string& sum) {
+    const std::string path = config_.state_dir + kFirstImageFile;
+    worker_.post(
+        [path, sum] {
+            try {
+                checkpoint::write_synced(path,
+                                         sum.empty() ? "none\n" : checkpoint::kImagePrefix + sum + "\n");
+            } catch (const std::exception& error) {
+                spdlog::error("which base image the log begins with cannot be kept: {}", error.what());
+            }
+        },
+        nullptr);
+    set_image(sum);
+}
+
+void DomainRunner::look_at_program(const std::string& image, std::function<void()> done) {
     auto found = std::make_shared<std::string>();
-    const auto job = [host = host_, inventory = inventory_, found] {
+    const auto job = [host = host_, inventory = inventory_, found, image,
+                      path = path_of_image(config_, image)] {
         try {
-            *found = inventory->take(host->spec());
+            checkpoint::DomainSpec spec = host->spec();
+            spec.image = path;
+            spec.image_sum = image;
+            *found = inventory->take(spec);
         } catch (const std::exception& error) {
             spdlog::warn("what the server is made of cannot be told: {}", error.what());
         }

@@ -65,7 +65,13 @@ class DomainRunner {
     /// What the server is made of on this host (inventory.hpp), when it was last looked at: at each start,
     /// and when somebody asks.
     const std::string& program() const { return program_; }
-    void look_at_program(std::function<void()> done);
+    /// `image`: the base image that it would be made of, or "".
+    void look_at_program(const std::string& image, std::function<void()> done);
+    /// The base image that servers are begun on from now on, its sum; "": this host's files.
+    void set_image(const std::string& sum);
+    const std::string& image() const { return image_; }
+    /// Also when craned or the server is started again, unless its configuration has changes accepted.
+    void set_first_image(const std::string& sum);
     /// This host has other files than the server is to be made of: it is not run here (kRefused).
     void refuse_program(const std::string& difference);
     bool program_refused() const { return program_refused_; }
@@ -146,6 +152,7 @@ class DomainRunner {
     bool image_refused_ = false;
     std::string program_;
     bool program_refused_ = false;
+    std::string image_;
     std::shared_ptr<checkpoint::Inventory> inventory_;  ///< used by the worker alone
     std::vector<std::string> weaknesses_;
     int exit_fd_ = -1;  ///< of our own

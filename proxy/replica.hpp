@@ -97,7 +97,8 @@ class Replica {
     void hand_over() { sequencer_.transfer(0); }
     std::string signal_server(uint32_t signal);
     /// The server is ended and another one begun on its files, by decision.
-    std::string restart_server();
+    /// `image`: from a base image of this sum from then on; nothing: from what it has.
+    std::string restart_server(const std::optional<std::string>& image);
     /// A checkpoint of the server that runs.
     std::string take_checkpoint();
     /// This replica's server alone, from its newest checkpoint and the log; nobody decides it.
@@ -153,6 +154,7 @@ class Replica {
     void note_program(timebubble::BatchDecoder decoder);
     bool program_fits();
     void watch_program(uint64_t now_ns);
+    void use_image(const std::string& sum);
     bool program_is_news() const;
     std::string program_difference() const;
     void propose_start();
@@ -289,8 +291,9 @@ class Replica {
         bool delivering = false;  ///< more that is decided may come at once
         bool proposed = false;    ///< by this primary, for the server that there is
         uint64_t refused_ns = 0;
-        uint64_t log_end = 0;  ///< of this replica's log when it began
-        std::string image;     ///< what the image is of that was begun from
+        uint64_t log_end = 0;                     ///< of this replica's log when it began
+        std::string image;                        ///< what the image is of that was begun from
+        std::optional<std::string> wanted_image;  ///< by the operator, for the next server: its base image
     } program_;
     RestartPolicy restarts_;
     /// Numbers of servers, as the log counts them.

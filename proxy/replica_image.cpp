@@ -163,6 +163,7 @@ void Replica::start_from_image() {
     DomainRunner::Image image = checkpoints_.image(live.words);
     if (!from.program.empty()) programs_[from.generation] = from.program;
     if (!config_.accept_changes) image.program = from.program;
+    if (!from.program.empty() && !config_.image_is_accepted()) use_image(checkpoint::image_in(from.program));
     program_.image = from.program;
     domain_.restore_image(image);
     sequencer_.hold_checkpoint(from.position.index);

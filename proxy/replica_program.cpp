@@ -18,6 +18,10 @@ constexpr uint64_t kLookAgainNs = 5'000'000'000;
 constexpr int kFirstCalls = 3;
 constexpr size_t kKept = 16;
 
+std::string files_text(const std::string& image) {
+    return image.empty() ? "the files of each host" : "the base image " + (checkpoint::kImagePrefix + image);
+}
+
 }  // namespace
 
 void Replica::note_program(timebubble::BatchDecoder decoder) {
@@ -48,13 +52,21 @@ bool Replica::program_fits() {
     if (native_ || program_.compared == generation) return true;
     if (programs_.count(generation) == 0) return true;
     const std::string difference = program_difference();
-    if (!difference.empty() && !config_.accept_changes) {
+    const std::string image = checkpoint::image_in(programs_.at(generation));
+    const bool accepted = config_.accept_changes && (image == domain_.image() || config_.image_is_accepted());
+    if (!difference.empty() && !accepted) {
         // What follows in the log may say that it was accepted.
         if (program_.delivering) return false;
         const bool seen = sequencer_.delivered_index() >= program_.log_end ||
                           (looked_ahead_ && ahead_index_ > program_.log_end);
         if (!seen) return false;
-        domain_.refuse_program(difference);
+        if (image == domain_.image()) {
+            domain_.refuse_program(difference);
+        } else {
+            spdlog::info("the log's server is made of {}, and is begun anew with that", files_text(image));
+            domain_.set_first_image(image);
+            events_.lost();
+        }
         return false;
     }
     if (!difference.empty())
@@ -63,6 +75,13 @@ bool Replica::program_fits() {
     program_.compared = generation;
     programs_.erase(programs_.begin(), programs_.lower_bound(generation));
     return true;
+}
+
+/// For the server that is begun next.
+void Replica::use_image(const std::string& sum) {
+    if (sum == domain_.image()) return;
+    spdlog::info("the server is begun on {} from now on", files_text(sum));
+    domain_.set_image(sum);
 }
 
 /// Of a log that does not say it, or not any more.
@@ -78,8 +97,9 @@ void Replica::watch_program(uint64_t now_ns) {
     if (!domain_.program_refused() || program_.looking || now_ns - program_.refused_ns < kLookAgainNs) return;
     program_.refused_ns = now_ns;
     program_.looking = true;
-    domain_.look_at_program([this] {
+    domain_.look_at_program(domain_.image(), [this] {
         program_.looking = false;
+        if (domain_.program().empty()) return;
         if (program_difference().empty()) {
             const std::string now = "this host has what the server is made of";
             // Accepted since the image was taken.

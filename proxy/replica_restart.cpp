@@ -67,6 +67,8 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     ports_.clear();
     clients_.close_clients_before(generation);
     account_.forget_listeners();
+    if (const auto made_of = programs_.find(generation); made_of != programs_.end())
+        use_image(checkpoint::image_in(made_of->second));
     domain_.start_next(next_start(generation, timestamp_ns));
     return false;
 }
@@ -152,12 +154,21 @@ void Replica::propose_next_server(Place end) {
     if (program_.looked != generation_.fed + 1) {
         if (program_.looking) return;
         program_.looking = true;
-        domain_.look_at_program([this, next = generation_.fed + 1] {
+        const std::string image = program_.wanted_image.value_or(domain_.image());
+        domain_.look_at_program(image, [this, image, next = generation_.fed + 1] {
             program_.looking = false;
+            if (program_.wanted_image.value_or(domain_.image()) != image) return;  // asked for meanwhile
+            if (program_.wanted_image && domain_.program().empty()) {
+                spdlog::error("the next server is begun on the files that this one had: {} is not here",
+                              checkpoint::kImagePrefix + image);
+                program_.wanted_image.reset();
+                return;
+            }
             program_.looked = next;
         });
         return;
     }
+    program_.wanted_image.reset();
     timebubble::GenesisPayload genesis;
     if (getrandom(&genesis, sizeof(genesis), 0) != sizeof(genesis)) {
         events_.fatal("getrandom failed: the system has no randomness to key the next server with");
@@ -172,10 +183,17 @@ void Replica::propose_next_server(Place end) {
     ++batches_proposed_;
 }
 
-std::string Replica::restart_server() {
+std::string Replica::restart_server(const std::optional<std::string>& image) {
     if (!sequencer_.leads())
         return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
     if (native_) return "a server in mode proxy is not started again: end it and start the replica anew";
+    if (image && !config_.container) return "a base image is for containers, not for isolation none";
+    if (image && !checkpoint::ImageStore(config_.image_store).has(*image))
+        return "the primary, replica " + std::to_string(config_.replica_id) + ", has not " +
+               checkpoint::kImagePrefix + *image + " in " + config_.image_store +
+               ": crane image add FILE there";
+    program_.wanted_image = image;
+    program_.looked = 0;
     restarts_.ask();
     asked_clock_ = domain_.link().gate().look().at.clock;
     if (server_ended_) return "";

@@ -183,6 +183,9 @@ nlohmann::json Replica::domain_json() const {
         {"server", server_state()},
         {"server_pid", domain.server_pid.load()},
         {"init_pid", domain_.init_pid()},
+        {"base_image", domain_.image().empty() ? nlohmann::json()
+                                               : nlohmann::json(checkpoint::kImagePrefix + domain_.image())},
+        {"image_store", config_.image_store},
         {"threads", domain.threads.load()},
         {"processes", domain.processes.load()},
         {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", tree_cpu_seconds(domain_.init_pid())}}}};

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "checkpoint/image_store.hpp"
 #include "proxy/clock.hpp"
 #include "proxy/tool/tools.hpp"
 
@@ -140,10 +141,16 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
     return done ? kExitOk : kExitNo;
 }
 
-int tool_restart(const std::string& state_dir, bool as_json) {
+int tool_restart(const std::string& state_dir, const std::string& image, bool as_json) {
     const std::optional<Contact> before = find_contact(state_dir);
+    json request = {{"cmd", "restart"}};
+    if (before && !image.empty())
+        request["image"] =
+            checkpoint::image_sum_in(image)
+                ? image
+                : checkpoint::kImagePrefix + add_image(image, before->status.value("image_store", ""));
     const uint64_t generation = before ? before->status.value("generation", uint64_t{0}) : 0;
-    const int asked = order(state_dir, {{"cmd", "restart"}}, as_json);
+    const int asked = order(state_dir, request, as_json);
     if (asked != kExitOk) return asked;
     const bool done = wait_until(
         [&] {
@@ -152,6 +159,11 @@ int tool_restart(const std::string& state_dir, bool as_json) {
                    now->status.value("server", "") == "listening";
         },
         kRestartLimitMs);
+    const std::optional<Contact> now = find_contact(state_dir);
+    if (done && request.contains("image") && now &&
+        now->status.value("base_image", json()) != request["image"])
+        throw std::runtime_error(
+            "another server serves, but on the files that it had: try again (crane status --json)");
     if (!as_json)
         std::cout << (done ? "another server serves" : "no other server serves yet: see crane status")
                   << "\n";

@@ -97,6 +97,33 @@ void add_checkpoint_verbs(CLI::App& checkpoint, CheckpointRequest& request) {
     }
 }
 
+void add_image_verbs(CLI::App& image, ImageRequest& request, bool& json) {
+    image.require_subcommand(1);
+    const auto verb = [&](const char* name, const char* text) {
+        CLI::App* sub = image.add_subcommand(name, text);
+        sub->add_flag("--json", json, "for programs");
+        if (std::string_view(name) != "make")
+            sub->add_option("--store", request.store, "where images are on this host")->capture_default_str();
+        sub->callback([&request, name] { request.what = name; });
+        return sub;
+    };
+    CLI::App* make = verb("make", "of a directory tree, or of this host's files, as one file");
+    make->add_option("file", request.file, "to be written; must not be there yet")->required();
+    make->add_option("--from", request.from, "the tree, such as what debootstrap makes")
+        ->capture_default_str();
+    make->add_option("--exclude", request.exclude, "leave this path out; may be repeated")
+        ->allow_extra_args(false);
+    make->add_option("--keep", request.keep, "but not this, which usually is; may be repeated")
+        ->allow_extra_args(false);
+    verb("add", "put an image into the store of this host")
+        ->add_option("file", request.file, "the image")
+        ->required();
+    verb("list", "which there are");
+    verb("verify", "read all, and compare with their names")
+        ->add_option("image", request.file, "sha256:… (default: all)");
+    verb("remove", "delete one")->add_option("image", request.file, "sha256:…")->required();
+}
+
 int fail(const std::string& what, bool json) {
     if (json) {
         printf("%s\n", nlohmann::json{{"error", what}}.dump().c_str());
@@ -158,6 +185,9 @@ class Commands {
             checkpoints_);
         add_orders();
         add_backup_verbs();
+        image_ = app_.add_subcommand(
+            "image", "base images, the files under a server: make, add, list, verify, remove");
+        add_image_verbs(*image_, image_request_, json_);
         ca_ = std::make_unique<CaCommands>(app_, json_);
         version_ = verb("version", "the version");
     }
@@ -168,6 +198,7 @@ class Commands {
     int run(char** argv) {
         if (*stop_) run_launcher(argv);
         if (ca_->given()) return ca_->run(json_);
+        if (*image_) return tool_image(image_request_, json_);
         check_request(state_dir_, compared_, log_request_);
         compared_.wait_for_down = wait_->count() > 0;
         if (*status_) return tool_status(state_dir_, json_);
@@ -182,7 +213,7 @@ class Commands {
         if (*restore_) return tool_restore(restore_request_, json_);
         if (*check_) return tool_check(program_, json_);
         if (*transfer_) return tool_transfer(state_dir_, to_, json_);
-        if (*restart_) return tool_restart(state_dir_, json_);
+        if (*restart_) return tool_restart(state_dir_, restart_image_, json_);
         if (*signal_) return tool_signal(state_dir_, number_, json_);
         if (*version_) printf(json_ ? "{\"version\":\"%s\"}\n" : "crane %s\n", CRANE_VERSION);
         return kExitOk;
@@ -249,6 +280,8 @@ class Commands {
         transfer_ = verb("transfer", "make another replica primary");
         transfer_->add_option("replica", to_, "its number")->required();
         restart_ = verb("restart", "end the server and start another one on its files, on all replicas");
+        restart_->add_option("--image", restart_image_,
+                             "on another base image from then on: a file, or sha256:…");
         signal_ = verb("signal", "send a signal to the server, at the same point on all replicas");
         signal_->add_option("number", number_, "the signal's number, such as 15 or 1")->required();
     }
@@ -258,7 +291,10 @@ class Commands {
     bool json_ = false;
     CLI::App *status_, *health_, *check_, *diff_, *log_, *verify_, *member_, *checkpoint_;
     CLI::App *stop_, *recover_, *backup_, *restore_, *transfer_, *restart_, *signal_, *version_;
+    CLI::App* image_;
     CLI::Option* wait_;
+    ImageRequest image_request_;
+    std::string restart_image_;
     std::unique_ptr<CaCommands> ca_;
     HealthRequest health_request_;
     DiffRequest compared_;

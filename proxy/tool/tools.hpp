@@ -53,7 +53,19 @@ int tool_health(const std::string& state_dir, const HealthRequest& request, bool
 int tool_transfer(const std::string& state_dir, uint32_t to, bool json);
 int tool_signal(const std::string& state_dir, uint32_t signal, bool json);
 /// Returns when another server serves (kExitOk), or has not within a minute (kExitNo).
-int tool_restart(const std::string& state_dir, bool json);
+/// `image`: from a base image from then on, a file or an image's name; "": from what it has.
+int tool_restart(const std::string& state_dir, const std::string& image, bool json);
+
+struct ImageRequest {
+    std::string what;  ///< make, add, list, verify or remove
+    std::string file;  ///< or an image's name; verify: "" is all of the store
+    std::string from = "/";
+    std::vector<std::string> exclude, keep;  ///< paths in the image
+    std::string store = "/var/lib/crane/images";
+};
+int tool_image(const ImageRequest& request, bool json);
+/// Puts the file into the store, with a line of progress; its sum.
+std::string add_image(const std::string& file, const std::string& store);
 
 struct DiffRequest {
     std::vector<std::string> logs;  ///< as they are; empty: the state directory's, see wait_s

@@ -17,8 +17,19 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 APACHE_ENVVARS = pathlib.Path("/etc/apache2/envvars")
 
 
-def server_environment(command, extra, source=None):
-    """Sorted NAME=value strings. `extra` holds NAME=value, or NAME to pass one through."""
+def apache_envvars():
+    """The text of this host's file; "" where there is none."""
+    try:
+        return APACHE_ENVVARS.read_text(errors="surrogateescape")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise LaunchError(f"{APACHE_ENVVARS}, from which apache2 takes its variables, cannot be read: {error}") from error
+
+
+def server_environment(command, extra, source=None, envvars=apache_envvars):
+    """Sorted NAME=value strings. `extra` holds NAME=value, or NAME to pass one through; `envvars` brings the text of the
+    file that Debian's Apache has variables in."""
     source = dict(os.environ if source is None else source)
     chosen = {name: value for name, value in source.items()
               if name not in SESSION and not name.startswith(SESSION_PREFIXES)}
@@ -27,7 +38,7 @@ def server_environment(command, extra, source=None):
         chosen["PATH"] += ":/usr/sbin:/sbin"  # where Debian keeps servers; not in a user's PATH
     chosen.update(explicit_variables(extra, source))
     if pathlib.Path(command[0]).name == "apache2" and "APACHE_RUN_DIR" not in chosen:
-        chosen.update(apache_variables(chosen))
+        chosen.update(apache_variables(chosen, envvars()))
     return sorted(f"{name}={value}" for name, value in chosen.items())
 
 
@@ -54,12 +65,12 @@ def difference_of_variables(run, extra):
     return other + [f"--env {name}, which is not given now" for name in run.get("env", []) if name not in now]
 
 
-def apache_variables(environment):
+def apache_variables(environment, text):
     """Debian's Apache cannot read its configuration without what its control script takes from envvars."""
-    if not APACHE_ENVVARS.exists():
+    if not text:
         return {}
     try:
-        shown = subprocess.run(["/bin/sh", "-c", f". {APACHE_ENVVARS}; env -0"], env=environment, capture_output=True,
+        shown = subprocess.run(["/bin/sh", "-c", text + "\nenv -0"], env=environment, capture_output=True,
                                timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(f"{APACHE_ENVVARS}, from which apache2 takes its variables, cannot be read: {error}") from error

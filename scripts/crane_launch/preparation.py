@@ -3,9 +3,9 @@ only then is an earlier log touched and anything written."""
 
 import os
 
-from . import LaunchError, processes
+from . import LaunchError, image, processes
 from .backup import restore_replica
-from .environment import difference_of_variables, explicit_variables, server_environment
+from .environment import apache_envvars, difference_of_variables, explicit_variables, server_environment
 from .replica import ask, check_client_address, craned_toml, free_peer_ports
 from .report import numbers
 from .state import State, differences, write_private
@@ -22,6 +22,7 @@ class Preparation:
         """The rows of run.json for the replicas, which are ready to be started. Raises LaunchError and OSError."""
         settings, state = self.settings, self.state
         state.refuse_other_owner()
+        image.resolve(settings, self.layout, self.say)
         self._refuse_restore()
         running = None if settings.launched else self._running_cluster()
         if running:
@@ -34,7 +35,7 @@ class Preparation:
                               "--fresh to discard what is there")
         for address in settings["client-address"]:
             check_client_address(address, settings["port-map"].values())
-        environment = (settings.launched or {}).get("environment") or server_environment(settings["command"], settings["env"])
+        environment = (settings.launched or {}).get("environment") or self._environment()
         run = self._new_record(goes_on, environment)
         texts = {n: craned_toml(settings, self.layout, run, n, state.replica_dir(n),
                                 goes_on and (state.was_ready() or n in self.lost))
@@ -55,6 +56,11 @@ class Preparation:
         self.say(f"{'going on with' if goes_on else 'starting'} {' '.join(settings['command'])} on "
                  f"{settings['replicas']} replica(s), state in {state.path}")
         return run["replicas"]
+
+    def _environment(self):
+        settings = self.settings
+        own = settings["image"] and (lambda: image.apache_envvars(settings))
+        return server_environment(settings["command"], settings["env"], envvars=own or apache_envvars)
 
     def _refuse_restore(self):
         """Before anything is touched: what is there may be worth more than what a backup would put in its place."""

@@ -77,6 +77,8 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         f"repair = {str(not settings['no-repair']).lower()}",
         # Who begins from a backup takes the host as it is.
         f"accept_changes = {str(settings['accept-changes'] or bool(settings['restore'])).lower()}",
+        "", "[image]", f"store = {toml_text(settings['image-store'])}",
+        *([f"base = {toml_text(settings['image'])}"] if settings["image"] else []),
         "", "[disk]", f"reserve_bytes = {settings['disk-reserve-mib'] << 20}",
         "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
         f"hostname = {toml_text(settings['hostname'])}",

@@ -46,7 +46,7 @@ DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0,
             "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64,
             "checkpoint-log-mib": 16, "checkpoint-every-s": 60, "no-repair": False,
-            "accept-changes": False}
+            "accept-changes": False, "image": "", "image-store": "/var/lib/crane/images"}
 # Changing one of these in the middle of a log would make the replay differ from the first run.
 FIXED_BY_LOG = ("command", "cwd", "replicas", "mode", "schedule", "quantum", "isolation", "cpus", "memory-bytes",
                 "hostname", "user", "group", "capability", "system-call", "device", "new-privileges", "hide", "show")
@@ -67,6 +67,9 @@ def build_parser():
     cluster.add_argument("--state-dir", metavar="DIR", help="(default /var/lib/crane/default for root, else ~/.local/state/crane/default)")
     cluster.add_argument("--fresh", action="store_true", help="discard the log of an earlier run")
     cluster.add_argument("--restore", metavar="FILE", help="begin with the server and its files as in this backup (crane backup)")
+    cluster.add_argument("--image", metavar="FILE|sha256:...",
+                         help="begin the server in /, on the files of this base image (crane image make) instead of this host's")
+    cluster.add_argument("--image-store", metavar="DIR", help="where images are kept (default /var/lib/crane/images)")
     cluster.add_argument("--isolation", choices=CHOICES["isolation"],
                          help="lxc: a container per replica (default); none: no container, no privilege needed")
     cluster.add_argument("--env", action="append", metavar="NAME[=VALUE]", help="set a variable of the server")
@@ -162,7 +165,8 @@ def parse(arguments):
         settings.source.pop("command", None)
     try:
         if not settings.launched:
-            settings["cwd"] = str(pathlib.Path.cwd())
+            settings["cwd"] = "/" if settings["image"] else str(pathlib.Path.cwd())
+        settings["image-store"] = str(absolute_dir(settings["image-store"], settings.called("image-store")))
     except OSError as error:
         raise LaunchError(f"the working directory cannot be had ({error.strerror}): change to one that exists") from error
     return check(settings)
@@ -216,6 +220,8 @@ def check(settings):
         if settings[name] not in allowed:
             raise LaunchError(f"{settings.called(name)} must be one of {', '.join(allowed)}, not {settings[name]}")
     check_replicas(settings)
+    if settings["image"] and settings["isolation"] != "lxc":
+        raise LaunchError(f"{settings.called('image')} is for containers, not for --isolation none")
     for name, low, high in (("quantum", 1, 10**9), ("heartbeat-ms", 1, 60_000), ("election-timeout-ms", 3, 600_000),
                             ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62),
                             ("disk-quota-bytes", 0, 2**62), ("watchdog-s", 0, 86_400), ("endless-s", 0, 86_400), ("input-mib", 1, 128),

@@ -3,6 +3,7 @@
 #include "checkpoint/container_config.hpp"
 #include "checkpoint/domain_file.hpp"
 #include "checkpoint/fresh_root.hpp"
+#include "checkpoint/run_folders.hpp"
 #include "checkpoint/mounts.hpp"
 
 using namespace crane::checkpoint;

@@ -1,0 +1,202 @@
+"""Servers on base images: the same files on every replica, whatever their hosts have, and moving to other ones."""
+
+import os
+import pathlib
+import shutil
+
+from support.case import CraneTest
+from support.cluster import Cluster, ClusterError
+from support.paths import CRANE, free_port, work_dir
+from support.procs import read, wait_until
+from support.redisclient import Redis as RedisClient
+from support.tree import make_tree
+
+PROGRAMS = ("/usr/bin/redis-server", "/bin/sh", "/bin/cat")
+CONFIGURATION = "bind 0.0.0.0\nport {port}\nprotected-mode no\nsave \"\"\nappendonly no\ndir /var/lib/served\nmaxclients {most}\n"
+
+
+class BaseImages(CraneTest):
+    timeout_s = 240
+
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+        self.dir = work_dir("images")
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.store = self.dir / "store"
+        self.port = free_port()
+
+    def crane_tool(self, *words):
+        return self.tool(CRANE, *words)
+
+    def image(self, name, most):
+        """A file, and the name of what is in it."""
+        tree = make_tree(self.dir / f"{name}.tree", PROGRAMS,
+                         [("/etc/redis.conf", CONFIGURATION.format(port=self.port, most=most))])
+        file = self.dir / f"{name}.img"
+        made = self.crane_tool("image", "make", file, "--from", tree)
+        return file, made.split()[0]
+
+    def cluster(self, image, *options, command=("redis-server", "/etc/redis.conf")):
+        return Cluster(command, self.port, name="imaged",
+                       options=["--image-store", self.store, "--image", image, *options])
+
+    def ask(self, cluster, replica, *words):
+        with RedisClient(cluster.address(replica)) as redis:
+            return redis(*words)
+
+    def assert_all(self, cluster, most, value):
+        for replica in (1, 2, 3):
+            self.assertEqual(self.ask(cluster, replica, "CONFIG", "GET", "maxclients")[1], str(most).encode())
+            self.assertEqual(self.ask(cluster, replica, "GET", "key"), value.encode())
+
+    def wait_for(self, cluster, replica, text):
+        wait_until(lambda: text in cluster.status().get(replica, {}).get("message", ""), 60, text)
+
+    def wait_serving(self, cluster, *replicas):
+        wait_until(lambda: all(cluster.status().get(n, {}).get("server") == "listening" for n in replicas), 60, "they serve")
+
+    def test_image_is_all_that_a_server_sees(self):
+        file, name = self.image("one", 111)
+        with self.cluster(file, "--user", "imaged") as cluster:
+            self.ask(cluster, 1, "SET", "key", "value")
+            self.assert_all(cluster, 111, "value")
+            for replica in (1, 2, 3):
+                pid = cluster.server_pid(replica)
+                status = dict(line.split(":", 1) for line in read(f"/proc/{pid}/status").splitlines())
+                self.assertEqual(status["Uid"].split(), ["4711"] * 4)
+                self.assertEqual(status["Groups"].split(), ["4712", "4713"])
+                root = pathlib.Path(f"/proc/{pid}/root")
+                self.assertEqual(sorted(os.listdir(root / "usr/bin")), ["cat", "redis-server", "sh"])
+                self.assertFalse((root / "home").exists())
+                self.assertEqual(cluster.status()[replica]["base_image"], name)
+            self.assertNotIn("squashfs", read("/proc/self/mounts"))
+            cluster.assert_identical()
+            cluster.stop()
+            cluster.start_again()
+            self.assert_all(cluster, 111, "value")
+            cluster.assert_identical()
+
+    def test_same_files_make_the_same_image(self):
+        (first, one), (second, other) = self.image("one", 111), self.image("two", 111)
+        self.assertEqual(first.read_bytes(), second.read_bytes())
+        self.assertEqual(one, other)
+        self.assertNotEqual(self.image("three", 222)[1], one)
+
+    def test_what_belongs_to_a_host_is_left_out_of_an_image(self):
+        tree = make_tree(self.dir / "tree", ["/bin/cat"], [("/etc/shadow", "x"), ("/etc/odd*name", "x"), ("/run/left", "x"),
+                                                           ("/etc/oddname", "x")])
+        (tree / "srv/data/kept").mkdir(parents=True)
+        (tree / "srv/data/big").write_text("x", encoding="ascii")
+        file = tree / "inside.img"  # nor itself
+        self.crane_tool("image", "make", file, "--from", tree, "--exclude", "/etc/odd*name", "--exclude", "/srv",
+                         "--keep", "/srv/data/kept")
+        listed = self.tool("unsquashfs", "-l", file)
+        for path in ("/etc/oddname", "/srv/data/kept", "/run", "/proc", "/usr/bin/cat"):
+            self.assertIn(f"squashfs-root{path}\n", listed)
+        for path in ("/etc/shadow", "/etc/odd*name", "/run/left", "/srv/data/big", "/inside.img"):
+            self.assertNotIn(f"squashfs-root{path}", listed)
+
+    def test_restart_moves_to_another_image(self):
+        file, first = self.image("one", 111)
+        other, second = self.image("two", 222)
+        with self.cluster(file, "--checkpoint-log-mib", "0") as cluster:
+            self.ask(cluster, 1, "SET", "key", "value")
+            refused = cluster.crane("restart", "--image", "sha256:" + "0" * 64)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn("has not sha256:000", refused.stdout)
+            moved = cluster.crane("restart", "--image", other)
+            self.assertEqual(moved.returncode, 0, moved.stdout)
+            self.wait_serving(cluster, 1, 2, 3)
+            for replica in (1, 2, 3):
+                self.assertEqual(cluster.status()[replica]["base_image"], second)
+            self.ask(cluster, 2, "SET", "key", "moved")
+            self.assert_all(cluster, 222, "moved")
+            # Each from the log or a checkpoint, and all of them; what they are started with is the first one still.
+            cluster.kill_craned(cluster.primary())
+            self.wait_serving(cluster, 1, 2, 3)
+            self.assert_all(cluster, 222, "moved")
+            cluster.stop()
+            cluster.start_again()
+            self.assert_all(cluster, 222, "moved")
+            cluster.assert_identical()
+            back = cluster.crane("restart", "--image", first)
+            self.assertEqual(back.returncode, 0, back.stdout)
+            self.wait_serving(cluster, 1, 2, 3)
+            self.assertEqual(self.ask(cluster, 3, "CONFIG", "GET", "maxclients")[1], b"111")
+            cluster.assert_identical()
+
+    def test_log_of_an_image_is_replayed_on_it_whatever_is_configured(self):
+        file, first = self.image("one", 111)
+        other, _ = self.image("two", 222)
+        with self.cluster(file, "--checkpoint-log-mib", "0") as cluster:
+            self.ask(cluster, 1, "SET", "key", "value")
+            cluster.stop()
+            cluster.start_again("--image", other)
+            self.assert_all(cluster, 111, "value")
+            self.assertEqual(cluster.status()[1]["base_image"], first)
+            cluster.stop()
+            cluster.start_again("--image", other, "--accept-changes")
+            self.assert_all(cluster, 222, "value")
+            cluster.assert_identical()
+
+    def test_image_of_a_running_server_lies_on_the_same_files(self):
+        self.needs_criu()
+        file, name = self.image("one", 111)
+        with self.cluster(file) as cluster:
+            self.ask(cluster, 1, "SET", "key", "value")
+            taken = cluster.crane("checkpoint", "take")
+            self.assertEqual(taken.returncode, 0, taken.stdout)
+            backup = wait_until(lambda: next((n for n, row in cluster.status().items() if row["checkpoint"]["index"]), 0),
+                                30, "somebody has one")
+            self.ask(cluster, 1, "SET", "key", "later")
+            cluster.kill_craned(backup)
+            self.wait_serving(cluster, 1, 2, 3)
+            self.assert_all(cluster, 111, "later")
+            self.assertEqual(cluster.status()[backup]["base_image"], name)
+            cluster.assert_identical()
+            archive = self.dir / "backup.tar"
+            made = cluster.crane("backup", archive)
+            self.assertEqual(made.returncode, 0, made.stdout)
+        restored = Cluster(cluster.command, self.port, name="restored",
+                           options=["--image-store", self.store, "--restore", archive])
+        with restored as cluster:
+            self.assert_all(cluster, 111, "later")
+            self.assertEqual(cluster.status()[1]["base_image"], name)
+
+    def test_replica_waits_for_its_image(self):
+        file, name = self.image("one", 111)
+        with self.cluster(file) as cluster:
+            self.ask(cluster, 1, "SET", "key", "value")
+            backup = next(n for n in (1, 2, 3) if n != cluster.primary())
+            kept = self.store / (name.removeprefix("sha256:") + ".squashfs")
+            damaged = bytearray(kept.read_bytes())
+            damaged[len(damaged) // 2] ^= 1
+            for change, said in ((kept.unlink, "is not on this host"), (lambda: kept.write_bytes(damaged), "is damaged")):
+                change()
+                cluster.kill_craned(backup)
+                self.wait_for(cluster, backup, said)
+                self.assertIn("crane image add", cluster.status()[backup]["message"])
+                kept.unlink(missing_ok=True)
+                added = self.crane_tool("image", "add", file, "--store", self.store)
+                self.assertEqual(added.strip(), name)
+                self.wait_serving(cluster, 1, 2, 3)
+            self.assert_all(cluster, 111, "value")
+            cluster.assert_identical()
+
+    def test_what_cannot_be_an_image_is_refused(self):
+        file, _ = self.image("one", 111)
+        text = self.dir / "text"
+        text.write_text("no image", encoding="ascii")
+        for options, said in (((text,), "is no base image"), ((self.dir / "absent",), "there is no such file"),
+                              (("sha256:12",), "has 64 digits"), (("sha256:" + "0" * 64,), "is not on this host"),
+                              ((file, "--isolation", "none"), "is for containers"),
+                              ((file, "--user", "www-data"), "is not known in the base image")):
+            with self.assertRaises(ClusterError) as refused:
+                with self.cluster(*options):
+                    pass
+            self.assertIn(said, str(refused.exception))
+        with self.assertRaises(ClusterError) as refused:
+            with self.cluster(file, command=("apache2", "-DFOREGROUND")):
+                pass
+        self.assertIn("apache2: command not found", str(refused.exception))
