@@ -107,16 +107,22 @@ std::string ImageStore::add(const std::string& path, const std::function<void(ui
         const File to(unfinished, O_RDWR | O_CREAT | O_TRUNC);
         copy_bytes(from, to);
         const std::string sum = sha256_of_file(to, never, read);
-        if (::fchmod(to.fd(), 0444) != 0) throw file_error("make read-only", unfinished, errno);
-        to.sync();
-        if (::rename(unfinished.c_str(), path_of(sum).c_str()) != 0)
-            throw file_error("rename", unfinished, errno);
-        sync_folder(folder_);
+        adopt(unfinished, sum);
         return sum;
     } catch (...) {
         ::unlink(unfinished.c_str());
         throw;
     }
+}
+
+void ImageStore::adopt(const std::string& path, const std::string& sum) {
+    {
+        const File file(path, O_RDONLY);
+        if (::fchmod(file.fd(), 0444) != 0) throw file_error("make read-only", path, errno);
+        file.sync();
+    }
+    if (::rename(path.c_str(), path_of(sum).c_str()) != 0) throw file_error("rename", path, errno);
+    sync_folder(folder_);
 }
 
 std::vector<ImageStore::Entry> ImageStore::list() const {

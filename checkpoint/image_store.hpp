@@ -41,6 +41,9 @@ class ImageStore {
     /// Copies the file into the store unless it is there; its sum. Throws std::runtime_error.
     std::string add(const std::string& path, const std::function<void(uint64_t)>& read = {});
 
+    /// The same of a file that was made here, in the store's folder, and has been summed: it is moved.
+    void adopt(const std::string& path, const std::string& sum);
+
     struct Entry {
         std::string sum;
         uint64_t bytes = 0;

@@ -56,8 +56,8 @@ bool CheckpointChoice::only_refused(uint64_t min_index) const {
     return refused != 0 && others == 0;
 }
 
-std::string CheckpointChoice::why_none(uint64_t min_index) const {
-    const std::string wanted = "a checkpoint of log entry " + std::to_string(min_index) + " or later";
+std::string CheckpointChoice::why_none(uint64_t min_index, const std::string& wanted,
+                                       const std::string& verifier) const {
     if (only_refused(min_index))
         return "no server could be restored here from any that is offered, and the primary is asked to "
                "have a new one taken. If this is said again and again, let crane restart end the "
@@ -70,7 +70,8 @@ std::string CheckpointChoice::why_none(uint64_t min_index) const {
             if (one.name.index >= min_index)
                 return "replica " + std::to_string(source) + " has " + wanted +
                        ", and it could not be had: it is tried again. Look at that replica's craned.log, and "
-                       "let crane checkpoint verify look at its checkpoints";
+                       "let " +
+                       verifier + " look at what it has";
     return "no replica that can be reached has " + wanted + ": start those that may have one";
 }
 

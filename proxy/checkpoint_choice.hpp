@@ -41,7 +41,9 @@ class CheckpointChoice {
     /// The one that is here in part, else a backup's, else the newest; none that has failed just now.
     std::optional<Chosen> choose(uint64_t min_index, uint32_t leader, uint64_t now_ns) const;
     /// Why choose() had nothing.
-    std::string why_none(uint64_t min_index) const;
+    /// `wanted`: what of this entry or later is, in words; `verifier`: the command that looks at those there
+    /// are.
+    std::string why_none(uint64_t min_index, const std::string& wanted, const std::string& verifier) const;
 
     /// It has not given what it offered: left alone for a while, longer each time.
     void blame(uint32_t source, const CheckpointName& name, uint64_t now_ns);

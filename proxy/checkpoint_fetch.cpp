@@ -17,10 +17,6 @@ constexpr uint64_t kNobodyPauseNs = 2 * kSecondNs;
 constexpr uint64_t kNewcomerNs = kSecondNs / 10;
 constexpr uint64_t kDiskPauseNs = 5 * kSecondNs;
 
-std::string of_entry(uint64_t index) {
-    return "the checkpoint of entry " + std::to_string(index);
-}
-
 }  // namespace
 
 /// What a job brings.
@@ -148,7 +144,7 @@ void CheckpointFetch::run(Job job, std::function<void(Outcome&)> then) {
         [this, outcome, then = std::move(then), epoch = epoch_] {
             busy_ = false;
             if (epoch == epoch_ && !outcome->error.empty())
-                pause("a checkpoint cannot be fetched: " + outcome->error, kDiskPauseNs);
+                pause(files_->wanted(min_index_) + " cannot be fetched: " + outcome->error, kDiskPauseNs);
             else if (epoch == epoch_ && !outcome->stopped)
                 then(*outcome);
             advance();
@@ -168,9 +164,7 @@ void CheckpointFetch::resume() {
 void CheckpointFetch::begin() {
     run(
         [files = files_, name = chosen_.name, text = manifest_](Outcome& out, const auto&) {
-            const checkpoint::DecodedManifest decoded = checkpoint::decode_manifest(text);
-            out.right =
-                decoded.error.empty() && decoded.id == name.id && decoded.manifest.index == name.index;
+            out.right = files->is_manifest(name, text);
             if (out.right) out.parts = files->begin(name, text);
         },
         [this](Outcome& out) {
@@ -205,12 +199,12 @@ void CheckpointFetch::checked(bool right) {
         return next_part();
     }
     const CheckpointName name = chosen_.name;
-    damage_ = parts_[part_].name + " of " + of_entry(name.index) + " came damaged";
+    damage_ = parts_[part_].name + " of " + files_->called(name.index) + " came damaged";
     const bool too_often = choice_.count_damage(name, now_ns_);
-    damage_ += too_often
-                   ? " again and again: let crane checkpoint verify look at the replicas' checkpoints, and "
-                     "at their links and memory; it is tried again in some minutes"
-                   : ", and is fetched again";
+    damage_ += too_often ? " again and again: let " + files_->verifier() +
+                               " look at what the replicas have, and "
+                               "at their links and memory; it is tried again in some minutes"
+                         : ", and is fetched again";
     events_.tell(damage_);
     if (part_is_sources_) return blame("has sent it");
     ask();
@@ -228,7 +222,7 @@ void CheckpointFetch::on_link(uint32_t peer, bool up) {
     if (step_ == Step::kAsking && !up) choice_.lost(peer);
     if (transfers() && !up && peer == source_) {
         events_.tell("the link to replica " + std::to_string(peer) + " was lost while " +
-                     of_entry(chosen_.name.index) + " came");
+                     files_->called(chosen_.name.index) + " came");
         ask();
     }
 }
@@ -253,17 +247,19 @@ void CheckpointFetch::on_offers(uint32_t from, const OffersWords& words) {
 
 void CheckpointFetch::choose() {
     const auto chosen = choice_.choose(min_index_, leader_, now_ns_);
-    if (!chosen) return pause(choice_.why_none(min_index_), kNobodyPauseNs);
+    if (!chosen)
+        return pause(choice_.why_none(min_index_, files_->wanted(min_index_), files_->verifier()),
+                     kNobodyPauseNs);
     enter(Step::kResuming);
     source_ = chosen->source;
     chosen_ = chosen->offer;
-    events_.tell("fetching " + of_entry(chosen_.name.index) + ", " + std::to_string(chosen_.bytes) +
+    events_.tell("fetching " + files_->called(chosen_.name.index) + ", " + std::to_string(chosen_.bytes) +
                  " bytes, from replica " + std::to_string(source_));
 }
 
 void CheckpointFetch::blame(const std::string& what) {
-    events_.tell("replica " + std::to_string(source_) + ", which offers " + of_entry(chosen_.name.index) +
-                 ", " + what);
+    events_.tell("replica " + std::to_string(source_) + ", which offers " +
+                 files_->called(chosen_.name.index) + ", " + what);
     choice_.blame(source_, chosen_.name, now_ns_);
     ask();
 }

@@ -9,6 +9,11 @@ namespace crane::proxy {
 using checkpoint::ArrivingCheckpoint;
 using checkpoint::StoredCheckpoint;
 
+bool CheckpointFiles::is_manifest(const CheckpointName& name, const std::string& manifest) const {
+    const checkpoint::DecodedManifest decoded = checkpoint::decode_manifest(manifest);
+    return decoded.error.empty() && decoded.id == name.id && decoded.manifest.index == name.index;
+}
+
 std::vector<Offer> StoredCheckpointFiles::offers(uint64_t min_index) {
     std::vector<Offer> out;
     for (const StoredCheckpoint& one : store_.list(kMaxOffers))

@@ -32,6 +32,15 @@ class CheckpointFiles {
 
     virtual ~CheckpointFiles() = default;
 
+    // --- for messages, in the loop
+    virtual std::string called(uint64_t index) const {
+        return "the checkpoint of entry " + std::to_string(index);
+    }
+    virtual std::string wanted(uint64_t index) const {
+        return "a checkpoint of log entry " + std::to_string(index) + " or later";
+    }
+    virtual std::string verifier() const { return "crane checkpoint verify"; }
+
     // --- for who ships
     /// The newest, kMaxOffers at most.
     virtual std::vector<Offer> offers(uint64_t min_index) = 0;
@@ -42,7 +51,9 @@ class CheckpointFiles {
     virtual Present present() = 0;
     /// Goes on with what an earlier attempt has left. Nothing: there is no manifest here.
     virtual std::optional<std::vector<ArrivedPart>> resume(const CheckpointName& name) = 0;
-    /// Begins; what is there of others is removed.
+    /// Is this text what was offered by that name?
+    virtual bool is_manifest(const CheckpointName& name, const std::string& manifest) const;
+    /// Begins, with a manifest that is right; what is there of others is removed.
     virtual std::vector<ArrivedPart> begin(const CheckpointName& name, const std::string& manifest) = 0;
     // Of the one that was resumed or begun last; see checkpoint/arriving_checkpoint.hpp.
     virtual void append(size_t part, uint64_t offset, std::string_view bytes) = 0;

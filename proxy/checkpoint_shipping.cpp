@@ -15,16 +15,17 @@ constexpr timeval kTick{0, 10'000};
 
 }  // namespace
 
-CheckpointShipping::CheckpointShipping(event_base* base, const Settings& settings, const ShipSend& send,
+CheckpointShipping::CheckpointShipping(event_base* base, const std::shared_ptr<CheckpointFiles>& files,
+                                       uint64_t bytes_per_s, const ShipSend& send,
                                        std::function<void(uint64_t)> fetched)
     : worker_(std::make_unique<Worker>(base, "crane-ship")),
-      mail_(std::make_shared<StoredCheckpointFiles>(settings.folder, settings.reserve_bytes), send,
+      mail_(files, send,
             [this](std::function<void()> job, std::function<void()> done) {
                 worker_->post(std::move(job), std::move(done));
             },
             {std::move(fetched), [](const std::string& text) { spdlog::info("{}", text); }},
             // A life begins at another moment than the one before, whoever sets the clock.
-            {settings.bytes_per_s, kShipChunkBytes, realtime_ns() ^ boottime_ns() << 20}) {
+            {bytes_per_s, kShipChunkBytes, realtime_ns() ^ boottime_ns() << 20}) {
     timer_ = evtimer_new(
         base,
         [](int, short, void* self) {

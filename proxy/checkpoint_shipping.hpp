@@ -21,14 +21,9 @@ namespace crane::proxy {
 
 class CheckpointShipping {
   public:
-    struct Settings {
-        std::string folder;  ///< of the store
-        uint64_t bytes_per_s = 100'000'000;
-        uint64_t reserve_bytes = 0;  ///< what a checkpoint that arrives has to leave of the disk
-    };
     /// `fetched`: see CheckpointFetch::Events.
-    CheckpointShipping(event_base* base, const Settings& settings, const ShipSend& send,
-                       std::function<void(uint64_t index)> fetched);
+    CheckpointShipping(event_base* base, const std::shared_ptr<CheckpointFiles>& files, uint64_t bytes_per_s,
+                       const ShipSend& send, std::function<void(uint64_t index)> fetched);
     ~CheckpointShipping();
     CheckpointShipping(const CheckpointShipping&) = delete;
     CheckpointShipping& operator=(const CheckpointShipping&) = delete;

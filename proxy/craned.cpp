@@ -212,8 +212,8 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
         }
         error = transfer ? replica_->transfer(request[key]) : replica_->signal_server(request[key]);
     }
-    if (!error.empty()) return {{"error", error}};
-    return {{"ok", true}};
+    if (error.empty()) return {{"ok", true}};
+    return {{"error", error}, {"fetching", command == "restart" && replica_->fetches_image()}};
 }
 
 nlohmann::json Craned::hand_on(const nlohmann::json& request) {

@@ -380,7 +380,8 @@ void DomainRunner::set_first_image(const std::string& sum) {
 
 void DomainRunner::look_at_program(const std::string& image, std::function<void()> done) {
     auto found = std::make_shared<std::string>();
-    const auto job = [host = host_, inventory = inventory_, found, image,
+    auto trouble = std::make_shared<std::string>();
+    const auto job = [host = host_, inventory = inventory_, found, trouble, image,
                       path = path_of_image(config_, image)] {
         try {
             checkpoint::DomainSpec spec = host->spec();
@@ -388,10 +389,14 @@ void DomainRunner::look_at_program(const std::string& image, std::function<void(
             spec.image_sum = image;
             *found = inventory->take(spec);
         } catch (const std::exception& error) {
-            spdlog::warn("what the server is made of cannot be told: {}", error.what());
+            *trouble = error.what();
         }
     };
-    worker_.post(job, [this, found, done = std::move(done)] {
+    worker_.post(job, [this, found, trouble, done = std::move(done)] {
+        // It is asked again and again.
+        if (!trouble->empty() && *trouble != program_trouble_)
+            spdlog::warn("what the server is made of cannot be told: {}", *trouble);
+        program_trouble_ = *trouble;
         program_ = *found;
         done();
     });

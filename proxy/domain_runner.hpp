@@ -151,6 +151,7 @@ class DomainRunner {
     bool killed_ = false;
     bool image_refused_ = false;
     std::string program_;
+    std::string program_trouble_;  ///< why it could not be told the last time
     bool program_refused_ = false;
     std::string image_;
     std::shared_ptr<checkpoint::Inventory> inventory_;  ///< used by the worker alone

@@ -79,12 +79,19 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                      [this](const paxos::MembershipAt& decided) { on_membership(decided); },
                  }),
       shipping_(
-          base, {config.state_dir + "/checkpoints", config.ship_bytes_per_s, config.disk_reserve_bytes},
-          [this](uint32_t to, const std::string& message) {
-              // What clients say waits behind it in the same queue.
-              return sequencer_.queued_bytes(to) < kShipBesideBytes && sequencer_.send(to, "C" + message);
-          },
+          base,
+          std::make_shared<StoredCheckpointFiles>(config.state_dir + "/checkpoints",
+                                                  config.disk_reserve_bytes),
+          config.ship_bytes_per_s,
+          [this](uint32_t to, const std::string& message) { return ship(to, 'C', message); },
           [this](uint64_t index) { on_fetched(index); }),
+      images_(std::make_shared<ImageFiles>(config.image_store,
+                                           config.cluster_id + "-" + std::to_string(config.replica_id),
+                                           config.disk_reserve_bytes)),
+      image_shipping_(
+          base, images_, config.ship_bytes_per_s,
+          [this](uint32_t to, const std::string& message) { return ship(to, 'I', message); },
+          [this](uint64_t) { on_image_fetched(); }),
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
       lag_(kHousekeeping.tv_usec * 1000),
@@ -207,11 +214,17 @@ void Replica::on_membership(const paxos::MembershipAt& decided) {
 
 // --- what other replicas say
 
+/// What clients say waits behind it in the same queue.
+bool Replica::ship(uint32_t to, char letter, const std::string& message) {
+    return sequencer_.queued_bytes(to) < kShipBesideBytes && sequencer_.send(to, letter + message);
+}
+
 void Replica::on_message(uint32_t from, const std::string& message) {
     if (message.empty()) return;
     const std::string_view body = std::string_view(message).substr(1);
     // One that differs from the others has nothing that anybody should begin with.
     if (message[0] == 'C' && fenced_.empty()) shipping_.on_message(from, body);
+    if (message[0] == 'I') image_shipping_.on_message(from, body);
     if (message[0] == 'K' && from == sequencer_.leader()) on_turn_for_image(body);
     if (message[0] == 'k') image_failed(from);
     if (message[0] == 'W' && sequencer_.leads() && !image_rounds_.wanted()) image_rounds_.ask();

@@ -40,6 +40,7 @@
 #include "proxy/domain_account.hpp"
 #include "proxy/domain_runner.hpp"
 #include "proxy/frozen_detector.hpp"
+#include "proxy/image_files.hpp"
 #include "proxy/image_rounds.hpp"
 #include "proxy/ingress.hpp"
 #include "proxy/listeners.hpp"
@@ -99,6 +100,8 @@ class Replica {
     /// The server is ended and another one begun on its files, by decision.
     /// `image`: from a base image of this sum from then on; nothing: from what it has.
     std::string restart_server(const std::optional<std::string>& image);
+    /// It is to come from another replica.
+    bool fetches_image() const { return image_shipping_.wanted() != 0; }
     /// A checkpoint of the server that runs.
     std::string take_checkpoint();
     /// This replica's server alone, from its newest checkpoint and the log; nobody decides it.
@@ -132,6 +135,9 @@ class Replica {
     void lack_checkpoint(uint64_t index);
     void on_lack(std::string_view said);
     void tell_lacking();
+    bool ship(uint32_t to, char letter, const std::string& message);
+    void fetch_image(const std::string& sum);
+    void on_image_fetched();
     void on_fetched(uint64_t index);
     void note_checkpoint(uint64_t generation, const std::string& batch);
     DomainRunner::NextStart next_start(uint64_t generation, uint64_t timestamp_ns);
@@ -235,6 +241,8 @@ class Replica {
     Listeners listeners_;
     Sequencer sequencer_;
     CheckpointShipping shipping_;
+    std::shared_ptr<ImageFiles> images_;
+    CheckpointShipping image_shipping_;
     std::unique_ptr<NativeBackend> native_;
 
     std::deque<Pending> pending_;  ///< decided, no room in the ring yet
@@ -293,6 +301,7 @@ class Replica {
         uint64_t refused_ns = 0;
         uint64_t log_end = 0;                     ///< of this replica's log when it began
         std::string image;                        ///< what the image is of that was begun from
+        uint64_t fetch_ns = 0;                    ///< an image was wanted
         std::optional<std::string> wanted_image;  ///< by the operator, for the next server: its base image
     } program_;
     RestartPolicy restarts_;

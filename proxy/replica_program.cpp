@@ -17,6 +17,7 @@ constexpr uint64_t kLookAgainNs = 5'000'000'000;
 /// It stands behind the start and the genesis, or alone.
 constexpr int kFirstCalls = 3;
 constexpr size_t kKept = 16;
+constexpr uint64_t kFetchNs = 600'000'000'000;
 
 std::string files_text(const std::string& image) {
     return image.empty() ? "the files of each host" : "the base image " + (checkpoint::kImagePrefix + image);
@@ -84,6 +85,17 @@ void Replica::use_image(const std::string& sum) {
     domain_.set_image(sum);
 }
 
+/// From whoever has it.
+void Replica::fetch_image(const std::string& sum) {
+    program_.fetch_ns = monotonic_ns();
+    images_->want(sum);
+    image_shipping_.want(image_number(sum));
+}
+
+void Replica::on_image_fetched() {
+    program_.refused_ns = 0;  // looked at in the next round
+}
+
 /// Of a log that does not say it, or not any more.
 bool Replica::program_is_news() const {
     if (native_ || program_.proposed || generation_.fed_time_ns == 0 || domain_.program().empty())
@@ -94,12 +106,20 @@ bool Replica::program_is_news() const {
 
 /// One that was refused for it: is it again what it was?
 void Replica::watch_program(uint64_t now_ns) {
+    // The operator wanted it, and asks no more.
+    if (image_shipping_.wanted() != 0 && !domain_.program_refused() && now_ns - program_.fetch_ns > kFetchNs)
+        image_shipping_.want(0);
     if (!domain_.program_refused() || program_.looking || now_ns - program_.refused_ns < kLookAgainNs) return;
     program_.refused_ns = now_ns;
     program_.looking = true;
     domain_.look_at_program(domain_.image(), [this] {
         program_.looking = false;
-        if (domain_.program().empty()) return;
+        if (domain_.program().empty()) {
+            // Nor is there a file that somebody has to look at.
+            if (!domain_.image().empty() && !checkpoint::ImageStore(config_.image_store).has(domain_.image()))
+                fetch_image(domain_.image());
+            return;
+        }
         if (program_difference().empty()) {
             const std::string now = "this host has what the server is made of";
             // Accepted since the image was taken.

@@ -188,10 +188,18 @@ std::string Replica::restart_server(const std::optional<std::string>& image) {
         return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
     if (native_) return "a server in mode proxy is not started again: end it and start the replica anew";
     if (image && !config_.container) return "a base image is for containers, not for isolation none";
-    if (image && !checkpoint::ImageStore(config_.image_store).has(*image))
+    if (image && !checkpoint::ImageStore(config_.image_store).has(*image)) {
+        const std::string alarm = image_shipping_.alarm();
+        if (alarm.empty()) {
+            fetch_image(*image);
+        } else if (!domain_.program_refused()) {
+            image_shipping_.want(0);
+        }
+        if (!alarm.empty()) return alarm;
         return "the primary, replica " + std::to_string(config_.replica_id) + ", has not " +
                checkpoint::kImagePrefix + *image + " in " + config_.image_store +
-               ": crane image add FILE there";
+               ": it is fetched from the others if one of them has it; try again in a moment";
+    }
     program_.wanted_image = image;
     program_.looked = 0;
     restarts_.ask();

@@ -111,6 +111,7 @@ void Replica::on_link(uint32_t peer, bool up) {
     divergence_.set_reachable(peers_up_.size() + 1);
     if (up) divergence_.began_anew(peer);  // or it goes on, and is found again
     shipping_.on_link(peer, up);
+    image_shipping_.on_link(peer, up);
     ingress_.on_link(peer, up, monotonic_ns());
     carrier_.on_link(peer, up);
 }
@@ -135,6 +136,7 @@ void Replica::on_role() {
         account_.forget_proposals();
     }
     shipping_.set_leader(sequencer_.leader());
+    image_shipping_.set_leader(sequencer_.leader());
     carrier_.set_view(sequencer_.view(), sequencer_.leader());
 }
 

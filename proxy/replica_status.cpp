@@ -102,6 +102,7 @@ std::vector<std::string> Replica::alarms() const {
                       ": it was made anew, and serves nobody until it is found equal");
     if (!checkpoints_.error().empty()) out.push_back(checkpoints_.error());
     if (!shipping_.alarm().empty()) out.push_back(shipping_.alarm());
+    if (!image_shipping_.alarm().empty()) out.push_back(image_shipping_.alarm());
     if (disk_.low()) out.push_back(disk_.alarm(config_.state_dir));
     if (!log_.error().empty()) out.push_back(log_.error());
     if (frozen_.frozen()) out.push_back(kFrozenMessage);
@@ -234,6 +235,7 @@ nlohmann::json Replica::status() const {
         {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
         {"checkpoint", checkpoints_.json(sequencer_.common_checkpoint(), image_rounds_.wanted())},
         {"checkpoint_fetch", shipping_.status()},
+        {"image_fetch", image_shipping_.status()},
         {"first_log_index", sequencer_.first_log_index()},
         {"peers", peers_json()},
         {"membership", membership_json()},

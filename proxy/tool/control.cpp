@@ -22,13 +22,15 @@ namespace {
 constexpr int kAnswerLimitMs = 5000;
 constexpr int kRestartLimitMs = 60'000;
 constexpr int kCheckpointLimitMs = 120'000;
+constexpr int kFetchLimitMs = 600'000;
+constexpr unsigned kFetchPollUs = 500'000;
 
 template <typename Condition>
-bool wait_until(Condition condition, int limit_ms) {
+bool wait_until(Condition condition, int limit_ms, unsigned poll_us = 10'000) {
     const uint64_t end = monotonic_ns() + static_cast<uint64_t>(limit_ms) * 1'000'000;
     while (!condition()) {
         if (monotonic_ns() > end) return false;
-        usleep(10'000);
+        usleep(poll_us);
     }
     return true;
 }
@@ -117,7 +119,13 @@ int order(const std::string& state_dir, const json& request, bool as_json) {
     const std::optional<Contact> contact = find_contact(state_dir);
     if (!contact)
         throw std::runtime_error("no replica here runs and knows a primary; try again (crane status)");
-    const json answer = ask_primary(*contact, request);
+    json answer;
+    wait_until(
+        [&] {
+            answer = ask_primary(*contact, request);
+            return !answer.value("fetching", false);
+        },
+        kFetchLimitMs, kFetchPollUs);
     if (as_json) std::cout << answer.dump() << "\n";
     if (!answer.contains("error")) return kExitOk;
     if (!as_json) std::cerr << "crane: " << answer["error"].get<std::string>() << "\n";

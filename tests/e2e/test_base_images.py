@@ -104,7 +104,7 @@ class BaseImages(CraneTest):
             self.ask(cluster, 1, "SET", "key", "value")
             refused = cluster.crane("restart", "--image", "sha256:" + "0" * 64)
             self.assertNotEqual(refused.returncode, 0)
-            self.assertIn("has not sha256:000", refused.stdout)
+            self.assertIn("no replica that can be reached has the base image sha256:000", refused.stdout)
             moved = cluster.crane("restart", "--image", other)
             self.assertEqual(moved.returncode, 0, moved.stdout)
             self.wait_serving(cluster, 1, 2, 3)
@@ -183,6 +183,38 @@ class BaseImages(CraneTest):
                 self.wait_serving(cluster, 1, 2, 3)
             self.assert_all(cluster, 111, "value")
             cluster.assert_identical()
+
+    def give_own_store(self, cluster, replica):
+        """As on a host of its own; empty."""
+        store = self.dir / f"store-{replica}"
+        path = cluster.state / f"r{replica}" / "craned.toml"
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace(f'store = "{self.store}"', f'store = "{store}"'), encoding="utf-8")
+        cluster.kill_craned(replica)
+        return store
+
+    def test_replica_that_lacks_an_image_gets_it_from_another(self):
+        file, name = self.image("one", 111)
+        other, second = self.image("two", 222)
+        with self.cluster(file) as cluster:
+            self.ask(cluster, 1, "SET", "key", "value")
+            primary = cluster.primary()
+            backup = next(n for n in (1, 2, 3) if n != primary)
+            store = self.give_own_store(cluster, backup)
+            wait_until(lambda: cluster.status().get(backup, {}).get("image_store") == str(store), 30, "it has another store")
+            self.wait_serving(cluster, 1, 2, 3)
+            self.assertEqual([path.name for path in store.iterdir()], [name.removeprefix("sha256:") + ".squashfs"])
+            self.assert_all(cluster, 111, "value")
+            # What only a backup has, the primary fetches, and so does the third.
+            self.crane_tool("image", "add", other, "--store", store)
+            moved = cluster.crane("restart", "--image", second)
+            self.assertEqual(moved.returncode, 0, moved.stdout)
+            self.wait_serving(cluster, 1, 2, 3)
+            for replica in (1, 2, 3):
+                self.assertEqual(cluster.status()[replica]["base_image"], second)
+                self.assertEqual(self.ask(cluster, replica, "CONFIG", "GET", "maxclients")[1], b"222")
+            cluster.assert_identical()
+            self.assertEqual(cluster.crane("status").returncode, 0, "nothing is wanted any more")
 
     def test_what_cannot_be_an_image_is_refused(self):
         file, _ = self.image("one", 111)

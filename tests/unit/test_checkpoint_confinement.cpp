@@ -97,7 +97,7 @@ TEST_CASE("a domain file says whom the server runs as and what it may", "[checkp
 TEST_CASE("a container has the harmless devices and those it was given", "[checkpoint]") {
     ContainerPlan plan;
     plan.hostname = "crane";
-    plan.layers = {{"/", "/s/u", "/s/w"}};
+    plan.layers = {{"/", "/s/u", "/s/w", "/"}};
     plan.binds = {{"/s/shared", "/run/crane", false}};
     CHECK_THAT(container_config(plan), !Catch::Contains(".devices."));  // a host without the controller
     plan.devices_controller = "cgroup2";

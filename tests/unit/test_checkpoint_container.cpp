@@ -3,8 +3,8 @@
 #include "checkpoint/container_config.hpp"
 #include "checkpoint/domain_file.hpp"
 #include "checkpoint/fresh_root.hpp"
-#include "checkpoint/run_folders.hpp"
 #include "checkpoint/mounts.hpp"
+#include "checkpoint/run_folders.hpp"
 
 using namespace crane::checkpoint;
 
@@ -68,7 +68,7 @@ TEST_CASE("folders below /run come from tmpfiles and units", "[checkpoint]") {
 TEST_CASE("the container's configuration", "[checkpoint]") {
     ContainerPlan plan;
     plan.hostname = "crane";
-    plan.layers = {{"/", "/s/u", "/s/w"}, {"/usr", "/s/m/0/upper", "/s/m/0/work"}};
+    plan.layers = {{"/", "/s/u", "/s/w", "/"}, {"/usr", "/s/m/0/upper", "/s/m/0/work", "/usr"}};
     plan.binds = {{"/s/shared", "/run/crane"}};
     const std::string text = container_config(plan);
     CHECK_THAT(text, Catch::Contains("lxc.rootfs.path = overlay:/:/s/u\n"));
@@ -77,6 +77,8 @@ TEST_CASE("the container's configuration", "[checkpoint]") {
     CHECK_THAT(text, Catch::Contains("/s/shared run/crane none bind"));
     CHECK_THAT(text, Catch::Contains("lxc.net.0.type = empty"));
     CHECK_THAT(text, !Catch::Contains("apparmor"));
+    plan.layers[0].lower = "/s/base";
+    CHECK_THAT(container_config(plan), Catch::Contains("lxc.rootfs.path = overlay:/s/base:/s/u\n"));
     plan.apparmor = plan.host_network = true;
     CHECK_THAT(container_config(plan), Catch::Contains("lxc.apparmor.profile = unconfined"));
     CHECK_THAT(container_config(plan), Catch::Contains("lxc.net.0.type = none"));
