@@ -18,6 +18,7 @@ namespace crane::checkpoint {
 namespace {
 
 constexpr int kMaxLinks = 40;  // the kernel's own bound
+constexpr char kNowhere[] = "/.crane-no-such-file";
 
 std::optional<std::string> link_at(const std::string& path) {
     std::error_code error;
@@ -48,13 +49,7 @@ void each_account(const std::string& path, Next next, Use use) {
 
 }  // namespace
 
-std::optional<std::string> ServerRoot::resolve(const std::string& path) const {
-    if (!is_image()) {
-        std::error_code error;
-        const fs::path real = fs::canonical(path, error);
-        if (error) return std::nullopt;
-        return real.string();
-    }
+ServerRoot::Walked ServerRoot::walk(const std::string& path) const {
     std::deque<std::string> parts;
     push_front(parts, path);
     std::string done;
@@ -67,23 +62,36 @@ std::optional<std::string> ServerRoot::resolve(const std::string& path) const {
         }
         const std::string next = done + "/" + part;
         struct stat info {};
-        if (::lstat((folder_ + next).c_str(), &info) != 0) return std::nullopt;
+        if (::lstat((folder_ + next).c_str(), &info) != 0) {
+            // Nothing is below it, so no link either.
+            std::string missing = next;
+            for (const std::string& rest : parts) missing += "/" + rest;
+            return {fs::path(missing).lexically_normal().string(), false};
+        }
         if (!S_ISLNK(info.st_mode)) {
             done = next;
             continue;
         }
         const std::optional<std::string> target = link_at(folder_ + next);
-        if (!target || ++links > kMaxLinks) return std::nullopt;
+        if (!target || ++links > kMaxLinks) return {kNowhere, false};
         if (target->starts_with('/')) done.clear();
         push_front(parts, *target);
     }
-    return done.empty() ? "/" : done;
+    return {done.empty() ? "/" : done, true};
+}
+
+std::optional<std::string> ServerRoot::resolve(const std::string& path) const {
+    if (is_image()) {
+        const Walked walked = walk(path);
+        return walked.there ? std::optional(walked.path) : std::nullopt;
+    }
+    std::error_code error;
+    const fs::path real = fs::canonical(path, error);
+    return error ? std::nullopt : std::optional(real.string());
 }
 
 std::string ServerRoot::on_host(const std::string& path) const {
-    if (!is_image()) return path;
-    const std::optional<std::string> real = resolve(path);
-    return folder_ + (real ? *real : fs::path(path).lexically_normal().string());
+    return is_image() ? folder_ + walk(path).path : path;
 }
 
 std::optional<ServerRoot::User> ServerRoot::user(const std::string& name) const {

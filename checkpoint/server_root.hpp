@@ -37,6 +37,12 @@ class ServerRoot {
     std::vector<gid_t> groups_of(const std::string& name, gid_t own) const;
 
   private:
+    struct Walked {
+        std::string path;  ///< without links, as far as there is anything
+        bool there;
+    };
+    Walked walk(const std::string& path) const;
+
     std::string folder_;
 };
 

@@ -541,8 +541,11 @@ TEST_CASE(
             wire.emplace_back(to, message);
             return true;
         };
-        CheckpointShipping source(base, {full.folder(), 1'000'000'000, 0}, send, nullptr);
-        CheckpointShipping target(base, {empty.folder(), 1'000'000'000, 0}, send,
+        const auto files = [](const CheckpointStore& store) {
+            return std::make_shared<StoredCheckpointFiles>(store.folder(), 0);
+        };
+        CheckpointShipping source(base, files(full), 1'000'000'000, send, nullptr);
+        CheckpointShipping target(base, files(empty), 1'000'000'000, send,
                                   [&](uint64_t index) { fetched = index; });
         CHECK(target.status().is_null());
         target.want(9);
