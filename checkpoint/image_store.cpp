@@ -106,7 +106,7 @@ std::string ImageStore::add(const std::string& path, const std::function<void(ui
         // The sum is of the copy: the file may be written to meanwhile.
         const File to(unfinished, O_RDWR | O_CREAT | O_TRUNC);
         copy_bytes(from, to);
-        const std::string sum = sha256_of_file(to, never, read);
+        std::string sum = sha256_of_file(to, never, read);
         adopt(unfinished, sum);
         return sum;
     } catch (...) {

@@ -189,7 +189,7 @@ std::string Replica::restart_server(const std::optional<std::string>& image) {
     if (native_) return "a server in mode proxy is not started again: end it and start the replica anew";
     if (image && !config_.container) return "a base image is for containers, not for isolation none";
     if (image && !checkpoint::ImageStore(config_.image_store).has(*image)) {
-        const std::string alarm = image_shipping_.alarm();
+        std::string alarm = image_shipping_.alarm();
         if (alarm.empty()) {
             fetch_image(*image);
         } else if (!domain_.program_refused()) {
