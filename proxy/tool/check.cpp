@@ -98,6 +98,21 @@ Finding check_lxc() {
     return {"LXC", Result::kOk, ""};
 }
 
+/// Needed by those alone who use them.
+Finding check_base_images() {
+    const char what[] = "base images";
+    std::ifstream known("/proc/filesystems");
+    const std::string text{std::istreambuf_iterator<char>(known), {}};
+    if (text.find("\tsquashfs\n") == std::string::npos && system("modprobe -q squashfs 2>/dev/null") != 0)
+        return {what, Result::kWarning,
+                "this kernel cannot mount them: it has no squashfs (modprobe squashfs)"};
+    if (access("/dev/loop-control", R_OK | W_OK) != 0)
+        return {what, Result::kWarning, "there are no loop devices (/dev/loop-control) to mount them by"};
+    if (!in_path("mksquashfs"))
+        return {what, Result::kWarning, "they can be used, not made: apt-get install squashfs-tools"};
+    return {what, Result::kOk, ""};
+}
+
 Finding check_shm() {
     struct statfs info {};
     if (statfs("/dev/shm", &info) != 0 || info.f_type != TMPFS_MAGIC) {
@@ -224,11 +239,17 @@ Finding check_shim(const std::string& program) {
 }  // namespace
 
 int tool_check(const std::vector<std::string>& program, bool as_json) {
-    std::vector<Finding> all = {check_root(),    check_namespaces(),
-                                check_overlay(), check_lxc(),
-                                check_shm(),     check_descriptors(),
-                                check_seccomp(), check_confinement(),
-                                check_criu(),    check_shim(program.empty() ? "true" : program[0])};
+    std::vector<Finding> all = {check_root(),
+                                check_namespaces(),
+                                check_overlay(),
+                                check_lxc(),
+                                check_shm(),
+                                check_descriptors(),
+                                check_seccomp(),
+                                check_confinement(),
+                                check_criu(),
+                                check_base_images(),
+                                check_shim(program.empty() ? "true" : program[0])};
     bool missing = false;
     json rows = json::array();
     for (const Finding& one : all) {

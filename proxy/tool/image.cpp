@@ -127,8 +127,8 @@ int make(const ImageRequest& request, bool as_json) {
     ::unlink(image.path.c_str());
     // The same files make the same image: no time of its making is in it.
     checkpoint::run_command(
-        {kMakeSquashfs, whole, image.path, "-noappend", "-quiet", "-no-progress", "-mkfs-time", "0", "-comp",
-         "zstd", "-Xcompression-level", "3", "-wildcards", "-ef", list.path},
+        {kMakeSquashfs, whole, image.path, "-noappend", "-exit-on-error", "-quiet", "-no-progress",
+         "-mkfs-time", "0", "-comp", "zstd", "-Xcompression-level", "3", "-wildcards", "-ef", list.path},
         "making a base image of " + whole);
     std::string sum;
     {

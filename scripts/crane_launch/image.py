@@ -35,6 +35,15 @@ def resolve(settings, layout, say):
     say(f"{given} is {answer['image']}")
 
 
+def say_another(settings, rows, say):
+    """A log goes on with what it was begun with; nobody shall believe that the option has changed that."""
+    runs_on = {row.get("base_image") for row in rows.values() if row and row.get("server") == "listening"} - {settings["image"] or None}
+    for name in sorted(name or "the files of this host" for name in runs_on):
+        if settings["image"]:
+            say(f"warning: the server runs on {name}, as its log says, and not on {settings['image']}: "
+                f"crane restart --image {settings['image']} moves it there")
+
+
 def apache_envvars(settings):
     """The text of an image's own file; "" where there is none."""
     path = pathlib.Path(settings["image-store"]) / (settings["image"].removeprefix("sha256:") + ".squashfs")

@@ -65,7 +65,7 @@ def is_ours(words, pid, path, names):
 
 def our_mounts(path, mountinfo):
     """Not what an operator has mounted there: a replica's directory may be a disk of its own."""
-    own = re.compile(rf"{re.escape(str(path))}/r\d+/container(/.*)?")
+    own = re.compile(rf"{re.escape(str(path))}/r\d+/(container(/.*)?|base)")
     points = [line.split(b" ")[4].decode(errors="surrogateescape") for line in mountinfo.splitlines()]
     return [point for point in points if own.fullmatch(point)]
 

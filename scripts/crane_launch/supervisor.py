@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 
-from . import LaunchError, processes
+from . import LaunchError, image, processes
 from .layout import Layout
 from .preparation import Preparation
 from .replica import ASKED_TO_STOP, DISOWNED, ENDED_STATES, Replica, craned_toml, is_gone
@@ -165,6 +165,7 @@ class Supervisor:
         self._became_ready()
         self.closed = {(n, port): why for n, row in rows.items() for port, why in closed_ports(row).items()}
         report.say_ready(self.settings["timeout-s"] if late else None)
+        image.say_another(self.settings, rows, self.say)
         return None
 
     def _became_ready(self):

@@ -3,10 +3,11 @@
 import os
 import pathlib
 import shutil
+import subprocess
 
 from support.case import CraneTest
 from support.cluster import Cluster, ClusterError
-from support.paths import CRANE, free_port, work_dir
+from support.paths import CRANE, CRANE_TOOL, free_port, work_dir
 from support.procs import read, wait_until
 from support.redisclient import Redis as RedisClient
 from support.tree import make_tree
@@ -83,6 +84,17 @@ class BaseImages(CraneTest):
         self.assertEqual(one, other)
         self.assertNotEqual(self.image("three", 222)[1], one)
 
+    def test_file_that_cannot_be_read_is_not_left_out_silently(self):
+        tree = make_tree(self.dir / "tree", ["/bin/cat"], [("/etc/closed", "x")])
+        (tree / "etc/closed").chmod(0)
+        self.dir.chmod(0o777)
+        file = self.dir / "part.img"
+        made = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", CRANE_TOOL, "image", "make",
+                               file, "--from", tree], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        self.assertEqual(made.returncode, 2, made.stdout)
+        self.assertIn("etc/closed", made.stderr)
+        self.assertEqual([path.name for path in self.dir.iterdir()], ["tree"])
+
     def test_what_belongs_to_a_host_is_left_out_of_an_image(self):
         tree = make_tree(self.dir / "tree", ["/bin/cat"], [("/etc/shadow", "x"), ("/etc/odd*name", "x"), ("/run/left", "x"),
                                                            ("/etc/oddname", "x")])
@@ -132,7 +144,8 @@ class BaseImages(CraneTest):
         with self.cluster(file, "--checkpoint-log-mib", "0") as cluster:
             self.ask(cluster, 1, "SET", "key", "value")
             cluster.stop()
-            cluster.start_again("--image", other)
+            said = cluster.start_again("--image", other)
+            self.assertIn(f"warning: the server runs on {first}, as its log says", said)
             self.assert_all(cluster, 111, "value")
             self.assertEqual(cluster.status()[1]["base_image"], first)
             cluster.stop()

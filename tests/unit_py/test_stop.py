@@ -98,10 +98,11 @@ class LeftoversTest(unittest.TestCase):
             self.assertTrue(all(folder.exists() for folder in others))
 
     def test_a_disk_that_the_operator_mounted_stays(self):
-        points = ("/state/r1", "/state/r1/container/lxc", "/state/r1/db", "/state/r12/container", "/other/r1/container")
+        points = ("/state/r1", "/state/r1/container/lxc", "/state/r1/db", "/state/r12/container", "/other/r1/container", "/state/r1/base",
+                  "/state/r1/base/x")
         mountinfo = "".join(f"1 2 3:4 / {point} rw - ext4 /dev/x rw\n" for point in points)
         self.assertEqual(leftovers.our_mounts(pathlib.Path("/state"), mountinfo.encode()),
-                         ["/state/r1/container/lxc", "/state/r12/container"])
+                         ["/state/r1/container/lxc", "/state/r12/container", "/state/r1/base"])
 
 
 if __name__ == "__main__":

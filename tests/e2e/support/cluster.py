@@ -67,6 +67,7 @@ class Cluster:
             raise ClusterError(f"crane-run exited with {started.returncode}\n{started.stdout}{self.report()}")
         self.cluster_id = self.config(1)["cluster_id"]
         self.wait_listening()
+        return started.stdout
 
     def wait_listening(self, timeout_s=START_TIMEOUT_S):
         """Until every living replica's proxy accepts clients."""
@@ -86,11 +87,11 @@ class Cluster:
             raise ClusterError(f"crane stop exited with {stopped.returncode}\n{stopped.stdout}{self.report()}")
 
     def start_again(self, *options):
-        """After stop(), with further options for this start alone."""
+        """After stop(), with further options for this start alone. What crane-run said."""
         self._stopped, kept = False, self.options
         self.options = kept + [str(option) for option in options]
         try:
-            self.start()
+            return self.start()
         finally:
             self.options = kept
 
