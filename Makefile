@@ -183,6 +183,7 @@ help:
 	@echo "make sim-canaries  planted protocol bugs, each of which the simulator must notice"
 	@echo "make nemesis    faults against three real replicas, checked for linearizability; NEMESIS=\"--seed 7\""
 	@echo "make hostile    hostile clients and faults against a real server; HOSTILE=\"--server apache --seconds 600\""
+	@echo "make kills      deaths at every step of checkpoints and restarts; KILLS=\"--seed 7 --rounds 50\""
 	@echo "make soak       what depends on chance, with new seeds, until stopped; ROUNDS=1 MINUTES=30; make soak-sim: the simulator alone"
 	@echo "make bench      the evaluation: native against Crane, side by side; BENCH=--quick"
 	@echo "make failover   kills of the primary under load, timed; FAILOVER=--saturate counts false elections"
@@ -204,7 +205,7 @@ LOADS         := $(patsubst eval/load/%.c,$(BUILD)/load/%,$(wildcard eval/load/*
 TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
 RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
 
-.PHONY: programs test e2e spec nemesis hostile soak bench failover bench-paxos lint
+.PHONY: programs test e2e spec nemesis hostile kills soak bench failover bench-paxos lint
 programs: $(TEST_PROGRAMS) $(LOADS) $(BUILD)/bin/nemesis-checker $(BUILD)/lib/host-clock.so
 # Preloaded into craned, it sets a host's clock wrong.
 $(BUILD)/lib/host-clock.so: tests/nemesis/host_clock.c
@@ -250,6 +251,10 @@ nemesis: all programs
 hostile: all programs
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/hostile/hostile.py $(HOSTILE)
 
+# Deaths at every step of checkpoints, restarts and moves to other images: make kills KILLS="--seed 7"
+kills: all programs
+	BUILD=$(BUILD) /usr/bin/python3 -B tests/kills/kills.py $(KILLS)
+
 # Simulated lives until interrupted.
 .PHONY: soak-sim
 soak-sim: $(BUILD)/bin/sim
@@ -274,6 +279,7 @@ soak: all programs $(BUILD)/bin/sim $(BUILD)/bin/unit
 	    BUILD=$(BUILD) /usr/bin/python3 -B tests/nemesis/nemesis.py --minutes $(MINUTES) && \
 	    for server in apache redis; do BUILD=$(BUILD) /usr/bin/python3 -B tests/hostile/hostile.py --server $$server \
 	        --seed $$seed --seconds $$(($(MINUTES) * 30)) || exit 1; done && \
+	    BUILD=$(BUILD) /usr/bin/python3 -B tests/kills/kills.py --seed $$seed && \
 	    CRANE_SOAK=1 $(RUN_TESTS) --seed $$seed disturbance failover MicroBenchmark || exit 1; done
 
 bench: all programs

@@ -1,4 +1,5 @@
 #include "checkpoint/arriving_checkpoint.hpp"
+#include "checkpoint/fail_point.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -79,6 +80,7 @@ ArrivingCheckpoint ArrivingCheckpoint::begin(const CheckpointStore& store, const
     const std::string part = path + "/" + kUnfinishedManifest, whole = path + "/" + kManifestName;
     write_synced(part, manifest_text);
     if (rename(part.c_str(), whole.c_str()) != 0) throw file_error("rename", part, errno);
+    fail_point("fetch.begin");
     return ArrivingCheckpoint(path, std::move(decoded.manifest));
 }
 
@@ -96,6 +98,7 @@ void ArrivingCheckpoint::append(size_t file, uint64_t offset, std::string_view b
         throw std::runtime_error(there.path() + " has changed while it arrived: let nobody else write there");
     try {
         there.write(bytes, offset);
+        fail_point("fetch.append");
     } catch (...) {
         (void)!ftruncate(there.fd(), static_cast<off_t>(offset));  // so that it goes on where it stood
         throw;
@@ -106,7 +109,10 @@ bool ArrivingCheckpoint::check(size_t file, const Stop& stop) const {
     const CheckpointFile& expected = manifest_.files[file];
     const File there(file_path(file), O_RDWR | O_CREAT);
     there.sync();
-    if (there.bytes() == expected.bytes && sum_of_file(there, stop) == expected.xxh128) return true;
+    if (there.bytes() == expected.bytes && sum_of_file(there, stop) == expected.xxh128) {
+        fail_point("fetch.checked");
+        return true;
+    }
     if (ftruncate(there.fd(), 0) != 0) throw file_error("cut", there.path(), errno);
     return false;
 }

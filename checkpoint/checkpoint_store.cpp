@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "checkpoint/arriving_checkpoint.hpp"
+#include "checkpoint/fail_point.hpp"
 
 namespace crane::checkpoint {
 
@@ -133,6 +134,7 @@ StoredCheckpoint CheckpointStore::complete(uint64_t index, const nlohmann::json&
 void CheckpointStore::publish(const std::string& path, uint64_t index) {
     const std::string target = path_of(index);
     sync_folder(path);
+    fail_point("checkpoint.publish");
     bool exchanged = false;
     if (renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) != 0) {
         if (errno == EEXIST)
@@ -149,6 +151,7 @@ void CheckpointStore::publish(const std::string& path, uint64_t index) {
         remove_quietly(target);
         throw;
     }
+    fail_point("checkpoint.published");
     if (exchanged) remove_quietly(path);
 }
 

@@ -21,6 +21,7 @@
 #include "checkpoint/disk_quota.hpp"
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/fail_point.hpp"
 #include "checkpoint/fresh_root.hpp"
 #include "checkpoint/processes.hpp"
 
@@ -224,8 +225,10 @@ void DomainHost::launch(Files files, const BringServer& bring_server) {
     if (files == Files::kFresh) remove_leftovers(spec_);
     const BaseMount base(spec_);
     check_spec(spec_);
+    fail_point("launch.mounted");
     const DomainPaths paths(spec_.state_dir);
     const std::vector<std::string> command = prepare_launch(spec_, files);
+    fail_point("launch.prepared");
     running_ = new Running;
     std::string error;
     try {
@@ -234,6 +237,7 @@ void DomainHost::launch(Files files, const BringServer& bring_server) {
     } catch (const std::exception& problem) {
         error = problem.what();
     }
+    fail_point("launch.started");
     if (error.empty()) return;
     kill_all(files == Files::kImaged ? files : Files::kFresh);  // the files may be tried again
     last_exit_.reset();

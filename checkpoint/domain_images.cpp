@@ -14,6 +14,7 @@
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_host.hpp"
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/fail_point.hpp"
 #include "checkpoint/file_identities.hpp"
 #include "checkpoint/kept_times.hpp"
 #include "checkpoint/processes.hpp"
@@ -216,6 +217,7 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
             tell_identities(root_of(init), read_text_file(folder + kIdentitiesFile, kMaxIdentities),
                             paths.shared + "/" + fs::path(kFilesAgain).filename().string());
             if (while_frozen) while_frozen();
+            fail_point("restore.frozen");
         };
         job.init = init;
         try {

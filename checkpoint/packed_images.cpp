@@ -5,6 +5,7 @@
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_host.hpp"
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/fail_point.hpp"
 #include "checkpoint/processes.hpp"
 
 namespace fs = std::filesystem;
@@ -45,12 +46,16 @@ ImageReport DomainHost::take_packed_image(const std::string& archive, const std:
     const std::string container = DomainPaths(spec_.state_dir).container;
     const ImageFolder folder(spec_.state_dir);
     folder.make();
+    fail_point("image.begin");
     const ImageReport report = take_image(folder.processes(), [&] {
         write_file(folder.processes() + kUnsettledFile, unsettled_files(container, files_since_ns));
         copy_files(container, folder.files(), check);
+        fail_point("image.frozen");
     });
+    fail_point("image.dumped");
     checkpoint::pack_files(folder.files(), archive, Kept::kAll, check);
     pack_folder(folder.processes(), image, check);
+    fail_point("image.packed");
     return report;
 }
 
@@ -59,6 +64,7 @@ ImageReport DomainHost::restore_packed(const std::string& archive, const std::st
     folder.make();
     unpack_folder(image, folder.path());
     unpack_files(archive);
+    fail_point("restore.unpacked");
     unsettle(DomainPaths(spec_.state_dir).container, read_text_file(folder.path() + kUnsettledFile));
     return restore(folder.path());
 }

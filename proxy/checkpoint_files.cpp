@@ -3,16 +3,12 @@
 #include <fcntl.h>
 
 #include "base/check.hpp"
+#include "checkpoint/fail_point.hpp"
 
 namespace crane::proxy {
 
 using checkpoint::ArrivingCheckpoint;
 using checkpoint::StoredCheckpoint;
-
-bool CheckpointFiles::is_manifest(const CheckpointName& name, const std::string& manifest) const {
-    const checkpoint::DecodedManifest decoded = checkpoint::decode_manifest(manifest);
-    return decoded.error.empty() && decoded.id == name.id && decoded.manifest.index == name.index;
-}
 
 std::vector<Offer> StoredCheckpointFiles::offers(uint64_t min_index) {
     std::vector<Offer> out;
@@ -40,6 +36,7 @@ std::string StoredCheckpointFiles::read(const ReadWords& wanted) {
         wanted.file == kManifestFile ? checkpoint::kManifestName : open_.manifest.files[wanted.file - 1].name;
     const checkpoint::File file(name, O_RDONLY, open_.folder->fd());
     std::string bytes = file.read(wanted.offset, wanted.bytes);
+    checkpoint::fail_point("ship.read");
     if (bytes.size() != wanted.bytes) throw std::runtime_error(name + " ends before what was asked for");
     return bytes;
 }
@@ -60,6 +57,11 @@ std::optional<std::vector<ArrivedPart>> StoredCheckpointFiles::resume(const Chec
     arriving_ = ArrivingCheckpoint::resume(store_, name);
     if (!arriving_) return std::nullopt;
     return parts();
+}
+
+bool StoredCheckpointFiles::is_manifest(const CheckpointName& name, const std::string& manifest) const {
+    const checkpoint::DecodedManifest decoded = checkpoint::decode_manifest(manifest);
+    return decoded.error.empty() && decoded.id == name.id && decoded.manifest.index == name.index;
 }
 
 std::vector<ArrivedPart> StoredCheckpointFiles::begin(const CheckpointName& name,

@@ -52,7 +52,7 @@ class CheckpointFiles {
     /// Goes on with what an earlier attempt has left. Nothing: there is no manifest here.
     virtual std::optional<std::vector<ArrivedPart>> resume(const CheckpointName& name) = 0;
     /// Is this text what was offered by that name?
-    virtual bool is_manifest(const CheckpointName& name, const std::string& manifest) const;
+    virtual bool is_manifest(const CheckpointName& name, const std::string& manifest) const = 0;
     /// Begins, with a manifest that is right; what is there of others is removed.
     virtual std::vector<ArrivedPart> begin(const CheckpointName& name, const std::string& manifest) = 0;
     // Of the one that was resumed or begun last; see checkpoint/arriving_checkpoint.hpp.
@@ -72,6 +72,7 @@ class StoredCheckpointFiles : public CheckpointFiles {
     std::string read(const ReadWords& wanted) override;
     Present present() override;
     std::optional<std::vector<ArrivedPart>> resume(const CheckpointName& name) override;
+    bool is_manifest(const CheckpointName& name, const std::string& manifest) const override;
     std::vector<ArrivedPart> begin(const CheckpointName& name, const std::string& manifest) override;
     void append(size_t part, uint64_t offset, std::string_view bytes) override;
     bool check(size_t part, const checkpoint::Stop& stop) override;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "checkpoint/fail_point.hpp"
 #include "paxos/core/storage.hpp"
 #include "paxos/link/tls.hpp"
 #include "proxy/client_limit.hpp"
@@ -74,6 +75,7 @@ int main(int argc, char** argv) {
         const std::string exposed = crane::proxy::make_state_dir(config.state_dir);
         const crane::proxy::StateDirLock lock(config.state_dir);
         crane::proxy::open_daemon_log(config);
+        if (getenv("CRANE_FAIL_POINTS")) crane::checkpoint::arm_fail_points(config.state_dir + "/fail-at");
         if (!exposed.empty()) spdlog::warn("{}", exposed);
         const crane::proxy::ClientLimit clients(crane::proxy::raise_descriptor_limit());
         if (clients.max_clients() < crane::proxy::kFewClients)

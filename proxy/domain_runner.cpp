@@ -14,6 +14,7 @@
 
 #include "checkpoint/criu.hpp"
 #include "checkpoint/domain_files.hpp"
+#include "checkpoint/fail_point.hpp"
 #include "proxy/clock.hpp"
 #include "timebubble/inherited.hpp"
 
@@ -240,10 +241,12 @@ struct DomainRunner::Interval {
             error = problem.what();
             return;
         }
+        checkpoint::fail_point("restart.settled");
         if (!next.keep) return;
         kept = true;
         try {
             next.keep(host);
+            checkpoint::fail_point("restart.kept");
         } catch (const std::exception& problem) {
             keep_error = problem.what();
         }

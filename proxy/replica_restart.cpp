@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "checkpoint/fail_point.hpp"
 #include "proxy/clock.hpp"
 #include "proxy/replica.hpp"
 
@@ -46,6 +47,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     if (generation_.starting == generation) {
         if (domain_.state() != DomainState::kAttached) return false;
         if (!feed_domain(batch.index, *batch.batch)) return false;
+        checkpoint::fail_point("restart.fed");
         generation_.starting = 0;
         generation_.fed = generation;
         generation_.fed_time_ns = timestamp_ns;
@@ -57,6 +59,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
         return false;
     }
     spdlog::info("server number {} begins at log index {}", generation, batch.index);
+    checkpoint::fail_point("restart.begun");
     server_ended_ = false;
     server_messages_ = 0;
     generation_.starting = generation;

@@ -19,6 +19,7 @@ STATUS_EVERY_S = 2
 MIN_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5
 HEALTHY_AFTER_S = 20
+USEFUL_AFTER_S = 8
 QUICK_RESTARTS = 10  # in a row, none of which stayed up: then pauses grow beyond MAX_BACKOFF_S
 MAX_PAUSE_S = 300
 FEW_DESCRIPTORS = 1256
@@ -246,6 +247,8 @@ class Supervisor:
             lived_s = time.monotonic() - replica.row.get("since", 0)
             if lived_s > HEALTHY_AFTER_S:
                 seconds, restarts = self.first_backoff_s, 0
+            elif lived_s > USEFUL_AFTER_S:  # not kept down for longer than it served
+                seconds = min(seconds, lived_s)
             if how == ASKED_TO_STOP:
                 self.say(f"replica {replica.number}: its craned was asked to stop")
                 self.backoff.pop(replica.number, None)

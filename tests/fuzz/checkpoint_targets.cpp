@@ -41,6 +41,10 @@ class MemoryFiles final : public CheckpointFiles {
     }
     Present present() override { return {0, {}, {}}; }
     std::optional<std::vector<ArrivedPart>> resume(const CheckpointName&) override { return std::nullopt; }
+    bool is_manifest(const CheckpointName& name, const std::string& text) const override {
+        const checkpoint::DecodedManifest decoded = checkpoint::decode_manifest(text);
+        return decoded.error.empty() && decoded.id == name.id && decoded.manifest.index == name.index;
+    }
     std::vector<ArrivedPart> begin(const CheckpointName& name, const std::string& text) override {
         const checkpoint::DecodedManifest decoded = checkpoint::decode_manifest(text);
         must(decoded.error.empty() && decoded.id == name.id, "begun with another manifest");

@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import sys
+import time
 import unittest
 import unittest.mock
 
@@ -117,6 +118,33 @@ class DyingReplicaTest(LauncherCase):
             pauses.append(supervisor.backoff[2][2])
         self.assertTrue(all(pauses))
         self.assertIn("tried again for ever", "\n".join(said))
+
+    def test_one_that_served_between_its_deaths_is_not_kept_down_for_longer(self):
+        supervisor = Supervisor(parse(["--state-dir", str(self.state), "--", "listen"]), lambda _: None)
+        now = time.monotonic()
+
+        class Died:
+            number, state_dir, pidfd = 2, self.state / "r2", 7
+            row = {"since": now - 12}
+
+            @staticmethod
+            def ended():
+                return "was killed by signal 9"
+
+            @staticmethod
+            def reap():
+                pass
+
+        supervisor.backoff[2] = (80.0, 7, 0)
+        supervisor._watch_one(Died)
+        seconds, restarts, at = supervisor.backoff[2]
+        self.assertTrue(12 <= seconds < 20, seconds)
+        self.assertEqual(restarts, 7)  # it is still told as one that dies in a row
+        self.assertGreater(at, now)
+        Died.row = {"since": time.monotonic()}  # one that served nothing waits as long as it did
+        supervisor.backoff[2] = (80.0, 7, 0)
+        supervisor._watch_one(Died)
+        self.assertEqual(supervisor.backoff[2][0], 80.0)
 
     def test_deleted_folder_is_made_again_and_the_replica_rejoins(self):
         process, _ = self.start("listen")
