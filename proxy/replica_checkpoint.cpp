@@ -6,6 +6,9 @@
 // service the time of packing them.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
+#include "proxy/lack.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {
@@ -31,14 +34,28 @@ void Replica::lack_checkpoint(uint64_t index) {
         "what this replica lacks is no longer in the log: a checkpoint of entry {} or later is fetched",
         index);
     lacking_ = true;
-    shipping_.want(index);
+    shipping_.want(std::max(index, shipping_.wanted()));
 }
 
 void Replica::on_lack(std::string_view said) {
     uint64_t index = 0;
-    if (!read_number(said, index) || shipping_.wanted() >= index || checkpoints_.held_index() >= index)
-        return;
-    lack_checkpoint(index);
+    if (!read_number(said, index)) return;
+    const uint64_t last = std::max(sequencer_.last_index(), sequencer_.delivered_position().index);
+    switch (lack_step({index, last, checkpoints_.held_index(), shipping_.wanted(), lacking_})) {
+        case LackStep::kNone:
+            break;
+        case LackStep::kFetch:
+            lack_checkpoint(index);
+            break;
+        case LackStep::kBegin:
+            lacking_ = true;
+            spdlog::warn(
+                "what this replica lacks is no longer in the log: the server is begun from the checkpoint at "
+                "log index {}",
+                checkpoints_.held_index());
+            events_.lost();
+            break;
+    }
 }
 
 /// They cannot know it: this leader's log has been cut behind their end.

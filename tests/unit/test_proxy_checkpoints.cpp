@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint_store.hpp"
 #include "proxy/checkpoint_mail.hpp"
 #include "proxy/checkpoint_shipping.hpp"
+#include "proxy/lack.hpp"
 
 using namespace crane::proxy;
 using crane::checkpoint::CheckpointStore;
@@ -576,4 +577,24 @@ TEST_CASE(
     }
     event_base_free(base);
     CHECK(empty.newest()->index == 9);
+}
+
+// One that had fetched a checkpoint only to keep it took itself for complete, and stood still for ever.
+TEST_CASE("a held checkpoint does not stand for the log before it", "[checkpoints]") {
+    const uint64_t index = 1346, behind = 1322;
+    CHECK(lack_step({index, behind, 0, 0, false}) == LackStep::kFetch);
+    SECTION("it is held: the server begins from it, once") {
+        CHECK(lack_step({index, behind, index, 0, false}) == LackStep::kBegin);
+        CHECK(lack_step({index, behind, index + 5, 0, false}) == LackStep::kBegin);
+        CHECK(lack_step({index, behind, index, 0, true}) == LackStep::kNone);
+        CHECK(lack_step({index, behind, index - 1, 0, false}) == LackStep::kFetch);
+    }
+    SECTION("it is under way to be kept: it comes to be begun from") {
+        CHECK(lack_step({index, behind, 0, index, false}) == LackStep::kFetch);
+        CHECK(lack_step({index, behind, 0, index, true}) == LackStep::kNone);
+        CHECK(lack_step({index, behind, 0, index - 1, true}) == LackStep::kFetch);
+    }
+    SECTION("the log has come after all") {
+        CHECK(lack_step({index, index, index, 0, false}) == LackStep::kNone);
+    }
 }
