@@ -1,6 +1,7 @@
 """Starts the craneds of one machine, says when the server is ready, keeps them running, stops them."""
 
 import os
+import re
 import resource
 import select
 import shutil
@@ -78,6 +79,7 @@ class Supervisor:
         self.signals = None
         self.ready = False
         self.unsaved = False  # run.json is behind; said once
+        self.told = {}  # replica -> what its craned.toml is to say, as far as it is ours
         self.closed = {}  # (replica, port) -> why no client is served there
         # Longer than an election, so that a backup leads by then: a primary that came back at once could be
         # elected again while its server still replays the log.
@@ -193,9 +195,15 @@ class Supervisor:
     def _say_it_was_member(self, row):
         """From now on, a replica that is restarted without its database has lost one."""
         folder = self.state.replica_dir(row["id"])
+        path = folder / "craned.toml"
+        present = path.read_text(encoding="utf-8")
         text = craned_toml(self.settings, self.layout, self.state.run, row["id"], folder, True)
-        if (folder / "craned.toml").read_text(encoding="utf-8") != text:
-            write_private(folder / "craned.toml", text)
+        changed = self.told.get(row["id"], text) != text
+        self.told[row["id"]] = text
+        if not changed:  # nor is what an operator has edited in it
+            text = re.sub(r"(?m)^rejoin = false$", "rejoin = true", present, count=1)
+        if text != present:
+            write_private(path, text)
 
     # --- while it runs -------------------------------------------------------------------------------
 

@@ -146,6 +146,18 @@ class DyingReplicaTest(LauncherCase):
         supervisor._watch_one(Died)
         self.assertEqual(supervisor.backoff[2][0], 80.0)
 
+    def test_edited_settings_of_a_replica_stay(self):
+        process, _ = self.start("listen")
+        path = self.state / "r2/craned.toml"
+        path.write_text(path.read_text().replace("watchdog_s = ", "watchdog_s = 1"))
+        edited = path.read_text()
+        before = self.run_record()["replicas"][1]["pid"]
+        os.kill(before, signal.SIGKILL)
+        self.read_until(process, "restarting it")
+        eventually(lambda: self.run_record()["replicas"][1]["pid"] not in (0, before))
+        self.assertEqual(path.read_text(), edited)
+        self.stop(process)
+
     def test_deleted_folder_is_made_again_and_the_replica_rejoins(self):
         process, _ = self.start("listen")
         before = self.run_record()["replicas"][1]["pid"]
