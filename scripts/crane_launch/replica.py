@@ -199,6 +199,7 @@ class Replica:
         self.adopted = False
         self.pidfd = -1
         self.folder_gone = False
+        self.served = False  # since it was started
 
     def adopt(self):
         """Watches the craned that is on record, if it lives."""

@@ -21,7 +21,7 @@ MIN_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5
 HEALTHY_AFTER_S = 20
 USEFUL_AFTER_S = 8
-QUICK_RESTARTS = 10  # in a row, none of which stayed up: then pauses grow beyond MAX_BACKOFF_S
+QUICK_RESTARTS = 10  # in a row, none of which came to serve: then pauses grow beyond MAX_BACKOFF_S
 MAX_PAUSE_S = 300
 FEW_DESCRIPTORS = 1256
 
@@ -240,6 +240,8 @@ class Supervisor:
             return None
         self.next_status = time.monotonic() + STATUS_EVERY_S
         rows = {n: row for n, row in self._all_status().items() if row}
+        for replica in self.replicas:
+            replica.served = replica.served or (replica.pidfd >= 0 and rows.get(replica.number, {}).get("server") == "listening")
         self._watch_ports(rows)
         self._watch_folders()
         self._watch_databases()
@@ -257,6 +259,8 @@ class Supervisor:
                 seconds, restarts = self.first_backoff_s, 0
             elif lived_s > USEFUL_AFTER_S:  # not kept down for longer than it served
                 seconds = min(seconds, lived_s)
+            if replica.served:  # what ended it was no failure to begin
+                seconds, restarts = min(seconds, MAX_BACKOFF_S), min(restarts, QUICK_RESTARTS - 1)
             if how == ASKED_TO_STOP:
                 self.say(f"replica {replica.number}: its craned was asked to stop")
                 self.backoff.pop(replica.number, None)
@@ -275,6 +279,7 @@ class Supervisor:
                 self._restart_later(replica, str(error), seconds, restarts)
                 return
             replica.row["since"] = time.monotonic()
+            replica.served = False
             self.backoff[replica.number] = (seconds, restarts, 0)
             self._save()
 

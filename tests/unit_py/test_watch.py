@@ -126,6 +126,7 @@ class DyingReplicaTest(LauncherCase):
         class Died:
             number, state_dir, pidfd = 2, self.state / "r2", 7
             row = {"since": now - 12}
+            served = False
 
             @staticmethod
             def ended():
@@ -145,6 +146,12 @@ class DyingReplicaTest(LauncherCase):
         supervisor.backoff[2] = (80.0, 7, 0)
         supervisor._watch_one(Died)
         self.assertEqual(supervisor.backoff[2][0], 80.0)
+        Died.served = True
+        supervisor.backoff[2] = (80.0, 20, 0)
+        supervisor._watch_one(Died)
+        seconds, restarts, _ = supervisor.backoff[2]
+        self.assertLessEqual(seconds, 5)
+        self.assertLess(restarts, QUICK_RESTARTS)
 
     def test_edited_settings_of_a_replica_stay(self):
         process, _ = self.start("listen")
