@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -38,6 +39,7 @@ namespace {
 
 constexpr int kNotifyFd = 3;  // where crane-init keeps the socket; the first number a server would use
 constexpr int kExitFailure = 125;
+constexpr rlim_t kLeastFiles = 1024;  // what libcrane.so is given stands just below
 
 void notify(const std::string& message) {
     (void)!::send(kNotifyFd, message.data(), message.size(), MSG_NOSIGNAL);
@@ -115,6 +117,18 @@ void close_all_but(const std::vector<int>& kept) {
     ::close_range(first, ~0U, 0);
 }
 
+std::string why_not_open(int number) {
+    const int error = errno;
+    rlimit files{};
+    const bool known = ::getrlimit(RLIMIT_NOFILE, &files) == 0;
+    errno = error;
+    if (!known || files.rlim_max >= kLeastFiles) return "descriptor " + std::to_string(number);
+    return "the hard limit of open files is " + std::to_string(files.rlim_max) + ", and " +
+           std::to_string(kLeastFiles) +
+           " are needed: raise it (ulimit -Hn, LimitNOFILE= of a systemd unit); descriptor " +
+           std::to_string(number);
+}
+
 // In the child. What stopped it goes to error_fd as text; nothing is written when exec succeeds.
 [[noreturn]] void run_server(const DomainFile& domain, int error_fd) {
     auto give_up = [&](const std::string& what) {
@@ -129,8 +143,7 @@ void close_all_but(const std::vector<int>& kept) {
     if (!open_as(2, domain.stderr_path.c_str(), kLog)) give_up(domain.stderr_path);
     int given = kNotifyFd + 1;
     for (const int number : domain.inherited)
-        if (::dup2(given++, number) != number)
-            give_up("descriptor " + std::to_string(number) + " (is the limit of open files below 1024?)");
+        if (::dup2(given++, number) != number) give_up(why_not_open(number));
     if (error_fd != 3 && ::dup3(error_fd, 3, O_CLOEXEC) == 3) error_fd = 3;
     close_all_but(domain.inherited);
     if (::chdir(domain.cwd.c_str()) != 0) give_up("working directory " + domain.cwd);

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -61,7 +62,11 @@ std::vector<std::string> libraries_of(const DomainSpec& spec, const ProgramCheck
     std::vector<std::string> words{"/usr/bin/env", "-i"};
     for (const std::string& variable : spec.environment)
         if (below(variable, "LD_LIBRARY_PATH=")) words.push_back(variable);
-    words.insert(words.end(), {program.loader, "--list", program.files.back()});
+    // By its own path: where it was started through a link, the loader would look for $ORIGIN beside the
+    // link.
+    std::error_code error;
+    const std::filesystem::path own = std::filesystem::canonical(program.files.back(), error);
+    words.insert(words.end(), {program.loader, "--list", error ? program.files.back() : own.string()});
     return listed_libraries(output_of(words, "listing the libraries of " + program.files.back()));
 }
 

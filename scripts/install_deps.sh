@@ -5,11 +5,12 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: install_deps.sh [--demo | --test | --bench | --coverage] [--check]
+usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials] [--check]
   (none)    what building and running Crane needs
   --demo    besides: Apache, curl and ab
   --test    besides: every server and client of the tests and the evaluation
   --bench   besides: what consensus is measured against (etcd)
+  --trials  besides what --test has: further servers and their loads, for make takes
   --coverage  besides: what tells which lines the tests run (gcovr)
   --check   install nothing; list what is missing and exit 1 if anything is
 Without an option and with --test also CRIU, for process images (scripts/install_criu.sh); where it cannot be had that is
@@ -26,6 +27,10 @@ test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strac
     e2fsprogs)
 bench=(etcd-server golang-go)
 coverage=(gcovr)
+trials=(php8.2-fpm clamav-daemon sysbench)
+# From wherever they are.
+command -v javac >/dev/null || trials+=(default-jdk-headless)
+command -v node >/dev/null || trials+=(nodejs)
 
 wanted=("${build[@]}")
 check_only=false
@@ -34,6 +39,7 @@ for option in "$@"; do
     case "$option" in
         --demo) wanted+=("${demo[@]}") criu=false ;;
         --test) wanted+=("${demo[@]}" "${test[@]}") ;;
+        --trials) wanted+=("${demo[@]}" "${test[@]}" "${trials[@]}") ;;
         --bench) wanted+=("${bench[@]}") criu=false ;;
         --coverage) wanted+=("${coverage[@]}") criu=false ;;
         --check) check_only=true ;;

@@ -6,9 +6,11 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 
 from support.case import CraneTest
 from support.cluster import ClusterError
+from support.honest import Writer
 from support.paths import CRANE_TOOL, free_port
 from support.procs import read, wait_until
 from support.redisclient import Redis as RedisClient
@@ -121,6 +123,43 @@ class MembersTest(CraneTest):
             self.assertIn("has been used", again.stdout)
             with RedisClient(cluster.address(2)) as client:
                 self.assertEqual(client("GET", "key7"), b"value" * 20 + b"more")
+            self.stop_started()
+
+    def test_a_fourth_joins_a_cut_log_under_load_and_replaces_the_third(self):
+        self.needs_criu()
+        stop = threading.Event()
+        with self.crane(Redis) as cluster:
+            # At replicas that stay.
+            clients = [Writer(number, [cluster.address(1), cluster.address(2)], 1, stop) for number in range(3)]
+            for client in clients:
+                client.start()
+            try:
+                self.done(cluster, "checkpoint", "take")
+                primary = cluster.primary()
+                holder = next(n for n in (1, 2) if n != primary)
+                wait_until(lambda: cluster.status()[holder]["first_log_index"] > 1, 60, "a cut log")
+                self.done(cluster, "transfer", holder)
+                peer_port = free_port()
+                self.done(cluster, "member", "add", f"127.0.0.1:{peer_port}")
+                self.start(self.configure(cluster, NEWCOMER, peer_port, join=True), NEWCOMER)
+                wait_until(lambda: cluster.status().get(NEWCOMER, {}).get("server") == "listening", 60,
+                           f"the newcomer serves\n{cluster.report()}")
+                self.done(cluster, "member", "replace", 3, NEWCOMER)
+                self.assertEqual(self.members(cluster), {1: True, 2: True, NEWCOMER: True})
+                served = [len(client.took_s) for client in clients]
+                wait_until(lambda: all(len(client.took_s) > before + 20 for client, before in zip(clients, served)), 30,
+                           "the service goes on")
+            finally:
+                stop.set()
+                for client in clients:
+                    client.join(30)
+            self.assertIn("begun from it", read(cluster.state / f"r{NEWCOMER}" / "craned.log"))
+            with RedisClient(("127.0.0.4", cluster.client_port)) as client:
+                self.assertEqual([text for one in clients if (text := one.lost(client))], [])
+            self.assertEqual([text for one in clients for text in one.wrong], [])
+            self.assertEqual(len({self.digest(cluster, number) for number in (1, 2, NEWCOMER)}), 1)
+            logs = [cluster.state / f"r{number}" / "output.log" for number in (1, 2, NEWCOMER)]
+            self.done(cluster, "diff", "--allow-lag", *logs)
             self.stop_started()
 
     def test_one_replica_goes_on_after_the_loss_of_a_majority(self):

@@ -21,8 +21,8 @@ sys.path.insert(0, str(HERE))
 import attacks  # noqa: E402
 import victims  # noqa: E402
 from faults import Faults  # noqa: E402
-from honest import Browser, Writer, longest_gap_s  # noqa: E402
 from support.cluster import Cluster  # noqa: E402
+from support.honest import Browser, Writer, longest_gap_s  # noqa: E402
 from support.paths import Settings  # noqa: E402
 from support.procs import read  # noqa: E402
 from support.redisclient import Redis  # noqa: E402

@@ -20,10 +20,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
-sys.path.insert(0, str(HERE.parent / "hostile"))
 
-from honest import Writer  # noqa: E402
 from support.cluster import Cluster, remove_tree  # noqa: E402
+from support.honest import Writer  # noqa: E402
 from support.paths import CRANE_TOOL, ROOT, Settings, free_port, work_dir  # noqa: E402
 from support.procs import wait_until  # noqa: E402
 from support.redisclient import Redis  # noqa: E402

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -52,6 +53,21 @@ TEST_CASE("inventory: a script, what runs it, the libraries of that, named files
     CHECK(server.has(std::string(kShimPart)));
     CHECK_FALSE(server.has(server.path("libcrane.so")));
     CHECK(server.take() == server.take());
+}
+
+// A Java machine is started through /usr/bin/java, and has its libraries beside where that leads.
+TEST_CASE("inventory: libraries beside a program that is started through a link", "[inventory]") {
+    Server server;
+    server.write("main.c", "int main(void) { return 0; }");
+    fs::create_directory(server.folder / "real");
+    const std::string in = "cd " + server.folder.string() + " && g++ -x c ";
+    REQUIRE(std::system((in + "-shared -o real/libown.so /dev/null").c_str()) == 0);
+    REQUIRE(std::system((in + "-o real/program main.c -Wl,--no-as-needed -Lreal -lown '-Wl,-rpath,$ORIGIN'")
+                            .c_str()) == 0);
+    fs::create_symlink("real/program", server.folder / "program");
+    server.spec.argv = {server.path("program")};
+    CHECK(server.has(server.path("real/libown.so")));
+    CHECK(server.has(server.path("program")));
 }
 
 TEST_CASE("inventory: what a word names behind '=' counts, and what is made anew or huge does not",

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 
-from support.redisclient import Redis, RedisError
+from .redisclient import Redis, RedisError
 
 TIMEOUT_S = 10  # of one operation; a client that is left waiting for longer goes elsewhere
 PAUSE_S = 0.02
