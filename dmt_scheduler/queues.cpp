@@ -14,6 +14,14 @@ void push_tail(State& s, Bucket& list, SlotId id) {
     list.tail = id;
 }
 
+void push_head(State& s, Bucket& list, SlotId id) {
+    Slot& slot = s.slots[id];
+    slot.previous = kNoSlot;
+    slot.next = list.head;
+    (list.head != kNoSlot ? s.slots[list.head].previous : list.tail) = id;
+    list.head = id;
+}
+
 void unlink(State& s, Bucket& list, SlotId id) {
     Slot& slot = s.slots[id];
     (slot.previous != kNoSlot ? s.slots[slot.previous].next : list.head) = slot.next;

@@ -6,6 +6,7 @@
 namespace crane::dmt {
 
 void push_tail(State& s, Bucket& list, SlotId id);
+void push_head(State& s, Bucket& list, SlotId id);
 void unlink(State& s, Bucket& list, SlotId id);
 SlotId pop_head(State& s, Bucket& list);
 

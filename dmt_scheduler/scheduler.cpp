@@ -4,6 +4,13 @@
 #include "dmt_scheduler/queues.hpp"
 
 namespace crane::dmt {
+namespace {
+
+/// Operations between a contender's wake-up and its next wait if it did not get what it was woken for: a lock
+/// made of a futex leaves the call, looks, and calls again.
+constexpr uint32_t kOperationsOfALoser = 1;
+
+}  // namespace
 
 SlotId OrderSource::next(State& state) {
     return pop_head(state, state.run_queue);
@@ -42,6 +49,7 @@ SlotId Scheduler::create(uint32_t process, bool first) {
     slot.user = 0;
     slot.generation = generation;
     slot.set_next = slot.set_previous = kNoSlot;
+    slot.contends = slot.losses = slot.since_wake = 0;
     ++s_->used;
     if (first) {
         CRANE_CHECK(s_->holder == kNoSlot);
@@ -131,6 +139,12 @@ void Scheduler::end_operation(SlotId me, uint32_t operation) {
     s_->now_ns = (slot.local_now_ns > s_->now_ns ? slot.local_now_ns : s_->now_ns) + kOperationStepNs;
     slot.local_now_ns = s_->now_ns;
     --s_->quantum_left;
+    ++slot.since_wake;
+}
+
+void Scheduler::refill_quantum() {
+    s_->quantum_left = static_cast<int32_t>(s_->quantum - s_->hash % (s_->quantum / 8 + 1));
+    s_->gives_way = 0;
 }
 
 void Scheduler::check_input_and_time() {
@@ -154,12 +168,13 @@ void Scheduler::put_turn(SlotId me, uint32_t operation) {
     // What was admitted just now brought its time along.
     Slot& slot = s_->slots[me];
     if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
-    if (s_->quantum_left <= 0 && s_->policy == Policy::kParallel) rotate(me, false);
+    if (s_->gives_way || (s_->quantum_left <= 0 && s_->policy == Policy::kParallel))
+        rotate(me, s_->policy == Policy::kSerial);
     if (slot.has_turn) end_work();  // else it may be another thread's by now
 }
 
 void Scheduler::rotate(SlotId me, bool wait_for_it) {
-    s_->quantum_left = static_cast<int32_t>(s_->quantum);
+    refill_quantum();
     if (s_->runnable == 0) return;
     Slot& slot = s_->slots[me];
     // The next thread may learn, through plain memory, what this one read of the clock since its operation.
@@ -189,9 +204,12 @@ SlotId Scheduler::take_next() {
 }
 
 WaitResult Scheduler::wait(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask,
-                           uint64_t deadline_ns, bool interruptible) {
-    end_operation(me, operation);
+                           uint64_t deadline_ns, bool interruptible, bool contends) {
     Slot& slot = s_->slots[me];
+    const bool lost = contends && slot.contends && slot.key == key && slot.since_wake <= kOperationsOfALoser;
+    slot.losses = lost ? slot.losses + 1 : 0;
+    slot.contends = contends;
+    end_operation(me, operation);
     slot.state = SlotState::kWaiting;
     slot.key = key;
     slot.set_mask = set_mask;
@@ -201,7 +219,7 @@ WaitResult Scheduler::wait(SlotId me, uint32_t operation, uint64_t key, uint64_t
     if (set_mask) push_set_waiter(*s_, me);
     if (deadline_ns != kNoDeadline) heap_insert(*s_, me);
     check_input_and_time();
-    s_->quantum_left = static_cast<int32_t>(s_->quantum);
+    refill_quantum();
     const SlotId next = take_next();
     if (next == me) {
         slot.state = SlotState::kRunning;
@@ -212,6 +230,7 @@ WaitResult Scheduler::wait(SlotId me, uint32_t operation, uint64_t key, uint64_t
         grant(next);
         await(me);
     }
+    slot.since_wake = 0;
     return slot.result;
 }
 
@@ -223,27 +242,31 @@ void Scheduler::leave_wait(Slot& slot, SlotId id) {
     slot.deadline_ns = kNoDeadline;
 }
 
-void Scheduler::make_runnable(SlotId id, WaitResult result) {
+void Scheduler::make_runnable(SlotId id, WaitResult result, bool next) {
     Slot& slot = s_->slots[id];
     CRANE_CHECK(slot.state == SlotState::kWaiting);
     leave_wait(slot, id);
     slot.state = SlotState::kRunnable;
     slot.result = result;
-    push_tail(*s_, s_->run_queue, id);
+    next ? push_head(*s_, s_->run_queue, id) : push_tail(*s_, s_->run_queue, id);
     ++s_->runnable;
 }
 
 uint32_t Scheduler::signal(uint64_t key, uint32_t most) {
     uint32_t woken = 0;
+    bool gives_way = false;
     SlotId id = bucket_of(*s_, key).head;
     while (id != kNoSlot && woken < most) {
         const SlotId after = s_->slots[id].next;
         if (s_->slots[id].key == key) {
-            make_runnable(id, WaitResult::kSignaled);
+            const bool next = !gives_way && s_->slots[id].losses != 0;
+            gives_way |= next;
+            make_runnable(id, WaitResult::kSignaled, next);
             ++woken;
         }
         id = after;
     }
+    if (gives_way) s_->gives_way = 1;
     return woken;
 }
 
@@ -292,7 +315,7 @@ void Scheduler::finish(SlotId me) {
     s_->free_list = me;
     --s_->used;
     s_->holder = kNoSlot;
-    s_->quantum_left = static_cast<int32_t>(s_->quantum);
+    refill_quantum();
     if (s_->used == 0) return;
     check_input_and_time();
     grant(take_next());

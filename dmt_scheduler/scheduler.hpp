@@ -5,7 +5,11 @@
 // Rules:
 //  - A scheduled operation is get_turn(), the work, put_turn(); or wait() in between, which gives the turn
 //    up.
-//  - The turn is kept for a quantum of operations, counted and never timed. Quantum 1 is PARROT's schedule.
+//  - The turn is kept for a quantum of operations, counted and never timed. Quantum 1 is PARROT's schedule. A
+//    larger one varies by an eighth, drawn from the schedule's hash: a loop that always passed the turn on at
+//    the same place, with a lock in its hand, would keep all others out for ever.
+//  - Who was woken for a lock and came too late goes before all others the next time, at the end of the
+//    operation that wakes it: at the start of the next one, the lock may be taken again.
 //  - `serial`: a thread runs only while it has the turn, so the turn moves at the *start* of the next
 //    operation. `parallel`: the turn moves at the *end* of an operation and the thread computes on without
 //    it.
@@ -81,9 +85,11 @@ class Scheduler {
 
     /// Gives the turn up until signal(key), a signal_set() that meets `set_mask`, the deadline, or
     /// interrupt(). Caller has the turn and has it again when this returns. Counts as an operation.
+    /// `contends`: for a lock, which another thread may take between the signal and this one's turn.
     WaitResult wait(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask, uint64_t deadline_ns,
-                    bool interruptible);
-    /// Makes up to `most` threads that wait for `key` runnable, first come first served. Returns how many.
+                    bool interruptible, bool contends = false);
+    /// Makes up to `most` threads that wait for `key` runnable, first come first served. Returns how many. If
+    /// one of them has lost its race for it before, it has the turn next, when the caller's operation ends.
     uint32_t signal(uint64_t key, uint32_t most);
     /// The same for threads that wait for `from`: up to `wake` run, up to `move` wait for `to` from now on.
     uint32_t requeue(uint64_t from, uint64_t to, uint32_t wake, uint32_t move);
@@ -113,7 +119,8 @@ class Scheduler {
     void rotate(SlotId me, bool wait_for_it);
     SlotId take_next();
     void leave_wait(Slot& slot, SlotId id);
-    void make_runnable(SlotId id, WaitResult result);
+    void make_runnable(SlotId id, WaitResult result, bool next = false);
+    void refill_quantum();
     void delay_for_test();
 
     State* s_ = nullptr;

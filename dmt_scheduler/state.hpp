@@ -43,6 +43,9 @@ struct alignas(64) Slot {
     uint32_t tid;           ///< kernel's, for messages
     uint32_t generation;    ///< rises with each use of the slot
     uint32_t user;          ///< free for the owner
+    uint32_t contends;      ///< waits for what others may take before it, once it is woken
+    uint32_t losses;        ///< how often in a row it was woken and came too late
+    uint32_t since_wake;    ///< operations since it was last woken to contend
 };
 
 struct Bucket {
@@ -60,7 +63,8 @@ struct State {
     Policy policy;
     uint32_t quantum;
     int32_t quantum_left;
-    uint32_t spin;  ///< rounds of spinning before a thread sleeps
+    uint32_t gives_way;  ///< the turn moves at the end of this operation: its next holder lost a race before
+    uint32_t spin;       ///< rounds of spinning before a thread sleeps
     SlotId holder;
     uint32_t runnable;  ///< in the run queue, the holder not counted
     uint32_t used;      ///< slots not free

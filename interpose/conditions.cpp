@@ -151,7 +151,7 @@ int semaphore_wait_in_turn(sem_t* s, uint64_t deadline) {
     for (;;) {
         if (real.sem_trywait(s) == 0) return 0;
         if (errno != EAGAIN) return -1;
-        switch (turn.wait(semaphore_key(s), deadline, true)) {
+        switch (turn.contend(semaphore_key(s), deadline, true)) {
             case crane::dmt::WaitResult::kSignaled:
                 break;
             case crane::dmt::WaitResult::kTimedOut:

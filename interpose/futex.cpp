@@ -41,7 +41,7 @@ long futex_wait(uint32_t* word, int operation, uint32_t expected, const timespec
         turn.yield();
         return fail(EAGAIN);
     }
-    switch (turn.wait(key, futex_deadline(operation, timeout), true)) {
+    switch (turn.contend(key, futex_deadline(operation, timeout), true)) {
         case dmt::WaitResult::kTimedOut:
             return fail(ETIMEDOUT);
         case dmt::WaitResult::kInterrupted:

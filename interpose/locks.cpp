@@ -32,7 +32,7 @@ int lock_with(Op op, uint64_t key, uint64_t deadline_ns, Try try_it) {
     for (;;) {
         const int rc = try_it();
         if (rc != EBUSY) return rc;
-        if (turn.wait(key, deadline_ns) == dmt::WaitResult::kTimedOut) {
+        if (turn.contend(key, deadline_ns) == dmt::WaitResult::kTimedOut) {
             const int last = try_it();
             return last == EBUSY ? ETIMEDOUT : last;
         }

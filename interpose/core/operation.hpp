@@ -104,6 +104,13 @@ class Operation {
         return scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, set_mask, deadline_ns,
                                 interruptible);
     }
+    /// The same for a lock, which another thread may take first: who comes too late is preferred next time.
+    dmt::WaitResult contend(uint64_t key, uint64_t deadline_ns = dmt::kNoDeadline,
+                            bool interruptible = false) {
+        if (interruptible && interruption_due()) return dmt::WaitResult::kInterrupted;
+        return scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, 0, deadline_ns, interruptible,
+                                true);
+    }
     /// The operation found nothing to do: whoever polls must not keep the turn.
     void yield() { scheduler().yield(self.slot); }
 

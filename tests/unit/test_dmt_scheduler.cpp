@@ -1,5 +1,6 @@
 // The scheduler, stepped: order of turns, waits, deadlines, ends.
 #include <catch2/catch.hpp>
+#include <set>
 #include <string>
 
 #include "dmt_scheduler/queues.hpp"
@@ -431,4 +432,116 @@ TEST_CASE("scheduler: virtual time never falls along a hand-over", "[dmt]") {
             CHECK(fell == 0);
         }
     }
+}
+
+namespace {
+
+/// A lock as programs build it from a futex, in a domain whose threads pass the turn on at their operations.
+struct FutexLock {
+    Crew& crew;
+    uint64_t key = 11;
+    bool held = false;
+    uint32_t waiters = 0;
+
+    void lock(SlotId me) {
+        ++waiters;
+        while (held) {
+            crew.s().get_turn(me);
+            if (held) crew.s().wait(me, kOp, key, 0, kNoDeadline, false, true);
+            crew.s().put_turn(me, kOp);
+        }
+        --waiters;
+        held = true;
+    }
+    void unlock(SlotId me) {
+        held = false;
+        if (waiters == 0) return;
+        crew.s().get_turn(me);
+        crew.s().signal(key, 1);
+        crew.s().put_turn(me, kOp);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("scheduler: a thread that takes its lock again and again does not keep it from the others",
+          "[dmt]") {
+    // The loop's length divides the quantum, so that without more the turn always moves with the lock held.
+    for (const uint32_t quantum : {6u, 60u, 1000u}) {
+        for (int steps_inside = 1; steps_inside < 6; ++steps_inside) {
+            Crew crew(Policy::kSerial, quantum);
+            FutexLock lock{crew};
+            int got = 0;
+            const auto claimant = [&](SlotId me) {
+                for (int i = 0; i < 3; ++i) {
+                    lock.lock(me);
+                    crew.operate(me);
+                    lock.unlock(me);
+                    ++got;
+                }
+            };
+            int rounds = 0;
+            crew.run({claimant, claimant, claimant}, [&](SlotId me) {
+                for (; rounds < 20'000 && got < 9; ++rounds) {
+                    lock.lock(me);
+                    for (int i = 0; i < steps_inside; ++i) crew.operate(me);
+                    lock.unlock(me);
+                }
+            });
+            CAPTURE(quantum, steps_inside);
+            CHECK(got == 9);
+            CHECK(rounds < 10 * static_cast<int>(quantum));
+        }
+    }
+}
+
+TEST_CASE("scheduler: a thread that was woken in vain is next when it is woken again", "[dmt]") {
+    Crew crew(Policy::kSerial, 100);
+    const uint64_t key = 11;
+    const auto contender = [&](int times) {
+        return [&, times](SlotId me) {
+            crew.s().get_turn(me);
+            for (int i = 0; i < times; ++i) crew.s().wait(me, kOp, key, 0, kNoDeadline, false, true);
+            crew.trace += name(me);
+            crew.s().put_turn(me, kOp);
+        };
+    };
+    crew.run({contender(2), contender(1), [&](SlotId me) { crew.operate(me); }}, [&](SlotId me) {
+        crew.let_others_run(me);  // D runs; B and C wait
+        crew.s().get_turn(me);
+        CHECK(crew.s().signal(key, 1) == 1);
+        crew.s().put_turn(me, kOp);
+        crew.let_others_run(me);  // B waits again, now behind C
+        crew.s().get_turn(me);
+        CHECK(crew.s().signal(key, 2) == 2);
+        crew.s().put_turn(me, kOp);
+        crew.operate(me);
+    });
+    CHECK(crew.trace == "DBCA");
+}
+
+TEST_CASE("scheduler: a quantum of some length varies, from the schedule alone", "[dmt]") {
+    const auto lengths = [](uint32_t quantum) {
+        Crew crew(Policy::kSerial, quantum);
+        const auto body = [&](SlotId me) {
+            for (uint32_t i = 0; i < 20 * quantum; ++i) crew.operate(me);
+        };
+        crew.run({body}, body);
+        std::vector<size_t> found;
+        for (size_t at = 0, end; at < crew.trace.size(); at = end) {
+            end = crew.trace.find_first_not_of(crew.trace[at], at);
+            if (end == std::string::npos) break;
+            found.push_back(end - at);
+        }
+        return found;
+    };
+    const auto once = lengths(80), again = lengths(80);
+    CHECK(once == again);
+    const auto middle = [](const std::vector<size_t>& all) {  // without what starts and ends the threads
+        return std::set<size_t>(all.begin() + 1, all.end() - 4);
+    };
+    CHECK(middle(once).size() > 3);
+    CHECK(*middle(once).begin() >= 70);
+    CHECK(*middle(once).rbegin() <= 80);
+    CHECK(middle(lengths(7)) == std::set<size_t>{7});
 }
