@@ -66,6 +66,9 @@ class Programs(CraneTest):
     def test_sync_kinds(self):
         self.check("sync_kinds")
 
+    def test_locks_taken_again_and_again(self):
+        self.check("locked_out", rounds=1)
+
     def test_polling(self):
         self.check("polling")
 
