@@ -8,13 +8,16 @@ namespace {
 
 /// A large server's files take long to be packed.
 constexpr uint64_t kPatienceNs = 120'000'000'000;
+/// So many times the log that asks for a round, and the pause after the last one is not kept.
+constexpr uint64_t kTooLong = 8;
 
 }  // namespace
 
 bool ImageRounds::due(uint64_t now_ns) const {
     if (asked_) return true;
     const bool paused = began_ns_ == 0 || now_ns - began_ns_ >= settings_.pause_ns;
-    return paused && settings_.log_bytes != 0 && bytes_ >= settings_.log_bytes;
+    if (settings_.log_bytes == 0) return false;
+    return bytes_ >= (paused ? settings_.log_bytes : kTooLong * settings_.log_bytes);
 }
 
 /// A majority holds one of this round.

@@ -15,7 +15,7 @@ class ImageRounds {
     struct Settings {
         uint64_t log_bytes =
             0;                  ///< so much has to be decided since the last round; 0: it has to be asked for
-        uint64_t pause_ns = 0;  ///< from the beginning of one to that of the next
+        uint64_t pause_ns = 0;  ///< from the beginning of one to that of the next, unless the log grows far
     };
     ImageRounds(uint32_t self, const Settings& settings) : self_(self), settings_(settings) {}
 

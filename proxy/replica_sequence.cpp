@@ -11,13 +11,15 @@ namespace {
 
 constexpr size_t kPendingBatches = 64;
 constexpr uint64_t kSettlePatienceNs = 1'000'000'000;
+/// What the log's database writes for an entry besides the batch.
+constexpr uint64_t kEntryOverheadBytes = 512;
 
 }  // namespace
 
 void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch) {
     track_connections(*batch);
-    checkpoints_.logged(batch->size());
-    image_rounds_.logged(batch->size());
+    checkpoints_.logged(batch->size() + kEntryOverheadBytes);
+    image_rounds_.logged(batch->size() + kEntryOverheadBytes);
     last_batch_index_ = index;
     pending_.push_back({index, batch});
     program_.delivering = true;

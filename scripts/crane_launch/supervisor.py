@@ -255,7 +255,7 @@ class Supervisor:
             how = replica.ended()
             replica.reap()
             lived_s = time.monotonic() - replica.row.get("since", 0)
-            if lived_s > HEALTHY_AFTER_S:
+            if lived_s > (USEFUL_AFTER_S if replica.served else HEALTHY_AFTER_S):
                 seconds, restarts = self.first_backoff_s, 0
             elif lived_s > USEFUL_AFTER_S:  # not kept down for longer than it served
                 seconds = min(seconds, lived_s)

@@ -110,3 +110,17 @@ TEST_CASE("image rounds: who says that it cannot is not waited for", "[checkpoin
     CHECK(rounds.next(4, 50, voters) == 0);
     CHECK_FALSE(rounds.wanted());
 }
+
+TEST_CASE("image rounds: a log that grows fast does not wait for the pause to end", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 60 * kSecond});
+    Voters voters{{1, true, 0}, {2, true, 0}, {3, true, 0}};
+    rounds.logged(1000);
+    CHECK(rounds.next(kSecond, 50, voters) == 2);
+    voters[1].held = voters[2].held = 55;
+    CHECK(rounds.next(2 * kSecond, 60, voters) == 0);
+    CHECK_FALSE(rounds.open());
+    rounds.logged(7999);
+    CHECK(rounds.next(3 * kSecond, 60, voters) == 0);
+    rounds.logged(1);
+    CHECK(rounds.next(4 * kSecond, 60, voters) == 2);
+}
