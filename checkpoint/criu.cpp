@@ -18,6 +18,7 @@
 #include "checkpoint/criu_message.hpp"
 #include "checkpoint/criu_program.hpp"
 #include "checkpoint/processes.hpp"
+#include "checkpoint/stopwatch.hpp"
 
 namespace crane::checkpoint {
 namespace {
@@ -188,12 +189,11 @@ CriuOutcome run_criu(const CriuJob& job) {
     const std::string criu = find_criu();
     if (criu.empty())
         throw CriuError("CRIU is not installed: run scripts/install_criu.sh, or make deps", false);
-    const auto start = Clock::now();
+    const Stopwatch whole;
     CriuOutcome outcome;
     const Helper helper(job, criu);
-    outcome.last_pid = follow(job, helper, start + std::chrono::milliseconds(job.timeout_ms));
-    outcome.wall_us = static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count());
+    outcome.last_pid = follow(job, helper, Clock::now() + std::chrono::milliseconds(job.timeout_ms));
+    outcome.wall_us = whole.us();
     if (!job.restore)
         outcome.frozen_us = frozen_us(read_text_file(job.folder + "/stats-dump", kMaxMessage)).value_or(0);
     return outcome;

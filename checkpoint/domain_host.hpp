@@ -66,8 +66,9 @@ struct ExitReport {
 };
 
 struct ImageReport {
-    uint64_t wall_us = 0;
+    uint64_t wall_us = 0;    ///< of its processes
     uint64_t frozen_us = 0;  ///< of an image taken: how long the server stood still
+    uint64_t files_us = 0;   ///< for the files beside it: of an image taken, part of frozen_us
 };
 
 class DomainHost {

@@ -18,6 +18,7 @@
 #include "checkpoint/file_identities.hpp"
 #include "checkpoint/kept_times.hpp"
 #include "checkpoint/processes.hpp"
+#include "checkpoint/stopwatch.hpp"
 
 namespace fs = std::filesystem;
 
@@ -167,7 +168,9 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
     job.init = init_pid();
     job.helper = helper_beside(spec_.init_path);
     job.folder = folder;
+    ImageReport report;
     job.while_frozen = [&] {
+        const Stopwatch files;
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);
         about.unlinked = unlinked_times(proc_of(init_pid()));
@@ -176,12 +179,15 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
         write_file(folder + kIdentitiesFile, file_identities(root_of(init_pid()), layer_places(spec_)));
         if (spec_.schedule) fs::copy_file(paths.shared + kShimFile, folder + kShimFile);
         if (while_frozen) while_frozen();
+        report.files_us = files.us();
     };
     try {
         const CriuOutcome outcome = run_criu(job);
         about.last_pid = outcome.last_pid;
         write_about(folder, about);
-        return {outcome.wall_us, outcome.frozen_us};
+        report.wall_us = outcome.wall_us;
+        report.frozen_us = outcome.frozen_us;
+        return report;
     } catch (const CriuError&) {
         discard_image(folder);
         throw;

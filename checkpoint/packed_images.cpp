@@ -7,6 +7,7 @@
 #include "checkpoint/domain_launch.hpp"
 #include "checkpoint/fail_point.hpp"
 #include "checkpoint/processes.hpp"
+#include "checkpoint/stopwatch.hpp"
 
 namespace fs = std::filesystem;
 
@@ -62,11 +63,15 @@ ImageReport DomainHost::take_packed_image(const std::string& archive, const std:
 ImageReport DomainHost::restore_packed(const std::string& archive, const std::string& image) {
     const ImageFolder folder(spec_.state_dir);
     folder.make();
+    const Stopwatch files;
     unpack_folder(image, folder.path());
     unpack_files(archive);
+    const uint64_t files_us = files.us();
     fail_point("restore.unpacked");
     unsettle(DomainPaths(spec_.state_dir).container, read_text_file(folder.path() + kUnsettledFile));
-    return restore(folder.path());
+    ImageReport report = restore(folder.path());
+    report.files_us = files_us;
+    return report;
 }
 
 }  // namespace crane::checkpoint

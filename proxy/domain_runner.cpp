@@ -177,8 +177,12 @@ void DomainRunner::restore_image(const Image& image) {
     words.files_since_ns = settings.files_since_ns;
     link_->prepare(settings);
     link_->prepare_restored(words, image.mark);
-    launch([image](checkpoint::DomainHost& host) { host.restore_packed(image.archive, image.image); },
-           &image.program);
+    const auto bring = [image](checkpoint::DomainHost& host) {
+        const checkpoint::ImageReport report = host.restore_packed(image.archive, image.image);
+        spdlog::info("the server was restored: its files in {} ms, its processes in {} ms",
+                     report.files_us / 1000, report.wall_us / 1000);
+    };
+    launch(bring, &image.program);
 }
 
 void DomainRunner::take_image(std::function<ImagePlace()> place,
@@ -203,8 +207,9 @@ void DomainRunner::take_image(std::function<ImagePlace()> place,
     };
     worker_.post(job, [this, outcome, launch = launches_, done = std::move(done)] {
         if (outcome->error.empty())
-            spdlog::info("an image of the server was taken; it stood still for {} ms",
-                         outcome->report.frozen_us / 1000);
+            spdlog::info(
+                "an image of the server was taken; it stood still for {} ms, {} ms of them for its files",
+                outcome->report.frozen_us / 1000, outcome->report.files_us / 1000);
         done(outcome->error);
         if (outcome->lost && launch == launches_ && !killed_)
             give_up("an image of the server was not finished, and it stands still: " + outcome->error);
