@@ -88,7 +88,7 @@ long on_kernel_socket(Op op, int fd, short events, Call call) {
     const FdEntry* entry = fd_entry(fd);
     Operation turn(op, descriptor_key(fd), object_of(fd));
     if (entry && entry->kind == FdKind::kStream && events) {
-        if (const long error = wait_for_stream(turn, fd, *entry, events, dmt::kNoDeadline)) return error;
+        if (const long error = wait_for_stream(turn, fd, *entry, events)) return error;
     }
     const long rc = uninterrupted(call);
     all_streams_event();

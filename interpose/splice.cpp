@@ -27,8 +27,7 @@ bool ready(int fd, short events) {
 /// Waits for the pipe unless the call is not to block; 0 when it is ready.
 long wait_for_pipe(Operation& turn, int fd, short events, bool dont_wait) {
     if (!dont_wait) {
-        if (const long error = wait_for_stream(turn, fd, *fd_entry(fd), events, dmt::kNoDeadline))
-            return error;
+        if (const long error = wait_for_stream(turn, fd, *fd_entry(fd), events)) return error;
     }
     return ready(fd, events) ? 0 : -EAGAIN;
 }
@@ -96,8 +95,7 @@ long between_pipes(int in, int out, bool dont_wait, Call call) {
     for (;;) {
         for (const auto& [fd, events] : {std::pair{in, short{POLLIN}}, std::pair{out, short{POLLOUT}}}) {
             if (dont_wait || fd < 0 || !is_pipe(fd)) continue;
-            if (const long error = wait_for_stream(turn, fd, *fd_entry(fd), events, dmt::kNoDeadline))
-                return error;
+            if (const long error = wait_for_stream(turn, fd, *fd_entry(fd), events)) return error;
         }
         const long rc = uninterrupted(call);
         if (rc > 0) all_streams_event();

@@ -1,18 +1,18 @@
 // recv, send and their kin, read and write, scatter and gather, sendfile: one path for virtual sockets, one
-// for descriptors of the kernel.
+// for the kernel's streams (streams.hpp), one for what never waits.
 #include <climits>
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/file_times.hpp"
-#include "interpose/core/passed.hpp"
 #include "interpose/core/shared_operation.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/timers.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/streams.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -106,40 +106,6 @@ long send_vector(uint32_t socket, const iovec* vector, int count, int flags) {
     });
 }
 
-/// A call on a kernel stream that may block: waits in the schedule first, then makes it, then tells the other
-/// end.
-template <typename Call>
-long on_stream(Op op, int fd, const FdEntry& entry, short events, bool dont_wait, Call call) {
-    Operation turn(op, descriptor_key(fd), entry_key(entry));
-    if (!dont_wait) {
-        if (const long error = wait_for_stream(turn, fd, entry, events, dmt::kNoDeadline)) return error;
-    }
-    const long rc = uninterrupted(call);
-    if (rc == -EAGAIN) turn.yield();
-    if (rc >= 0) stream_event(entry);
-    if (events & POLLIN) settle_passed_if_any();  // a read drops the descriptors of the message that it reads
-    // The kernel's own SIGPIPE is ignored; the program's comes in the schedule.
-    if (rc == -EPIPE && op != Op::kSend) raise_sigpipe();
-    return rc;
-}
-
-/// Blocking writes to pipes go in pieces that a ready pipe always takes whole.
-template <typename Write>
-long write_stream(int fd, const FdEntry& entry, size_t bytes, Write write_piece) {
-    constexpr size_t kPieceBytes = PIPE_BUF;
-    size_t done = 0;
-    do {
-        const size_t piece = bytes - done < kPieceBytes ? bytes - done : kPieceBytes;
-        const bool last_try = done > 0 && kernel_nonblocking(fd);
-        const long rc =
-            on_stream(Op::kWrite, fd, entry, POLLOUT, last_try, [&] { return write_piece(done, piece); });
-        if (rc < 0) return done > 0 ? static_cast<long>(done) : rc;
-        done += static_cast<size_t>(rc);
-        if (static_cast<size_t>(rc) < piece) break;
-    } while (done < bytes);
-    return static_cast<long>(done);
-}
-
 long read_timer(int fd, uint32_t index, void* out, size_t bytes) {
     if (bytes < sizeof(uint64_t)) return -EINVAL;
     if (!writable(out, sizeof(uint64_t))) return -EFAULT;
@@ -176,8 +142,7 @@ long do_read(int fd, void* buffer, size_t bytes) {
         case FdKind::kSocket:
             return receive_virtual(entry->object, &one, 1, 0);
         case FdKind::kStream:
-            return on_stream(Op::kRead, fd, *entry, POLLIN, false,
-                             [&] { return raw(SYS_read, fd, buffer, bytes); });
+            return read_stream(fd, *entry, &one, 1);
         case FdKind::kEntropy: {
             if (!writable(buffer, bytes)) return -EFAULT;
             Operation turn(Op::kEntropy, entropy_key());
@@ -201,8 +166,7 @@ long do_readv(int fd, const iovec* vector, int count) {
         case FdKind::kSocket:
             return receive_virtual(entry->object, vector, count, 0);
         case FdKind::kStream:
-            return on_stream(Op::kRead, fd, *entry, POLLIN, false,
-                             [&] { return raw(SYS_readv, fd, vector, count); });
+            return read_stream(fd, *entry, vector, count);
         case FdKind::kEntropy:
         case FdKind::kTimer:
         case FdKind::kSignals:
@@ -219,9 +183,7 @@ long do_write(int fd, const void* buffer, size_t bytes) {
         case FdKind::kSocket:
             return send_vector(entry->object, &one, 1, 0);
         case FdKind::kStream:
-            return write_stream(fd, *entry, bytes, [&](size_t at, size_t piece) {
-                return raw(SYS_write, fd, static_cast<const char*>(buffer) + at, piece);
-            });
+            return write_stream(fd, *entry, &one, 1);
         case FdKind::kPlain:
             note_file_write(fd);
             [[fallthrough]];
@@ -238,8 +200,7 @@ long do_writev(int fd, const iovec* vector, int count) {
         case FdKind::kSocket:
             return send_vector(entry->object, vector, count, 0);
         case FdKind::kStream:
-            return on_stream(Op::kWrite, fd, *entry, POLLOUT, false,
-                             [&] { return raw(SYS_writev, fd, vector, count); });
+            return write_stream(fd, *entry, vector, count);
         case FdKind::kPlain:
             note_file_write(fd);
             [[fallthrough]];
@@ -256,9 +217,9 @@ long do_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* addres
         if (address && !store(length, socklen_t{0})) return -EFAULT;
         return receive_virtual(entry->object, &one, 1, flags);
     }
-    const auto call = [&] { return raw(SYS_recvfrom, fd, buffer, bytes, flags, address, length); };
-    if (!entry || entry->kind != FdKind::kStream) return call();
-    return on_stream(Op::kReceive, fd, *entry, POLLIN, flags & MSG_DONTWAIT, call);
+    if (!entry || entry->kind != FdKind::kStream)
+        return raw(SYS_recvfrom, fd, buffer, bytes, flags, address, length);
+    return receive_from_stream(fd, *entry, buffer, bytes, flags, address, length);
 }
 
 long check_message(const msghdr& message) {
@@ -276,8 +237,7 @@ long do_recvmsg(int fd, msghdr* message, int flags) {
         return receive_virtual(entry->object, message->msg_iov, static_cast<int>(message->msg_iovlen), flags);
     }
     if (!entry || entry->kind != FdKind::kStream) return raw(SYS_recvmsg, fd, message, flags);
-    return on_stream(Op::kReceive, fd, *entry, POLLIN, flags & MSG_DONTWAIT,
-                     [&] { return receive_message(fd, message, flags); });
+    return receive_from_stream(fd, *entry, message, flags);
 }
 
 long do_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockaddr* address,
@@ -287,9 +247,9 @@ long do_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockad
         const iovec one{const_cast<void*>(buffer), bytes};
         return send_vector(entry->object, &one, 1, flags);
     }
-    const auto call = [&] { return raw(SYS_sendto, fd, buffer, bytes, flags, address, length); };
-    if (!entry || entry->kind != FdKind::kStream) return call();
-    return on_stream(Op::kSend, fd, *entry, POLLOUT, flags & MSG_DONTWAIT, call);
+    if (!entry || entry->kind != FdKind::kStream)
+        return raw(SYS_sendto, fd, buffer, bytes, flags, address, length);
+    return send_to_stream(fd, *entry, buffer, bytes, flags, address, length);
 }
 
 long do_sendmsg(int fd, const msghdr* message, int flags) {
@@ -301,8 +261,7 @@ long do_sendmsg(int fd, const msghdr* message, int flags) {
         return send_vector(entry->object, given.msg_iov, static_cast<int>(given.msg_iovlen), flags);
     }
     if (!entry || entry->kind != FdKind::kStream) return raw(SYS_sendmsg, fd, message, flags);
-    return on_stream(Op::kSend, fd, *entry, POLLOUT, flags & MSG_DONTWAIT,
-                     [&] { return send_message(fd, message, flags); });
+    return send_to_stream(fd, *entry, message, flags);
 }
 
 long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
@@ -316,9 +275,8 @@ long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
             return n;
         });
     }
-    const auto call = [&] { return raw(SYS_sendfile, out, in, offset, bytes); };
-    if (!entry || entry->kind != FdKind::kStream) return call();
-    return on_stream(Op::kWrite, out, *entry, POLLOUT, false, call);
+    if (!entry || entry->kind != FdKind::kStream) return raw(SYS_sendfile, out, in, offset, bytes);
+    return send_file_to_stream(out, *entry, in, offset, bytes);
 }
 
 }  // namespace

@@ -33,20 +33,39 @@ int probe_streams(pollfd* fds, size_t count, int timeout_ms) {
     }
 }
 
-long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint64_t deadline_ns) {
+namespace {
+
+/// By the socket's own timeout; none has a pipe.
+uint64_t stream_deadline(int fd, short events) {
+    timeval limit{};
+    socklen_t length = sizeof(limit);
+    const int option = events & POLLIN ? SO_RCVTIMEO : SO_SNDTIMEO;
+    if (raw(SYS_getsockopt, fd, SOL_SOCKET, option, &limit, &length) != 0) return dmt::kNoDeadline;
+    if (limit.tv_sec == 0 && limit.tv_usec == 0) return dmt::kNoDeadline;
+    return deadline_from_relative_ns(static_cast<uint64_t>(limit.tv_sec) * 1'000'000'000 +
+                                     static_cast<uint64_t>(limit.tv_usec) * 1000);
+}
+
+}  // namespace
+
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint32_t in_vain) {
     const FdEntry then = entry;
-    for (uint32_t looks = 0;;) {
+    uint64_t deadline_ns = 0;
+    bool ready = in_vain == 0;
+    for (uint32_t looks = in_vain;;) {
         settle_opaque();
         if (!same_descriptor(fd, then)) return -EBADF;
         pollfd probe{fd, events, 0};
-        if (probe_streams(&probe, 1, 0) > 0) return 0;
+        if (ready && probe_streams(&probe, 1, 0) > 0) return 0;
+        ready = true;
         if (kernel_nonblocking(fd)) {
             turn.yield();
             return 0;
         }
+        if (deadline_ns == 0) deadline_ns = stream_deadline(fd, events);
         const uint64_t key = make_key(ObjectKind::kStream, then.object);
-        const uint64_t look_ns = is_left_to_chance(stream_bit(then)) ? next_look_ns(looks) : dmt::kNoDeadline;
-        const uint64_t until_ns = earlier_ns(deadline_ns, look_ns);
+        const bool by_chance = in_vain > 0 || is_left_to_chance(stream_bit(then));
+        const uint64_t until_ns = earlier_ns(deadline_ns, by_chance ? next_look_ns(looks) : dmt::kNoDeadline);
         switch (turn.wait(key, until_ns, true, stream_bit(then))) {
             case dmt::WaitResult::kTimedOut:
                 if (until_ns == deadline_ns) return -EAGAIN;

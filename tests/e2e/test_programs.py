@@ -117,6 +117,9 @@ class Programs(CraneTest):
     def test_bad_calls(self):
         self.check("bad_calls")
 
+    def test_big_messages_between_threads(self):
+        self.check("big_messages")
+
     def test_descriptors(self):
         self.check("descriptors")
 

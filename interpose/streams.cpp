@@ -1,0 +1,239 @@
+#include "interpose/streams.hpp"
+
+#include <climits>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/opaque.hpp"
+#include "interpose/core/passed.hpp"
+#include "interpose/core/user_memory.hpp"
+
+namespace crane::interpose {
+namespace {
+
+/// A pipe that is ready takes so much at once.
+constexpr size_t kPipePieceBytes = PIPE_BUF;
+/// Of an array of buffers in one call, where the call goes on behind what is done.
+constexpr int kPieceBuffers = 16;
+
+constexpr int kNoWait = MSG_DONTWAIT | MSG_ERRQUEUE;
+
+size_t total_bytes(const iovec* vector, size_t count) {
+    size_t total = 0;
+    for (size_t i = 0; i < count; ++i) total += vector[i].iov_len;
+    return total;
+}
+
+/// What is behind the first `done` bytes of a vector, as far as one call takes it.
+struct Piece {
+    iovec buffers[kPieceBuffers];
+    int count = 0;
+
+    Piece(const iovec* vector, size_t length, size_t done, size_t most) {
+        for (size_t i = 0; i < length && count < kPieceBuffers && most > 0; ++i) {
+            if (done >= vector[i].iov_len) {
+                done -= vector[i].iov_len;
+                continue;
+            }
+            const size_t left = vector[i].iov_len - done, bytes = left < most ? left : most;
+            buffers[count++] = {static_cast<char*>(vector[i].iov_base) + done, bytes};
+            most -= bytes;
+            done = 0;
+        }
+    }
+};
+
+msghdr message_of(Piece& piece) {
+    msghdr message{};
+    message.msg_iov = piece.buffers;
+    message.msg_iovlen = static_cast<size_t>(piece.count);
+    return message;
+}
+
+/// Makes a call that does not wait until it has moved something, or waits no longer. Turn in hand.
+template <typename Call>
+long until_moved(Operation& turn, int fd, const FdEntry& entry, short events, bool dont_wait, Call call) {
+    for (uint32_t looks = 0;;) {
+        if (!dont_wait) {
+            if (const long error = wait_for_stream(turn, fd, entry, events, looks)) return error;
+        } else {
+            settle_opaque();
+        }
+        const long rc = uninterrupted(call);
+        if (rc >= 0) stream_event(entry);
+        if (rc != -EAGAIN) return rc;
+        if (dont_wait || kernel_nonblocking(fd)) {
+            turn.yield();
+            return rc;
+        }
+        ++looks;  // a datagram's receiver has no room, and poll does not know for which one it is meant
+    }
+}
+
+template <typename Call>
+long read_once(Op op, int fd, const FdEntry& entry, bool dont_wait, Call call) {
+    const FdEntry then = entry;
+    Operation turn(op, descriptor_key(fd), entry_key(then));
+    const long rc = until_moved(turn, fd, then, POLLIN, dont_wait, call);
+    settle_passed_if_any();  // a read drops the descriptors of the message that it reads
+    return rc;
+}
+
+/// SOCK_STREAM and so on; 0: no socket.
+int socket_type(int fd) {
+    int type = 0;
+    socklen_t length = sizeof(type);
+    return raw(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 ? type : 0;
+}
+
+/// Collects the rest of what MSG_WAITALL asks for, into what the first call left of the buffers.
+long receive_rest(int fd, const FdEntry& entry, const iovec* vector, size_t count, int flags, long first) {
+    const size_t wanted = total_bytes(vector, count);
+    auto done = static_cast<size_t>(first);
+    if (!(flags & MSG_WAITALL) || flags & (MSG_PEEK | MSG_DONTWAIT) || done >= wanted) return first;
+    if (kernel_nonblocking(fd) || socket_type(fd) != SOCK_STREAM) return first;
+    while (done < wanted) {
+        Piece piece(vector, count, done, wanted - done);
+        msghdr message = message_of(piece);
+        const long rc = read_once(Op::kReceive, fd, entry, false,
+                                  [&] { return raw(SYS_recvmsg, fd, &message, flags | MSG_DONTWAIT); });
+        if (rc <= 0) break;
+        done += static_cast<size_t>(rc);
+    }
+    return static_cast<long>(done);
+}
+
+/// Turn in hand: the signal comes before the call returns.
+void tell_of_broken(long rc, int flags) {
+    if (rc == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
+}
+
+/// Writes a vector from byte `done` on to its end: `put` makes the call for a piece, and may take a part of
+/// it.
+template <typename Put>
+long write_rest(Op op, int fd, const FdEntry& entry, const iovec* vector, size_t count, size_t done,
+                size_t piece_bytes, Put put) {
+    const FdEntry then = entry;
+    Operation turn(op, descriptor_key(fd), entry_key(then));
+    for (const size_t wanted = total_bytes(vector, count); done < wanted;) {
+        Piece piece(vector, count, done, piece_bytes);
+        const long rc = until_moved(turn, fd, then, POLLOUT, false, [&] { return put(piece); });
+        if (done == 0) tell_of_broken(rc, 0);
+        if (rc < 0 && done == 0) return rc;
+        if (rc <= 0) break;
+        done += static_cast<size_t>(rc);
+    }
+    return static_cast<long>(done);
+}
+
+/// One call with everything, which may take a part of it.
+template <typename Call>
+long write_once(Op op, int fd, const FdEntry& entry, int flags, Call call) {
+    const FdEntry then = entry;
+    Operation turn(op, descriptor_key(fd), entry_key(then));
+    const long rc = until_moved(turn, fd, then, POLLOUT, flags & MSG_DONTWAIT, call);
+    tell_of_broken(rc, flags);
+    return rc;
+}
+
+/// The rest of a message of which a byte stream took `first` bytes.
+long send_rest(int fd, const FdEntry& entry, const iovec* vector, size_t count, int flags, long first) {
+    const auto done = static_cast<size_t>(first);
+    if (done >= total_bytes(vector, count) || flags & MSG_DONTWAIT || kernel_nonblocking(fd)) return first;
+    return write_rest(Op::kSend, fd, entry, vector, count, done, SIZE_MAX, [&](Piece& piece) {
+        const msghdr message = message_of(piece);
+        return raw(SYS_sendmsg, fd, &message, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+    });
+}
+
+}  // namespace
+
+long read_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
+    if (count == 1) {
+        return read_once(Op::kRead, fd, entry, false,
+                         [&] { return raw(SYS_read, fd, vector->iov_base, vector->iov_len); });
+    }
+    return read_once(Op::kRead, fd, entry, false, [&] { return raw(SYS_readv, fd, vector, count); });
+}
+
+long write_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
+    const auto length = static_cast<size_t>(count);
+    const auto whole = [&] {
+        return count == 1 ? raw(SYS_write, fd, vector->iov_base, vector->iov_len)
+                          : raw(SYS_writev, fd, vector, count);
+    };
+    long rc = 0;
+    if (total_bytes(vector, length) <= kPipePieceBytes) {
+        rc = write_once(Op::kWrite, fd, entry, 0, whole);
+    } else if (socket_type(fd) != 0) {
+        msghdr message{};
+        message.msg_iov = const_cast<iovec*>(vector);
+        message.msg_iovlen = length;
+        return send_to_stream(fd, entry, &message, 0);
+    } else if (kernel_nonblocking(fd)) {
+        rc = write_once(Op::kWrite, fd, entry, MSG_DONTWAIT, whole);
+    } else {
+        rc = write_rest(Op::kWrite, fd, entry, vector, length, 0, kPipePieceBytes,
+                        [&](Piece& piece) { return raw(SYS_writev, fd, piece.buffers, piece.count); });
+    }
+    return rc;
+}
+
+long receive_from_stream(int fd, const FdEntry& entry, void* buffer, size_t bytes, int flags,
+                         sockaddr* address, socklen_t* length) {
+    const FdEntry then = entry;
+    const long first = read_once(Op::kReceive, fd, then, flags & kNoWait, [&] {
+        return raw(SYS_recvfrom, fd, buffer, bytes, flags | MSG_DONTWAIT, address, length);
+    });
+    const iovec one{buffer, bytes};
+    return first > 0 ? receive_rest(fd, then, &one, 1, flags, first) : first;
+}
+
+long receive_from_stream(int fd, const FdEntry& entry, msghdr* message, int flags) {
+    const FdEntry then = entry;
+    msghdr given;
+    if (!fetch(given, message)) return -EFAULT;
+    const long first = read_once(Op::kReceive, fd, then, flags & kNoWait,
+                                 [&] { return receive_message(fd, message, flags | MSG_DONTWAIT); });
+    if (first <= 0 || !(flags & MSG_WAITALL) || message->msg_controllen > 0) return first;
+    return receive_rest(fd, then, given.msg_iov, given.msg_iovlen, flags, first);
+}
+
+long send_to_stream(int fd, const FdEntry& entry, const void* buffer, size_t bytes, int flags,
+                    const sockaddr* address, socklen_t length) {
+    const FdEntry then = entry;
+    const long first = write_once(Op::kSend, fd, then, flags, [&] {
+        return raw(SYS_sendto, fd, buffer, bytes, flags | MSG_DONTWAIT | MSG_NOSIGNAL, address, length);
+    });
+    const iovec one{const_cast<void*>(buffer), bytes};
+    return first > 0 ? send_rest(fd, then, &one, 1, flags, first) : first;
+}
+
+long send_to_stream(int fd, const FdEntry& entry, const msghdr* message, int flags) {
+    const FdEntry then = entry;
+    msghdr given;
+    if (!fetch(given, message)) return -EFAULT;
+    const long first = write_once(Op::kSend, fd, then, flags, [&] {
+        return send_message(fd, message, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+    });
+    return first > 0 ? send_rest(fd, then, given.msg_iov, given.msg_iovlen, flags, first) : first;
+}
+
+long send_file_to_stream(int fd, const FdEntry& entry, int file, off_t* offset, size_t bytes) {
+    const FdEntry then = entry;
+    Operation turn(Op::kWrite, descriptor_key(fd), entry_key(then));
+    size_t done = 0;
+    while (done < bytes) {
+        const size_t left = bytes - done, piece = left < kPipePieceBytes ? left : kPipePieceBytes;
+        const bool more = done > 0 && kernel_nonblocking(fd);
+        const long rc = until_moved(turn, fd, then, POLLOUT, more,
+                                    [&] { return raw(SYS_sendfile, fd, file, offset, piece); });
+        if (rc == -EPIPE && done == 0) raise_sigpipe();
+        if (rc < 0 && done == 0) return rc;
+        if (rc <= 0) break;
+        done += static_cast<size_t>(rc);
+        if (static_cast<size_t>(rc) < piece) break;
+    }
+    return static_cast<long>(done);
+}
+
+}  // namespace crane::interpose
