@@ -14,6 +14,7 @@
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_host.hpp"
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/event_counts.hpp"
 #include "checkpoint/fail_point.hpp"
 #include "checkpoint/file_identities.hpp"
 #include "checkpoint/kept_times.hpp"
@@ -173,6 +174,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
         const Stopwatch files;
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);
+        check_event_counts(proc_of(init_pid()));
         about.unlinked = unlinked_times(proc_of(init_pid()));
         about.traces = sizes_of_traces(paths.shared);
         keep_shared_memory(init_pid(), folder);

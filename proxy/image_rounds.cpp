@@ -44,7 +44,7 @@ uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Vo
         tried_.clear();
     }
     if (is_over(now_ns, voters)) {
-        stop();
+        finish();
         return 0;
     }
     if (whom_ != 0) return 0;
@@ -58,7 +58,7 @@ uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Vo
     whom_ = choose(false);
     if (whom_ == 0) whom_ = choose(true);
     if (whom_ == 0) {
-        stop();
+        finish();
         return 0;
     }
     since_ns_ = now_ns;

@@ -47,6 +47,11 @@ class ImageRounds {
 
   private:
     bool due(uint64_t now_ns) const;
+    /// Another one may have been asked for in the meantime.
+    void finish() {
+        open_ = false;
+        whom_ = 0;
+    }
     bool is_over(uint64_t now_ns, const std::vector<Voter>& voters);
 
     uint32_t self_;

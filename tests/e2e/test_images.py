@@ -217,6 +217,22 @@ class Images(CraneTest):
                 cluster.assert_identical()
             self.check_equal(cluster)
 
+    def test_in_the_middle_of_every_call(self):
+        """A thread waits in each call that can wait: on a replica that begins at an image of that each ends as elsewhere."""
+        self.built_program("midcall")
+        with self.native(Program, "midcall") as native:
+            ask(native.address())
+            expected = ask(native.address())
+        with self.crane(Program, "midcall") as cluster:
+            for _ in range(2):
+                self.assertIn("wait", ask(cluster.address(cluster.primary())))
+                for victim in self.take(cluster):
+                    self.begin_there(cluster, victim)
+                said = ask(cluster.address(cluster.primary()))
+                self.assertEqual(said, expected)
+                cluster.assert_identical()
+            self.check_equal(cluster)
+
     def test_database_with_open_transaction(self):
         """Of a client that stays, while the replicas that hold an image of it begin there."""
         with self.crane(MariaDb) as cluster:

@@ -124,3 +124,18 @@ TEST_CASE("image rounds: a log that grows fast does not wait for the pause to en
     rounds.logged(1);
     CHECK(rounds.next(4 * kSecond, 60, voters) == 2);
 }
+
+TEST_CASE("image rounds: one that is asked for while another ends takes place", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 0});
+    Voters voters{{1, true, 0}, {2, true, 0}, {3, true, 0}};
+    rounds.ask();
+    CHECK(rounds.next(0, 50, voters) == 2);
+    voters[1].held = voters[2].held = 55;
+    rounds.ask();
+    CHECK(rounds.next(kSecond, 60, voters) == 0);
+    CHECK(rounds.wanted());
+    CHECK(rounds.next(2 * kSecond, 60, voters) == 2);
+    CHECK(rounds.first_index() == 60);
+    rounds.stop();
+    CHECK_FALSE(rounds.wanted());
+}
