@@ -245,6 +245,7 @@ std::vector<PeerStatus> Node::Impl::peers() const {
         status.needs_checkpoint = core_.needs_checkpoint(member.id);
         status.checkpoint = core_.held_checkpoint(member.id);
         status.connected = links_.up(member.id);
+        status.protocol = links_.version(member.id);
         status.matched = core_.matched(member.id);
         status.heard_ms_ago = (now - std::min(now, core_.heard_us(member.id))) / 1000;
         peers.push_back(status);

@@ -27,6 +27,7 @@
 #include "paxos/core/incarnation.hpp"
 #include "paxos/core/membership.hpp"
 #include "paxos/core/types.hpp"
+#include "paxos/link/frame.hpp"
 #include "paxos/link/peer_address.hpp"
 #include "paxos/link/tls_files.hpp"
 
@@ -40,6 +41,7 @@ struct NodeConfig {
     /// All replicas with which the cluster began, self included. Who the replicas are now is in the log and
     /// in the database, which come before this; an address given here comes before the log's.
     std::vector<PeerAddress> members;
+    Versions versions;   ///< of the protocol
     TlsFiles tls;        ///< needed as soon as one address is not a loopback one
     bool join = false;   ///< added to a running cluster: a learner, until the log says that it votes
     std::string db_dir;  ///< created when missing
@@ -89,6 +91,7 @@ struct PeerStatus {
     bool rejoining = false;
     bool needs_checkpoint = false;  ///< what it lacks has been cut from this leader's log
     bool connected = false;
+    uint32_t protocol = 0;    ///< version that it is spoken to in; 0: not connected
     uint64_t checkpoint = 0;  ///< the newest that it holds, as it last told this leader
     uint64_t matched = 0;
     uint64_t heard_ms_ago = 0;

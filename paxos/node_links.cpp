@@ -14,6 +14,7 @@ NodeLinks::NodeLinks(event_base* base, const NodeConfig& config, const Core& cor
     transport.self = config.self;
     transport.members = config.members;
     transport.tls = config.tls;
+    transport.versions = config.versions;
     TransportCallbacks handlers;
     handlers.on_frame = [this](ReplicaId from, FrameType type, std::string_view payload) {
         return on_frame(from, type, payload);

@@ -31,6 +31,7 @@ class NodeLinks : public Links {
     bool open() const { return transport_ != nullptr; }
 
     bool up(ReplicaId peer) const override { return open() && transport_->up(peer); }
+    uint32_t version(ReplicaId peer) const { return open() ? transport_->version(peer) : 0; }
     void send(const Message& message) override;
     void flush() override { transport_->flush(); }
     void follow(const Core& core) override;

@@ -127,6 +127,7 @@ nlohmann::json Replica::peers_json() const {
                          {"rejoining", peer.rejoining},
                          {"needs_checkpoint", peer.needs_checkpoint},
                          {"connected", peer.connected},
+                         {"protocol", peer.protocol},
                          {"matched", peer.matched},
                          {"heard_ms_ago", peer.heard_ms_ago}});
     }

@@ -12,6 +12,15 @@ namespace {
 constexpr uint64_t kLocalView = 1;
 constexpr size_t kLocalQueue = 64;
 
+/// A Crane to come, for tests: CRANE_TEST_PROTOCOL=OLDEST-NEWEST.
+paxos::Versions spoken_versions() {
+    paxos::Versions versions;
+    const char* text = getenv("CRANE_TEST_PROTOCOL");
+    if (text && sscanf(text, "%u-%u", &versions.oldest, &versions.newest) == 2)
+        spdlog::warn("as CRANE_TEST_PROTOCOL says, protocol version {} is spoken", paxos::to_text(versions));
+    return versions;
+}
+
 paxos::NodeConfig node_config(const Config& config, const std::optional<CheckpointState>& from) {
     paxos::NodeConfig out;
     out.cluster_id = config.cluster_id;
@@ -20,6 +29,7 @@ paxos::NodeConfig node_config(const Config& config, const std::optional<Checkpoi
         out.members.push_back({one.id, one.peer_host, one.peer_port});
     }
     out.db_dir = config.state_dir + "/db";
+    out.versions = spoken_versions();
     out.heartbeat_ms = config.heartbeat_ms;
     out.election_timeout_ms = config.election_timeout_ms;
     out.max_election_timeout_ms = config.max_election_timeout_ms;

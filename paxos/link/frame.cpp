@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.hpp"
@@ -61,21 +62,48 @@ FrameStatus parse_frame(std::string_view bytes, size_t max_payload_bytes, FrameT
 std::string encode_hello(const Hello& hello) {
     std::string out;
     put_int(out, kHelloMagic);
-    put_int(out, hello.version);
+    put_int(out, hello.versions.newest);
     put_int(out, hello.from);
     put_int(out, hello.to);
     put_bytes(out, hello.cluster_id);
+    put_int(out, hello.versions.oldest);
     return out;
 }
 
 bool decode_hello(std::string_view payload, Hello& hello) {
     WireReader in(payload);
     if (in.get_int<uint32_t>() != kHelloMagic) return false;
-    hello.version = in.get_int<uint32_t>();
+    hello.versions.newest = in.get_int<uint32_t>();
     hello.from = in.get_int<uint32_t>();
     hello.to = in.get_int<uint32_t>();
     hello.cluster_id = in.get_bytes(kMaxGreetingBytes);
-    return in.finished();
+    hello.versions.oldest = in.get_int<uint32_t>();
+    return !in.bad() && hello.versions.oldest <= hello.versions.newest;
+}
+
+std::string encode_welcome(const Welcome& welcome) {
+    std::string out;
+    put_int(out, welcome.newest);
+    out += welcome.introduction;
+    return out;
+}
+
+bool decode_welcome(std::string_view payload, Welcome& welcome) {
+    WireReader in(payload);
+    welcome.newest = in.get_int<uint32_t>();
+    if (in.bad()) return false;
+    welcome.introduction = payload.substr(sizeof(uint32_t));
+    return true;
+}
+
+uint32_t common_version(Versions one, Versions other) {
+    const uint32_t newest = std::min(one.newest, other.newest);
+    return newest >= std::max(one.oldest, other.oldest) ? newest : 0;
+}
+
+std::string to_text(Versions versions) {
+    const std::string newest = std::to_string(versions.newest);
+    return versions.oldest == versions.newest ? newest : std::to_string(versions.oldest) + " to " + newest;
 }
 
 }  // namespace crane::paxos

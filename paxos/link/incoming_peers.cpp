@@ -44,8 +44,12 @@ struct IncomingPeers::Incoming {
     }
 };
 
-IncomingPeers::IncomingPeers(event_base* base, Identity self, IncomingEvents events)
-    : base_(base), self_(std::move(self)), events_(std::move(events)), lots_(std::random_device()()) {
+IncomingPeers::IncomingPeers(event_base* base, Identity self, Versions versions, IncomingEvents events)
+    : base_(base),
+      self_(std::move(self)),
+      versions_(versions),
+      events_(std::move(events)),
+      lots_(std::random_device()()) {
     reaper_ = event_new(base_, -1, 0, on_reap, this);
     CRANE_CHECK(reaper_ != nullptr);
 }
@@ -171,9 +175,9 @@ void IncomingPeers::lost(Incoming& incoming, const std::string& reason) {
 
 // What is wrong with a stranger's greeting. Empty: nothing.
 std::string IncomingPeers::refusal(const Incoming& incoming, const Hello& hello) const {
-    if (hello.version != kProtocolVersion)
-        return "protocol version " + std::to_string(hello.version) + ", this replica speaks " +
-               std::to_string(kProtocolVersion);
+    if (common_version(hello.versions, versions_) == 0)
+        return "it speaks protocol version " + to_text(hello.versions) + ", this replica " +
+               to_text(versions_) + ": replace them by a version of Crane in between first";
     if (hello.cluster_id != self_.cluster) return "another cluster's member";
     if (hello.to != self_.replica)
         return "this is replica " + std::to_string(self_.replica) + ", not " + std::to_string(hello.to);
@@ -223,7 +227,8 @@ void IncomingPeers::greeted(Incoming& incoming, ReplicaId from) {
     incoming.connection->allow_large_frames();
     const std::string told = events_.introduction ? events_.introduction() : std::string();
     CRANE_CHECK(told.size() <= kMaxIntroductionBytes);
-    incoming.connection->queue(make_frame(FrameType::kWelcome, told), true);
+    incoming.connection->queue(make_frame(FrameType::kWelcome, encode_welcome({versions_.newest, told})),
+                               true);
     incoming.connection->flush();
     events_.on_greeted(from);
 }

@@ -43,7 +43,7 @@ struct IncomingEvents {
 
 class IncomingPeers {
   public:
-    IncomingPeers(event_base* base, Identity self, IncomingEvents events);
+    IncomingPeers(event_base* base, Identity self, Versions versions, IncomingEvents events);
     ~IncomingPeers();
     IncomingPeers(const IncomingPeers&) = delete;
     IncomingPeers& operator=(const IncomingPeers&) = delete;
@@ -75,6 +75,7 @@ class IncomingPeers {
 
     event_base* const base_;
     const Identity self_;
+    const Versions versions_;
     const IncomingEvents events_;
     std::vector<evconnlistener*> listeners_;
     std::vector<std::unique_ptr<AcceptPause>> pauses_;  ///< for the listeners, in their order

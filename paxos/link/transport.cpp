@@ -30,6 +30,7 @@ struct Transport::Link {
     PeerAddress address;
     std::unique_ptr<Connection> connection;
     bool up = false;
+    uint32_t version = 0;  // spoken on it, while it is up
     size_t refusals = 0;   // since it was last up, one after the other: nobody listens at an address
     bool refused = false;  // at none of its addresses
     size_t addresses = 1;
@@ -49,7 +50,7 @@ Transport::Transport(event_base* base, TransportConfig config, TransportCallback
     : base_(base),
       config_(std::move(config)),
       callbacks_(std::move(callbacks)),
-      incoming_(base, {config_.cluster_id, config_.self},
+      incoming_(base, {config_.cluster_id, config_.self}, config_.versions,
                 {[this](int fd) { return make_stream(fd, false); },
                  [this](ReplicaId from) { return not_a_member(from); }, callbacks_.on_frame,
                  callbacks_.introduction, [this](ReplicaId peer) { greeted(peer); },
@@ -213,7 +214,7 @@ void Transport::dialled(Link& link) {
     const std::string wrong =
         shown != nullptr ? identity_mismatch(*shown, {config_.cluster_id, link.address.id}) : "";
     if (wrong.empty()) {
-        const Hello hello{kProtocolVersion, config_.self, link.address.id, config_.cluster_id};
+        const Hello hello{config_.versions, config_.self, link.address.id, config_.cluster_id};
         link.connection->queue(make_frame(FrameType::kHello, encode_hello(hello)), true);
         return;
     }
@@ -274,7 +275,9 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
         dial_failed(link, "refused: " + printable(payload, kMaxReasonBytes));
         return true;
     }
-    if (type != FrameType::kWelcome) return false;
+    Welcome welcome;
+    if (type != FrameType::kWelcome || !decode_welcome(payload, welcome)) return false;
+    link.version = std::min(welcome.newest, config_.versions.newest);
     evtimer_del(link.timer);
     link.up = true;
     link.refused = false;
@@ -283,7 +286,7 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     link.last_reason.clear();
     link.ever_up = true;
     spdlog::info("link to replica {} at {} is up", link.address.id, to_text(link.address));
-    if (callbacks_.on_introduction) callbacks_.on_introduction(link.address.id, payload);
+    if (callbacks_.on_introduction) callbacks_.on_introduction(link.address.id, welcome.introduction);
     callbacks_.on_link(link.address.id, true);
     return true;
 }
@@ -316,6 +319,10 @@ void Transport::flush() {
 bool Transport::up(ReplicaId peer) const {
     const auto found = links_.find(peer);
     return found != links_.end() && found->second->up;
+}
+
+uint32_t Transport::version(ReplicaId peer) const {
+    return up(peer) ? links_.at(peer)->version : 0;
 }
 
 size_t Transport::queued_bytes(ReplicaId peer, FrameType type) const {

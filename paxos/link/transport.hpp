@@ -38,6 +38,7 @@ struct TransportConfig {
     ReplicaId self = kNoReplica;
     std::vector<PeerAddress> members;
     TlsFiles tls;
+    Versions versions;
     size_t max_protocol_queue_bytes = 32u << 20;
     size_t max_app_queue_bytes = kMaxAppQueueBytes;
 };
@@ -78,6 +79,7 @@ class Transport {
     void answer(ReplicaId to, std::string frame);
     void flush();
     bool up(ReplicaId peer) const;
+    uint32_t version(ReplicaId peer) const;  ///< of the protocol, as it is sent there; 0: no link is up
     const TlsContext* tls() const { return tls_.get(); }
     size_t queued_bytes(ReplicaId peer, FrameType type) const;
     TransportStats stats() const;

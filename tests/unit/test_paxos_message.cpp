@@ -169,14 +169,18 @@ TEST_CASE("paxos: frames") {
 }
 
 TEST_CASE("paxos: greetings") {
-    Hello hello{kProtocolVersion, 1, 2, "cluster"};
+    Hello hello{{3, 7}, 1, 2, "cluster"};
     Hello got;
     const std::string bytes = encode_hello(hello);
     REQUIRE(decode_hello(bytes, got));
     REQUIRE(got.from == 1);
     REQUIRE(got.to == 2);
     REQUIRE(got.cluster_id == "cluster");
-    REQUIRE_FALSE(decode_hello(bytes + "x", got));
+    REQUIRE(got.versions.oldest == 3);
+    REQUIRE(got.versions.newest == 7);
+    REQUIRE(decode_hello(bytes + "of a later version", got));
+    REQUIRE_FALSE(decode_hello(bytes.substr(0, bytes.size() - 1), got));
+    REQUIRE_FALSE(decode_hello(encode_hello({{8, 7}, 1, 2, "cluster"}), got));
     REQUIRE_FALSE(decode_hello(bytes.substr(1), got));
 }
 
@@ -196,4 +200,20 @@ TEST_CASE("paxos: stored records carry their checksum and their place") {
     }
     REQUIRE(make_key(2) < make_key(300));
     REQUIRE(key_index(make_key(1ull << 40)) == 1ull << 40);
+}
+
+TEST_CASE("paxos: replicas speak the newest version that both know") {
+    const auto common = [](Versions one, Versions other) {
+        REQUIRE(common_version(one, other) == common_version(other, one));
+        return common_version(one, other);
+    };
+    CHECK(common({5, 5}, {5, 5}) == 5);
+    CHECK(common({5, 6}, {6, 7}) == 6);
+    CHECK(common({5, 6}, {4, 5}) == 5);
+    CHECK(common({6, 7}, {4, 5}) == 0);
+    Welcome welcome;
+    REQUIRE(decode_welcome(encode_welcome({7, "who we are"}), welcome));
+    CHECK(welcome.newest == 7);
+    CHECK(welcome.introduction == "who we are");
+    CHECK_FALSE(decode_welcome("abc", welcome));
 }

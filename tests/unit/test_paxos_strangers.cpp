@@ -52,9 +52,8 @@ struct Guest {
     }
 };
 
-std::string hello(ReplicaId from, ReplicaId to, const std::string& cluster = "unit",
-                  uint32_t version = kProtocolVersion) {
-    return make_frame(FrameType::kHello, encode_hello({version, from, to, cluster}));
+std::string hello(ReplicaId from, ReplicaId to, const std::string& cluster = "unit", Versions versions = {}) {
+    return make_frame(FrameType::kHello, encode_hello({versions, from, to, cluster}));
 }
 
 // Waits for the other side to close, and returns what it said before.
@@ -99,7 +98,8 @@ TEST_CASE("paxos strangers: who does not fit is refused with a reason") {
     huge[3] = 0x7f;  // the length's highest byte
     const std::vector<Case> cases = {
         {hello(2, 1, "other"), "another cluster"},
-        {hello(2, 1, "unit", kProtocolVersion + 1), "protocol version"},
+        {hello(2, 1, "unit", {kProtocolVersion + 1, kProtocolVersion + 2}), "protocol version"},
+        {hello(2, 1, "unit", {1, kOldestProtocolVersion - 1}), "protocol version"},
         {hello(9, 1), "not a member"},
         {hello(2, 5), "this is replica 1"},
         {make_frame(FrameType::kApp, "no greeting"), ""},
