@@ -24,6 +24,7 @@ void read_schedule(ConfigTable& root, Config& config) {
     config.disturb_seed = schedule.number("disturb_seed", 0, 0, INT64_MAX);
     config.pin_cpu = static_cast<int>(schedule.number("pin_cpu", 1024, 0, 1024));
     if (config.pin_cpu == 1024) config.pin_cpu = -1;
+    config.placement = schedule.choice("placement", "auto", {"auto", "none"}) == "auto";
     config.watchdog_s = static_cast<uint32_t>(schedule.number("watchdog_s", config.watchdog_s, 0, 86'400));
     config.endless_s = static_cast<uint32_t>(schedule.number("endless_s", config.endless_s, 0, 86'400));
     schedule.refuse_the_rest();

@@ -58,6 +58,7 @@ struct Config {
     uint32_t quantum = 1000;
     uint64_t disturb_seed = 0;
     int pin_cpu = -1;
+    bool placement = true;     ///< a serial domain that hands over a lot is kept on one core
     uint32_t watchdog_s = 10;  ///< 0: off
     uint32_t endless_s = 60;   ///< a server that computes so long at one place is ended; 0: never
 

@@ -130,6 +130,18 @@ std::map<pid_t, ProcessTimes> walk_down(pid_t root, const std::string& proc) {
     return found;
 }
 
+bool maps_file(const std::string& process, const char* name) {
+    FILE* file = fopen((process + "/maps").c_str(), "re");
+    if (!file) return false;
+    char* line = nullptr;
+    size_t room = 0;
+    bool found = false;
+    while (!found && getline(&line, &room, file) > 0) found = strstr(line, name) != nullptr;
+    free(line);
+    fclose(file);
+    return found;
+}
+
 /// Where children are not told. A host with more processes than are looked at has such a kernel hardly ever.
 std::map<pid_t, ProcessTimes> pick_from_all(pid_t root, const std::string& proc) {
     std::map<pid_t, ProcessTimes> all;
@@ -201,6 +213,17 @@ uint64_t tree_memory_bytes(pid_t root) {
         shared_kb = std::max(shared_kb, memory.shared_kb);
     });
     return (own_kb + shared_kb) * 1024;
+}
+
+std::vector<pid_t> tree_threads(pid_t root, size_t most, const char* mapped) {
+    std::vector<pid_t> threads;
+    for (const auto& [pid, times] : process_tree(root)) {
+        const std::string process = "/proc/" + std::to_string(pid);
+        if (mapped && !maps_file(process, mapped)) continue;
+        each_number(process + "/task", most - threads.size(),
+                    [&](pid_t thread, const std::string&) { threads.push_back(thread); });
+    }
+    return threads;
 }
 
 uint64_t tree_io_bytes(pid_t root) {

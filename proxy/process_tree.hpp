@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace crane::proxy {
 
@@ -30,6 +31,9 @@ std::string own_proc(pid_t root);
 double tree_cpu_seconds(pid_t root);
 /// Memory that is theirs and not a file's, in bytes; what they share is counted where most of it is.
 uint64_t tree_memory_bytes(pid_t root);
+/// Their threads, by the numbers that they have here, in the order of their processes; `most` at most.
+/// `mapped`: of processes that have a file whose path has this in it in their memory; null: of all.
+std::vector<pid_t> tree_threads(pid_t root, size_t most, const char* mapped = nullptr);
 /// Bytes that they have read and written by system calls.
 uint64_t tree_io_bytes(pid_t root);
 

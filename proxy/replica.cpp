@@ -108,6 +108,8 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                 on_output(header, payload);
             });
     }
+    if (!native_ && config.placement && config.policy == timebubble::Policy::kSerial && config.pin_cpu < 0)
+        cores_ = std::make_unique<DomainCores>(base);
     timekeeper_.stop_leading();
     timekeeper_.set_voters(voter_ids(sequencer_.membership()));
     housekeeping_ = event_new(

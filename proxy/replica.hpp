@@ -38,6 +38,7 @@
 #include "proxy/disk_watch.hpp"
 #include "proxy/divergence.hpp"
 #include "proxy/domain_account.hpp"
+#include "proxy/domain_cores.hpp"
 #include "proxy/domain_runner.hpp"
 #include "proxy/frozen_detector.hpp"
 #include "proxy/image_files.hpp"
@@ -255,6 +256,7 @@ class Replica {
     std::unique_ptr<Worker> look_;  ///< the latest one into the domain
     LoopLag lag_;
     FrozenDetector frozen_;
+    std::unique_ptr<DomainCores> cores_;  ///< null: the system places the server's threads
     DiskWatch disk_;
     std::optional<Admission> leaders_word_;  ///< what this replica's output is to be compared with
     std::string fenced_;  ///< why this replica serves nobody and may not lead; empty: it may

@@ -188,6 +188,8 @@ nlohmann::json Replica::domain_json() const {
         {"base_image", domain_.image().empty() ? nlohmann::json()
                                                : nlohmann::json(checkpoint::kImagePrefix + domain_.image())},
         {"image_store", config_.image_store},
+        {"core", cores_ && cores_->core() != Placement::kAnywhere ? nlohmann::json(cores_->core())
+                                                                  : nlohmann::json()},
         {"threads", domain.threads.load()},
         {"processes", domain.processes.load()},
         {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", tree_cpu_seconds(domain_.init_pid())}}}};

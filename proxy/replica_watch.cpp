@@ -50,6 +50,7 @@ void Replica::housekeep() {
     if (late_ns > config_.election_timeout_ms * 500'000ULL)
         spdlog::warn("the event loop stood still for {} ms: {}", late_ns / 1'000'000, lag_.last().held_up_by);
     watch(now);
+    if (cores_) cores_->look(now, domain_.init_pid(), domain_.link().status().handovers.load());
     domain_.trim_output();
     watch_clocks(now);
     watch_server_end(now);

@@ -146,6 +146,7 @@ void make_domain() {
     const timebubble::DomainSettings& settings = runtime.view.control->settings;
     d.magic = kDomainMagic;
     d.schedule = settings.schedule;
+    raw(SYS_sched_getaffinity, 0, sizeof(d.given_cpus), &d.given_cpus);
     remember_real_start();
     d.admission.bubbles_enabled = settings.bubbles_enabled;
     const auto policy =

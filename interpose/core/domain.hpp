@@ -8,6 +8,8 @@
 //  - Zeroed memory is a valid empty table, and pages that were never used cost nothing.
 #pragma once
 
+#include <sched.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -220,6 +222,7 @@ struct DomainState {
     uint64_t magic;
     uint32_t schedule;  ///< DomainSettings::schedule
     uint32_t genesis_seen;
+    cpu_set_t given_cpus;          ///< when the domain was made: craned may keep it on one of them later
     uint64_t real_start_ns;        ///< the kernel's clock when the domain was made (file_times.hpp)
     uint64_t monotonic_offset_ns;  ///< realtime minus monotonic
     uint8_t secret[32];

@@ -105,6 +105,8 @@ void become_opaque() {
     ++domain().opaque_processes;
     domain().opaque_started = 1;
     drop_virtual_descriptors();
+    // It sees how many it has. None: a restored domain's are of another host.
+    raw(SYS_sched_setaffinity, 0, sizeof(domain().given_cpus), &domain().given_cpus);
     // What nobody knows the other end of may be anybody's.
     p.opaque_streams = set_bit(ObjectKind::kStream, 0);
     for (int fd = 0; fd < static_cast<int>(p.fds_end); ++fd) {

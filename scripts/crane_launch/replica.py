@@ -64,6 +64,7 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         f"init = {toml_text(str(layout.init))}",
         "", "[port_map]", *(f'"{listen}" = {client}' for listen, client in settings["port-map"].items()),
         "", "[schedule]", f"policy = {toml_text(settings['schedule'])}", f"quantum = {settings['quantum']}",
+        f"placement = {toml_text(settings['placement'])}",
         f"watchdog_s = {settings['watchdog-s']}", f"endless_s = {settings['endless-s']}",
         "", "[bubble]", f"enabled = {str(not settings['no-time-bubble']).lower()}",
         f"w_timeout_us = {settings['w-timeout-us']}", f"n_clock = {settings['n-clock']}",

@@ -36,11 +36,11 @@ the server, rN/craned.log, rN/output.log. A second run with the same command
 and state directory goes on where the first one ended; --fresh starts anew."""
 
 CHOICES = {"schedule": ("serial", "parallel"), "isolation": ("lxc", "none"), "mode": ("full", "dmt", "proxy"),
-           "output-log": ("full", "hash"), "restart": ("always", "on-failure", "no"),
+           "placement": ("auto", "none"), "output-log": ("full", "hash"), "restart": ("always", "on-failure", "no"),
            "log-level": ("trace", "debug", "info", "warning", "error")}
 DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir": None, "schedule": "serial",
-            "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto", "no-time-bubble": False,
-            "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
+            "placement": "auto", "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto",
+            "no-time-bubble": False, "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
             "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0,
@@ -91,6 +91,9 @@ def build_parser():
                           "proxy: ordering and log alone, one replica")
     how.add_argument("--schedule", choices=CHOICES["schedule"],
                      help="serial (default) is safe for any server; parallel for servers that synchronize by pthreads")
+    how.add_argument("--placement", choices=CHOICES["placement"],
+                     help="auto (default) keeps the threads of a serial server on one core while nobody else wants it; "
+                          "none leaves them to the system")
     how.add_argument("--quantum", type=int, metavar="N", help="operations a thread keeps its turn for (default 1000)")
     how.add_argument("--w-timeout-us", metavar="auto|N", help="idle time before a time bubble (default auto)")
     how.add_argument("--n-clock", metavar="auto|N", help="logical clocks in a time bubble (default auto)")

@@ -1,4 +1,4 @@
-"""Random CPU noise and pauses of any process of any replica: schedules and outputs stay equal."""
+"""Random CPU noise, pauses and moves between cores of any process of any replica: schedules and outputs stay equal."""
 
 import collections
 import os
@@ -82,6 +82,7 @@ class Disturbance(CraneTest):
                         total["done"] += done
                         total["interrupted"] += interrupted
                     total["pauses"] += disturber.pauses
+                    total["moves"] += disturber.moves
                 cluster.assert_identical()
                 self.assertLessEqual(len(self.schedule_hashes(cluster)), 1, f"schedule hashes differ, seed {seed}")
             self.note(f"{len(self.seeds())} seeds: {dict(total)}")

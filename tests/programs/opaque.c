@@ -71,6 +71,12 @@ static void output(void) {
     close(out[0]);
     finish("lines", pid);
     CHECK(pipe(out) == 0);
+    const pid_t counter = start(-1, out[1], "processors", NULL, NULL);
+    close(out[1]);
+    read_all("processors", out[0]);  // all, wherever the server's threads are kept
+    close(out[0]);
+    finish("counter", counter);
+    CHECK(pipe(out) == 0);
     const pid_t computer = start(-1, out[1], "compute", NULL, NULL);
     close(out[1]);
     struct pollfd look = {out[0], POLLIN, 0};

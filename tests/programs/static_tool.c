@@ -1,5 +1,6 @@
 // Linked statically: as a child it cannot be scheduled. Does one thing, named by its first argument.
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,14 @@ static void compute(void) {
     put("computed\n");
 }
 
+// How many processors it may use.
+static void processors(void) {
+    cpu_set_t set;
+    char text[32];
+    snprintf(text, sizeof text, "%d\n", sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0);
+    put(text);
+}
+
 int main(int argc, char** argv) {
     const char* mode = argc > 1 ? argv[1] : "";
     const long number = argc > 2 ? atol(argv[2]) : 0;
@@ -52,5 +61,6 @@ int main(int argc, char** argv) {
     if (strcmp(mode, "lines") == 0) lines((int)number, argc > 3 ? atol(argv[3]) : 0);
     if (strcmp(mode, "copy") == 0) copy();
     if (strcmp(mode, "compute") == 0) compute();
+    if (strcmp(mode, "processors") == 0) processors();
     return 0;
 }

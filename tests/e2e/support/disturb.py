@@ -1,4 +1,4 @@
-"""Disturbs a running cluster in ways that no replica may show: CPU noise and pauses, from a seed."""
+"""Disturbs a running cluster in ways that no replica may show: CPU noise, pauses, moves between cores, from a seed."""
 
 import os
 import random
@@ -18,7 +18,8 @@ class Disturber:
         self.replicas = replicas or list(range(1, cluster.replicas + 1))
         self.max_pause_s = max_pause_s
         self.max_noise = max_noise
-        self.pauses = 0
+        self.pauses = self.moves = 0
+        self.cores = os.sched_getaffinity(0)
         self.failure = None
         self._noise = []
         self._stop = threading.Event()
@@ -40,7 +41,7 @@ class Disturber:
     def _run(self):
         try:
             while not self._stop.wait(self.random.uniform(0.01, 0.15)):
-                self.random.choice((self._pause_one, self._pause_one, self._pause_replica, self._make_noise))()
+                self.random.choice((self._pause_one, self._pause_one, self._pause_replica, self._make_noise, self._move_replica))()
         except Exception as failure:  # pylint: disable=broad-except
             self.failure = failure  # raised again in __exit__, in the test's own thread
 
@@ -65,6 +66,13 @@ class Disturber:
     def _pause_replica(self):
         self._pause(self._pids())
 
+    def _move_replica(self):
+        cores = self.random.choice([{core} for core in self.cores] + [self.cores])
+        for pid in self._pids():
+            for thread in _threads(pid):
+                _move(thread, cores)
+        self.moves += 1
+
     def _make_noise(self):
         self._noise = [child for child in self._noise if child.poll() is None]
         if len(self._noise) < self.max_noise:
@@ -81,3 +89,17 @@ def _signal(pid, number):
         return True
     except OSError:
         return False
+
+
+def _threads(pid):
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def _move(thread, cores):
+    try:
+        os.sched_setaffinity(thread, cores)
+    except OSError:
+        pass  # it has ended

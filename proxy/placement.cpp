@@ -1,0 +1,64 @@
+#include "proxy/placement.hpp"
+
+#include <algorithm>
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+/// Fewer a second are not worth a look.
+constexpr uint64_t kManyHandovers = 1000;
+/// Who runs less of the time waits by chance.
+constexpr double kRunsEnough = 0.05;
+/// Waiting for a processor, per time on it. Hand-overs on one core alone make up to 0.8: who gives the turn
+/// away still runs when the next one is ready.
+constexpr double kAlone = 1.2, kCrowded = 1.4, kContended = 2.0;
+constexpr double kIdleCore = 0.5;
+constexpr uint64_t kShortestPause = 2 * kSecond, kLongestPause = 64 * kSecond;
+/// After so long it was worth while.
+constexpr uint64_t kLasting = 10 * kSecond;
+
+}  // namespace
+
+bool Placement::matters(uint64_t now_ns, uint64_t handovers) {
+    const uint64_t passed_ns = now_ns - looked_ns_;
+    const bool many = looked_ns_ != 0 && handovers >= seen_handovers_ && passed_ns > 0 &&
+                      (handovers - seen_handovers_) * kSecond / passed_ns >= kManyHandovers;
+    looked_ns_ = now_ns;
+    seen_handovers_ = handovers;
+    return many;
+}
+
+int Placement::anywhere(uint64_t now_ns) {
+    pause_ns_ = std::clamp(pause_ns_ * 2, kShortestPause, kLongestPause);
+    next_try_ns_ = now_ns + pause_ns_;
+    return core_ = kAnywhere;
+}
+
+int Placement::observe(uint64_t now_ns, const Work& work, const std::vector<Core>& cores) {
+    const auto ran = static_cast<double>(work.ran_ns), waited = static_cast<double>(work.waited_ns);
+    if (cores.size() < 2 || ran < kRunsEnough * static_cast<double>(work.passed_ns)) return core_;
+    const double crowd = waited / ran;
+    const auto best = std::max_element(cores.begin(), cores.end(),
+                                       [](const Core& a, const Core& b) { return a.idle < b.idle; });
+    if (core_ == kAnywhere) {
+        if (now_ns < next_try_ns_ || crowd > kAlone) return core_;
+        kept_since_ns_ = now_ns;
+        return core_ = best->number;
+    }
+    if (crowd > kCrowded && best->number != core_ && best->idle >= kIdleCore) {
+        kept_since_ns_ = now_ns;
+        return core_ = best->number;
+    }
+    if (crowd > kContended) return anywhere(now_ns);
+    if (now_ns - kept_since_ns_ >= kLasting) pause_ns_ = 0;
+    return core_;
+}
+
+void Placement::forget() {
+    core_ = kAnywhere;
+    looked_ns_ = 0;
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,50 @@
+// On which core the threads of a serial domain run. Pure: told what they did in a while, says where they
+// belong.
+//
+// One of them goes on at a time, and where the turn goes to a thread on another core, that core has to be
+// woken for it: ten times the cost of a hand-over on one core. The system's scheduler does not know that they
+// never run side by side, and spreads them. So a domain that hands over a lot is kept on one core, as long as
+// nobody else wants that one: where its threads wait for a processor for longer than hand-overs explain, it
+// moves to a core that is idle, and where there is none it is left to the system again, and the next try
+// comes later.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace crane::proxy {
+
+class Placement {
+  public:
+    static constexpr int kAnywhere = -1;
+
+    /// Of all threads of the domain, between two looks.
+    struct Work {
+        uint64_t passed_ns = 0;
+        uint64_t ran_ns = 0;
+        uint64_t waited_ns = 0;  ///< ready to run, and did not
+    };
+    struct Core {
+        int number;
+        double idle;  ///< of that time, 0 to 1
+    };
+
+    /// Whether threads have to be looked at: not where they hand over little.
+    bool matters(uint64_t now_ns, uint64_t handovers);
+    /// Where the domain belongs from now on: one of `cores`, or kAnywhere. To be called when it matters.
+    int observe(uint64_t now_ns, const Work& work, const std::vector<Core>& cores);
+    /// Another server's threads: nothing is known of them, and they are where the system has put them.
+    void forget();
+    int core() const { return core_; }
+
+  private:
+    int anywhere(uint64_t now_ns);
+
+    int core_ = kAnywhere;
+    uint64_t looked_ns_ = 0, seen_handovers_ = 0;  ///< by matters()
+    uint64_t kept_since_ns_ = 0;
+    uint64_t next_try_ns_ = 0;
+    uint64_t pause_ns_ = 0;
+};
+
+}  // namespace crane::proxy

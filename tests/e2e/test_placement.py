@@ -1,0 +1,65 @@
+"""A serial server that hands over a lot is kept on one core, as long as nobody else wants that one."""
+
+import os
+import subprocess
+import threading
+
+from support.case import CraneTest
+from support.procs import wait_until
+from support.servers import Apache
+
+
+class Load:
+    """Clients without an end, until it is left."""
+
+    def __init__(self, address):
+        self.command = ["wrk", "-t1", "-c8", "-d1", f"http://{address[0]}:{address[1]}/10k.bin"]
+        self.stop = threading.Event()
+        self.failed = []
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.stop.is_set():
+            done = subprocess.run(self.command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            if done.returncode != 0 or "Non-2xx" in done.stdout:
+                self.failed.append(done.stdout + done.stderr)
+                return
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join(30)
+
+
+class Placement(CraneTest):
+    timeout_s = 120
+
+    def server_cores(self, cluster):
+        """The sets of cores that the server's threads may use."""
+        return {frozenset(os.sched_getaffinity(int(thread))) for pid in cluster.replica_pids(1) if pid != cluster.craned_pid(1)
+                for thread in os.listdir(f"/proc/{pid}/task") if "libcrane.so" in open(f"/proc/{pid}/maps", encoding="utf-8").read()}
+
+    def test_server_under_load_is_kept_on_a_core(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("there is one core only")
+        with self.crane(Apache, replicas=1) as cluster:
+            everywhere = {frozenset(os.sched_getaffinity(cluster.craned_pid(1)))}
+            self.assertEqual(self.server_cores(cluster), everywhere)
+            with Load(cluster.address()) as load:
+                wait_until(lambda: cluster.status()[1]["core"] is not None and len(self.server_cores(cluster)) == 1 and
+                           len(next(iter(self.server_cores(cluster)))) == 1, 60, "the server is kept on one core")
+            self.assertEqual(load.failed, [])
+            self.assertEqual({frozenset(os.sched_getaffinity(cluster.craned_pid(1)))}, everywhere)
+
+    def test_none_leaves_it_to_the_system(self):
+        with self.crane(Apache, replicas=1, options=("--placement", "none")) as cluster:
+            before = self.server_cores(cluster)
+            with Load(cluster.address()) as load:
+                begun = cluster.status()[1]["counters"]["calls"]
+                wait_until(lambda: cluster.status()[1]["counters"]["calls"] > begun + 5000, 60, "there is load")
+            self.assertEqual(load.failed, [])
+            self.assertIsNone(cluster.status()[1]["core"])
+            self.assertEqual(self.server_cores(cluster), before)
