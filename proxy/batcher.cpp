@@ -12,6 +12,10 @@ using timebubble::CallKind;
 namespace {
 
 constexpr size_t kPieceBytes = 256 * 1024;
+/// More calls than these batches carry coalesce, which is what a busy domain needs: it admits one per grant.
+constexpr uint64_t kBatchesUnderWay = 4;
+/// For so long calls wait for the batch before them to be decided.
+constexpr uint64_t kGroupingNs = 2'000'000;
 
 }  // namespace
 
@@ -48,7 +52,13 @@ void Batcher::saw_timestamp(uint64_t timestamp_ns) {
     last_timestamp_ns_ = std::max(last_timestamp_ns_, timestamp_ns);
 }
 
+bool Batcher::due(uint64_t now_ns, uint64_t undecided, uint64_t under_way) const {
+    if (empty() || under_way >= kBatchesUnderWay) return false;
+    return undecided == 0 || queue_.size() > 1 || now_ns >= group_until_ns_;
+}
+
 std::string Batcher::take(uint64_t now_ns, uint64_t grant_clocks) {
+    group_until_ns_ = now_ns + kGroupingNs;
     last_timestamp_ns_ = std::max(last_timestamp_ns_ + 1, now_ns);
     BatchEncoder batch;
     if (genesis_) {

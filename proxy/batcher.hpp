@@ -1,7 +1,10 @@
 // Collects client socket calls into batches. Pure: no clock, no socket.
 //
 // Everything queued when the log can take a batch becomes one batch, up to kMaxBatchBytes; while it cannot,
-// calls wait here and coalesce. The timestamps it gives rise strictly, whatever the clock does.
+// calls wait here and coalesce. So do those that come while a batch is being decided: each costs every
+// replica some system calls and a sync, whatever it carries, and the next one would wait for the same disks
+// anyway. They do not wait long, for where replicas are far from each other more than one has to be on its
+// way. The timestamps it gives rise strictly, whatever the clock does.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +34,9 @@ class Batcher {
     void saw_timestamp(uint64_t timestamp_ns);
 
     bool empty() const { return !genesis_ && calls_ == 0; }
+    /// Whether to propose what is queued: `undecided` batches are in the log and not decided, `under_way` are
+    /// that or not admitted by the domain.
+    bool due(uint64_t now_ns, uint64_t undecided, uint64_t under_way) const;
     size_t calls() const { return calls_; }
     size_t bytes() const { return bytes_; }
     /// Takes the next batch off the queue; an empty one (a time bubble) if nothing is queued.
@@ -45,6 +51,7 @@ class Batcher {
     std::string genesis_bytes_, first_program_;
     bool genesis_ = false;
     uint64_t last_timestamp_ns_ = 0;
+    uint64_t group_until_ns_ = 0;
 };
 
 }  // namespace crane::proxy

@@ -5,14 +5,6 @@
 
 namespace crane::proxy {
 
-namespace {
-
-/// Batches under way at once. More calls than these carry coalesce, which is what a busy domain needs: it
-/// admits one batch per grant.
-constexpr uint64_t kBatchesUnderWay = 4;
-
-}  // namespace
-
 uint64_t Replica::under_way() const {
     const uint64_t in_domain = native_ ? 0 : domain_.link().unadmitted();
     return sequencer_.undecided() + pending_.size() + in_domain;
@@ -35,7 +27,7 @@ void Replica::propose() {
         program_.proposed = true;
         batcher_.add(timebubble::CallKind::kProgram, 0, program_payload(generation_.fed, domain_.program()));
     }
-    while (may_propose() && !batcher_.empty() && under_way() < kBatchesUnderWay) {
+    while (may_propose() && batcher_.due(timekeeper_.now(host_time()), sequencer_.undecided(), under_way())) {
         propose_batch(batcher_.calls());
     }
     if (may_propose() && batcher_.empty() && !native_ &&

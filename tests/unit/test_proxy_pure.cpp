@@ -59,6 +59,23 @@ TEST_CASE("batcher: timestamps rise although the clock stands still or goes back
     CHECK(header.timestamp_ns == 9000);
 }
 
+TEST_CASE("batcher: what comes while a batch is being decided shares the next one", "[proxy]") {
+    constexpr uint64_t kMs = 1'000'000;
+    Batcher batcher;
+    CHECK_FALSE(batcher.due(kMs, 0, 0));
+    batcher.add(CallKind::kSend, 1, "alone");
+    CHECK(batcher.due(kMs, 0, 0));
+    batcher.take(kMs, 1);
+    batcher.add(CallKind::kSend, 1, "one");
+    CHECK_FALSE(batcher.due(kMs + 1, 1, 1));
+    CHECK(batcher.due(kMs + 1, 0, 1));  // decided, and not admitted yet
+    CHECK(batcher.due(4 * kMs, 1, 1));  // the others are far away
+    CHECK_FALSE(batcher.due(4 * kMs, 1, 4));
+    CHECK_FALSE(batcher.due(4 * kMs, 0, 4));
+    batcher.add(CallKind::kSend, 1, std::string(5 << 20, 'x'));
+    CHECK(batcher.due(kMs + 1, 1, 1));  // no room for more in the first
+}
+
 TEST_CASE("batcher: long input is split over batches and nothing is lost", "[proxy]") {
     Batcher batcher;
     std::string bytes(5 * 1024 * 1024 + 13, '\0');
