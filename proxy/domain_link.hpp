@@ -53,6 +53,7 @@ class DomainLink {
     /// Every thread of the domain waits, and all it has said is drained.
     bool at_rest() const;
     const timebubble::DomainStatus& status() const { return view_.control->status; }
+    const timebubble::TscFaults& tsc() const { return view_.control->tsc; }
     /// Batches fed and not yet seen as admitted in the output.
     uint64_t unadmitted() const { return unadmitted_.size(); }
     uint64_t wakeups() const { return wakeups_; }

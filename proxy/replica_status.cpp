@@ -176,6 +176,22 @@ nlohmann::json Replica::loop_json() const {
             {"waited_for_cpu_ms", lag_.waited_for_cpu_ns() / 1'000'000}};
 }
 
+namespace {
+
+/// Places in the server's code that read the time stamp counter by faulting, and how often they did.
+nlohmann::json tsc_json(const timebubble::TscFaults& tsc) {
+    auto sites = nlohmann::json::array();
+    for (const timebubble::TscSite& site : tsc.sites) {
+        if (site.at.load() == 0) continue;
+        sites.push_back({{"address", hex64(site.at.load())},
+                         {"faults", site.faults.load()},
+                         {"patched", site.patched.load() != 0}});
+    }
+    return {{"faults", tsc.all.load()}, {"sites", sites}};
+}
+
+}  // namespace
+
 nlohmann::json Replica::domain_json() const {
     const timebubble::DomainStatus& domain = domain_.link().status();
     return {
@@ -190,6 +206,7 @@ nlohmann::json Replica::domain_json() const {
         {"image_store", config_.image_store},
         {"core", cores_ && cores_->core() != Placement::kAnywhere ? nlohmann::json(cores_->core())
                                                                   : nlohmann::json()},
+        {"tsc", tsc_json(domain_.link().tsc())},
         {"threads", domain.threads.load()},
         {"processes", domain.processes.load()},
         {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", tree_cpu_seconds(domain_.init_pid())}}}};

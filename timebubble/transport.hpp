@@ -92,6 +92,17 @@ struct DomainStatus {
     char refusal[512];
 };
 
+/// A place in the server's code that reads the time stamp counter by faulting.
+struct TscSite {
+    std::atomic<uint64_t> at;  ///< 0: free
+    std::atomic<uint32_t> faults;
+    std::atomic<uint32_t> patched;  ///< 1: it has ceased to fault, in one process at least
+};
+struct TscFaults {
+    std::atomic<uint64_t> all;
+    TscSite sites[64];  ///< the first that were met
+};
+
 struct Control {
     uint64_t magic;
     uint32_t version;
@@ -100,7 +111,8 @@ struct Control {
     DomainStatus status;
     Ring input;   ///< craned to domain: InputHeader records
     Ring output;  ///< domain to craned: OutputHeader records
-    Gate gate;    ///< last: an older domain out of an image does not know it
+    Gate gate;    ///< from here on: an older domain out of an image does not know it
+    TscFaults tsc;
 };
 static_assert(sizeof(Control) <= kControlBytes);
 

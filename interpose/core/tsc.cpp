@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "interpose/core/environment.hpp"
+#include "interpose/core/tsc_patch.hpp"
 
 namespace crane::interpose {
 
@@ -33,6 +34,10 @@ uint64_t real_counter() {
     return value;
 }
 
+uint64_t read_tsc() {
+    return self.active ? now_monotonic_ns() * kTicksPerNs : real_counter();
+}
+
 }  // namespace
 
 void choose_tsc(char** environment) {
@@ -56,12 +61,14 @@ bool emulate_tsc(const siginfo_t& info, ucontext_t& context) {
     const auto* code = reinterpret_cast<const uint8_t*>(at);
     const bool simple = std::memcmp(code, kRdtsc, sizeof(kRdtsc)) == 0;
     if (!simple && std::memcmp(code, kRdtscp, sizeof(kRdtscp)) != 0) return false;
-    const bool real_time = !self.active || in_kernel_code(at);
-    const uint64_t value = real_time ? real_counter() : now_monotonic_ns() * kTicksPerNs;
+    const size_t bytes = simple ? sizeof(kRdtsc) : sizeof(kRdtscp);
+    // Once patched it is made again, and reads the counter then.
+    if (self.active && !in_kernel_code(at) && note_tsc_fault(at, bytes, read_tsc)) return true;
+    const uint64_t value = in_kernel_code(at) ? real_counter() : read_tsc();
     registers[REG_RAX] = static_cast<greg_t>(value & 0xffff'ffff);
     registers[REG_RDX] = static_cast<greg_t>(value >> 32);
     if (!simple) registers[REG_RCX] = 0;
-    registers[REG_RIP] += static_cast<greg_t>(simple ? sizeof(kRdtsc) : sizeof(kRdtscp));
+    registers[REG_RIP] += static_cast<greg_t>(bytes);
     return true;
 }
 

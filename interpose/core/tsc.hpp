@@ -2,7 +2,8 @@
 //
 // The kernel's switch (PR_SET_TSC) is per thread, handed down by clone, fork and exec. exec must not take it
 // along: the loader reads the counter before any handler exists. The kernel's own code in the program (vDSO)
-// is given the real counter, since what it computes from it is real time.
+// is given the real counter, since what it computes from it is real time. Places that fault often are patched
+// (tsc_patch.hpp).
 #pragma once
 
 #include <signal.h>

@@ -55,7 +55,7 @@ def keep_on_one_core(cluster):
 
 
 class Programs(CraneTest):
-    def check(self, name, rounds=3, tools=(), prepare=None):
+    def check(self, name, rounds=3, tools=(), prepare=None, finish=None):
         for program in (name, *tools):
             self.built_program(program)
         with self.native(Program, name, tools) as native:
@@ -67,6 +67,8 @@ class Programs(CraneTest):
                 self.assertEqual(fixed(ask(cluster.address())), expected)
             together(*[lambda: self.assertEqual(fixed(ask(cluster.address())), expected)] * 4)
             cluster.assert_identical()
+            if finish:
+                finish(cluster)
 
     def test_locks(self):
         self.check("locks")
@@ -127,6 +129,20 @@ class Programs(CraneTest):
 
     def test_big_messages_between_threads(self):
         self.check("big_messages")
+
+    def test_counter_reads(self):
+        """What reads the time stamp counter often ceases to fault, on every replica, where that can be."""
+        self.needs_replicas()
+        counts = []
+        self.check("counter_reads", rounds=5, finish=lambda cluster: counts.extend(
+            row["tsc"] for row in cluster.status().values()))
+        self.assertEqual(len(counts), 3)
+        for tsc in counts:
+            patched = [site for site in tsc["sites"] if site["patched"]]
+            self.assertGreaterEqual(len(patched), 4, tsc)
+            self.assertEqual({site["faults"] for site in patched}, {16}, tsc)
+            # One is jumped behind, one has a jump behind it.
+            self.assertEqual(len([site for site in tsc["sites"] if site["faults"] > 16]), 2, tsc)
 
     def test_descriptors(self):
         self.check("descriptors")
