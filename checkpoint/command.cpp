@@ -51,9 +51,10 @@ void work_under(pid_t pid, const Check& check) {
 
 /// Returns the first `most` bytes of what it said.
 std::string run(const std::vector<std::string>& words, const std::string& doing, int most_status,
-                const Check& check, size_t most) {
+                const Check& check, size_t most, Pace pace = Pace::kWaitedFor) {
     // One that outlived a killed craned would write where the next one works.
     std::vector<std::string> all{"/usr/bin/setpriv", "--pdeathsig", "KILL", "--"};
+    if (pace == Pace::kInBackground) all.insert(all.end(), {"/usr/bin/nice", "-n", "19", "--"});
     all.insert(all.end(), words.begin(), words.end());
     std::vector<char*> argv;
     argv.reserve(all.size() + 1);
@@ -81,9 +82,9 @@ std::string run(const std::vector<std::string>& words, const std::string& doing,
 }  // namespace
 
 void run_command(const std::vector<std::string>& words, const std::string& doing, int most_status,
-                 const Check& check) {
+                 const Check& check, Pace pace) {
     if (check) check();
-    run(words, doing, most_status, check, 0);
+    run(words, doing, most_status, check, 0, pace);
 }
 
 std::string output_of(const std::vector<std::string>& words, const std::string& doing) {

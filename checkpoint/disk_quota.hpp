@@ -6,9 +6,23 @@
 
 namespace crane::checkpoint {
 
-/// Mounts on the folder `point` a fresh file system of `bytes`, kept in the file `image` whose space is taken
-/// at once. It goes when it is unmounted. Throws std::runtime_error.
-void mount_limited(const std::string& image, const std::string& point, uint64_t bytes);
+/// What a server writes to is a file system of its own.
+struct DiskQuota {
+    enum class Format {
+        kExt4,
+        kXfs,  ///< what it has written is copied for a checkpoint without reading it (reflinks)
+    };
+    uint64_t bytes = 0;  ///< 0: no limit, and no file system of its own
+    Format format = Format::kExt4;
+
+    explicit operator bool() const { return bytes != 0; }
+    bool operator==(const DiskQuota&) const = default;
+};
+uint64_t least_quota_bytes(DiskQuota::Format format);
+
+/// Mounts on the folder `point` a fresh file system, kept in the file `image` whose space is taken at once.
+/// It goes when it is unmounted. Throws std::runtime_error.
+void mount_limited(const std::string& image, const std::string& point, const DiskQuota& quota);
 
 /// Gives back the space of all but the last `most` bytes of a file that only grows; what is left keeps its
 /// place, and zeros are read before it.

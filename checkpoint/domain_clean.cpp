@@ -88,7 +88,7 @@ void remove_container_traces(const DomainSpec& spec) {
 }
 
 void release_files(const DomainSpec& spec) {
-    if (spec.disk_quota_bytes != 0) unmount_container(spec);
+    if (spec.disk_quota) unmount_container(spec);
 }
 
 void remove_leftovers(const DomainSpec& spec) {

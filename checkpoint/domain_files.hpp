@@ -44,7 +44,7 @@ std::string unsettled_in_folder(const std::string& folder);
 void unsettle(const std::string& container_dir, const std::string& files);
 
 /// All that is in `folder`, into the file `archive` and out of it. Throw as pack_files().
-void pack_folder(const std::string& folder, const std::string& archive, const Check& check = {});
+void pack_folder(const std::string& folder, const std::string& archive, Pace pace, const Check& check = {});
 void unpack_folder(const std::string& archive, const std::string& folder);
 
 }  // namespace crane::checkpoint

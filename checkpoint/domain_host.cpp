@@ -258,7 +258,7 @@ void DomainHost::unpack_files(const std::string& archive) {
     kill_all();
     remove_leftovers(spec_);
     const std::string container = DomainPaths(spec_.state_dir).container;
-    make_container_dir(container, spec_.disk_quota_bytes);
+    make_container_dir(container, spec_.disk_quota);
     checkpoint::unpack_files(archive, container);
 }
 
@@ -308,7 +308,7 @@ std::optional<ExitReport> DomainHost::poll_exit() {
 }
 
 void DomainHost::trim_output() const {
-    const uint64_t quota = spec_.disk_quota_bytes;
+    const uint64_t quota = spec_.disk_quota.bytes;
     const uint64_t most = quota == 0 ? kMostOutputBytes : std::min(kMostOutputBytes, quota / kOutputShare);
     const DomainPaths paths(spec_.state_dir);
     for (const std::string& path : {paths.stdout_file, paths.stderr_file}) trim_front(path, most);

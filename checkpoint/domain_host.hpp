@@ -22,6 +22,7 @@
 
 #include "checkpoint/command.hpp"
 #include "checkpoint/confinement.hpp"
+#include "checkpoint/disk_quota.hpp"
 
 namespace crane::checkpoint {
 
@@ -52,8 +53,8 @@ struct DomainSpec {
     std::vector<std::string> hidden;   ///< host paths that it does not see, besides the usual ones
     std::vector<std::string> shown;    ///< host paths that it sees although they are usually hidden
     std::string image;  ///< the server's files are those of this base image (base_image.hpp); "": this host's
-    std::string image_sum;          ///< its address
-    uint64_t disk_quota_bytes = 0;  ///< all that it writes to disk; 0: what the state directory's disk has
+    std::string image_sum;              ///< its address
+    DiskQuota disk_quota;               ///< of all that it writes; none: what the state directory's disk has
     std::optional<uint32_t> first_cpu;  ///< when set, the domain is started on this CPU alone
 };
 

@@ -141,7 +141,7 @@ std::string proc_of(pid_t init) {
 
 void keep_shared_memory(pid_t init, const std::string& folder) {
     write_file(folder + kSharedMemoryUnsettledFile, unsettled_in_folder(shared_memory_of(init)));
-    pack_folder(shared_memory_of(init), folder + kSharedMemoryFile);
+    pack_folder(shared_memory_of(init), folder + kSharedMemoryFile, Pace::kWaitedFor);
 }
 
 void bring_shared_memory(const std::string& folder, pid_t init) {

@@ -165,10 +165,9 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
     const bool fresh = files == Files::kFresh;
     const uint64_t began_ns = file_clock_ns();
     const ServerRoot root = root_of(spec);
-    plan.layers =
-        fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota_bytes, root)
-        : files == Files::kKept ? renew_layers(paths.container, shown, root)
-                                : imaged_layers(paths.container, shown, root);
+    plan.layers = fresh ? make_fresh_layers(paths.container, hidden_paths(spec), shown, spec.disk_quota, root)
+                  : files == Files::kKept ? renew_layers(paths.container, shown, root)
+                                          : imaged_layers(paths.container, shown, root);
     if (fresh && !spec.host_network) name_own_host(plan.layers.front(), spec.hostname, root);
     plan.host_network = spec.host_network;
     plan.apparmor = apparmor_enabled();

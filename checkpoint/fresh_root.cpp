@@ -170,21 +170,22 @@ std::vector<Layer> present_layers(const std::string& container_dir, const std::s
     return layers;
 }
 
-void make_container_dir(const std::string& container_dir, uint64_t quota_bytes) {
+void make_container_dir(const std::string& container_dir, const DiskQuota& quota) {
     std::error_code error;
     fs::remove_all(container_dir, error);
     if (error) throw std::runtime_error("removing the old " + container_dir + ": " + error.message());
     fs::create_directories(container_dir, error);
     if (error) throw std::runtime_error("making " + container_dir + ": " + error.message());
-    if (quota_bytes != 0) mount_limited(container_dir + ".image", container_dir, quota_bytes);
+    if (quota) mount_limited(container_dir + ".image", container_dir, quota);
     ::chmod(container_dir.c_str(), 0700);
 }
 
 std::vector<Layer> make_fresh_layers(const std::string& container_dir,
                                      const std::vector<std::string>& hidden_as_named,
-                                     const std::string& shown, uint64_t quota_bytes, const ServerRoot& root) {
+                                     const std::string& shown, const DiskQuota& quota,
+                                     const ServerRoot& root) {
     const std::vector<std::string> hidden = real_paths(hidden_as_named, root);
-    make_container_dir(container_dir, quota_bytes);
+    make_container_dir(container_dir, quota);
     std::vector<std::string> points;
     if (!root.is_image()) points = layered_mounts(hidden);
     std::ofstream list(container_dir + kLayerList);

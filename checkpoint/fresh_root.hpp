@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/disk_quota.hpp"
 #include "checkpoint/server_root.hpp"
 
 namespace crane::checkpoint {
@@ -21,14 +22,14 @@ struct Layer {
 
 /// Wipes `container_dir` and makes the layers for / and every other disk-backed mount; an image is all of it.
 /// `hidden` are host folders and files that appear empty in the domain, whatever is mounted there; `shown`,
-/// when not "", is one in /tmp or /run that appears in spite of them. `quota_bytes`, when not 0, is all that
+/// when not "", is one in /tmp or /run that appears in spite of them. `quota`, when there is one, is all that
 /// the layers together can hold. Throws std::runtime_error.
 std::vector<Layer> make_fresh_layers(const std::string& container_dir, const std::vector<std::string>& hidden,
-                                     const std::string& shown, uint64_t quota_bytes = 0,
+                                     const std::string& shown, const DiskQuota& quota = {},
                                      const ServerRoot& root = {});
 
 /// Wipes `container_dir` and makes it anew, empty. Throws std::runtime_error.
-void make_container_dir(const std::string& container_dir, uint64_t quota_bytes);
+void make_container_dir(const std::string& container_dir, const DiskQuota& quota);
 
 /// The same layers as the last make_fresh_layers made, with what was written to them; /run and /tmp begin
 /// fresh.

@@ -19,12 +19,18 @@ constexpr char kUnsettledFile[] = "/unsettled";
 /// Where an image lies while CRIU has to do with it, with its files beside; all of it goes with this object.
 class ImageFolder {
   public:
-    explicit ImageFolder(const std::string& state_dir) : path_(state_dir + "/image") {
+    explicit ImageFolder(const DomainSpec& spec)
+        : path_(spec.state_dir + "/image"), files_(path_ + "/files") {
+        // Only within a file system can files be copied without reading them.
+        if (spec.disk_quota && spec.disk_quota.format == DiskQuota::Format::kXfs)
+            files_ = DomainPaths(spec.state_dir).container + "/copy";
         fs::remove_all(path_);
+        fs::remove_all(files_);
     }
     ~ImageFolder() {
         std::error_code ignored;
         fs::remove_all(path_, ignored);
+        fs::remove_all(files_, ignored);
     }
     ImageFolder(const ImageFolder&) = delete;
     ImageFolder& operator=(const ImageFolder&) = delete;
@@ -34,10 +40,10 @@ class ImageFolder {
     }
     const std::string& path() const { return path_; }
     std::string processes() const { return path_ + "/processes"; }
-    std::string files() const { return path_ + "/files"; }
+    const std::string& files() const { return files_; }
 
   private:
-    std::string path_;
+    std::string path_, files_;
 };
 
 }  // namespace
@@ -45,7 +51,7 @@ class ImageFolder {
 ImageReport DomainHost::take_packed_image(const std::string& archive, const std::string& image,
                                           uint64_t files_since_ns, const Check& check) {
     const std::string container = DomainPaths(spec_.state_dir).container;
-    const ImageFolder folder(spec_.state_dir);
+    const ImageFolder folder(spec_);
     folder.make();
     fail_point("image.begin");
     const ImageReport report = take_image(folder.processes(), [&] {
@@ -55,13 +61,13 @@ ImageReport DomainHost::take_packed_image(const std::string& archive, const std:
     });
     fail_point("image.dumped");
     checkpoint::pack_files(folder.files(), archive, Kept::kAll, check);
-    pack_folder(folder.processes(), image, check);
+    pack_folder(folder.processes(), image, Pace::kInBackground, check);
     fail_point("image.packed");
     return report;
 }
 
 ImageReport DomainHost::restore_packed(const std::string& archive, const std::string& image) {
-    const ImageFolder folder(spec_.state_dir);
+    const ImageFolder folder(spec_);
     folder.make();
     const Stopwatch files;
     unpack_folder(image, folder.path());

@@ -1,13 +1,17 @@
 #!/usr/bin/python3
 """Checkpoints of servers that run: how long one stands still, how large it is, how soon a replica is back from it.
 
-usage: checkpoints.py [--rounds N] [--json FILE] [SERVER …]
+usage: checkpoints.py [--rounds N] [--dip] [--json FILE] [SERVER …]
 
 For each server three replicas are started and filled. In each round `crane checkpoint take` has the backups take one each;
 then the craned of one of them is killed, the other's the next time, and the time is taken until that replica has caught up
 and serves. Medians, and the paper's Table 2 beside them. A server stands still for the dump of its processes and the copy
 of its files together; craned.log has what each of them took, and what each took to restore. A craned is killed when it has
 lived long enough to be started again without a longer pause.
+
+--dip: instead, what clients notice. Load goes to the primary for some seconds with nothing else, and for as long with one
+checkpoint taken in it, A B B A…; the ratio of the medians is told. On a machine that three replicas share, what a backup
+does for a checkpoint takes processors from the others.
 """
 
 import argparse
@@ -18,10 +22,12 @@ import re
 import socket
 import statistics
 import sys
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "e2e"))
 
+from loads import LOADS  # noqa: E402
 from support.cluster import Cluster  # noqa: E402
 from support.databases import MariaDb, Postgres  # noqa: E402
 from support.procs import wait_until  # noqa: E402
@@ -69,6 +75,16 @@ def touch_database(server_class):
     return lambda cluster: sql(server_class, cluster.address(cluster.primary()), "SELECT 1;")
 
 
+def fill_mariadb_1gb(cluster):
+    """A table of a thousand thousand rows of a kilobyte; and what belongs to it."""
+    fill(MariaDb, cluster.address(cluster.primary()))
+    address = cluster.address(cluster.primary())
+    sql(MariaDb, address, "CREATE TABLE big (id int PRIMARY KEY AUTO_INCREMENT, body varchar(1000));"
+                          "INSERT INTO big (body) SELECT REPEAT('x', 1000) FROM words a JOIN words b LIMIT 4000;")
+    for _ in range(8):  # each doubles it
+        sql(MariaDb, address, "INSERT INTO big (body) SELECT body FROM big;")
+
+
 # How it is filled, and a request that is answered.
 SERVERS = {
     "apache": (Apache, touch_web, touch_web),
@@ -77,8 +93,17 @@ SERVERS = {
     "redis": (Redis, touch_redis, touch_redis),
     "redis-100mb": (Redis, fill_redis, touch_redis),
     "mariadb": (MariaDb, fill_mariadb, touch_database(MariaDb)),
+    "mariadb-1gb": (MariaDb, fill_mariadb_1gb, touch_database(MariaDb)),
+    "mariadb-1gb-xfs": (MariaDb, fill_mariadb_1gb, touch_database(MariaDb)),
     "postgres": (Postgres, lambda cluster: fill(Postgres, cluster.address(cluster.primary())), touch_database(Postgres)),
 }
+
+
+# Of its own; each replica takes the space.
+OPTIONS = {"mariadb-1gb-xfs": ("--disk-quota-bytes", str(3 << 30), "--disk-format", "xfs")}
+SKIPPED = ("mariadb-1gb", "mariadb-1gb-xfs")  # unless they are named: they take long
+DIP_LOADS = {"redis": "redis-50", "memcached": "memcached", "apache": "apache-static"}
+DIP_S = 8
 
 
 def log_of(cluster, replica):
@@ -146,7 +171,8 @@ def measure(name, rounds):
     server_class, prepare, touch = SERVERS[name]
     server = server_class()
     try:
-        with Cluster(server.command(), server.port, environment=server.environment, name=server.name) as cluster:
+        with Cluster(server.command(), server.port, environment=server.environment, name=server.name,
+                     options=OPTIONS.get(name, ())) as cluster:
             prepare(cluster)
             rows = [one_round(cluster, touch, number) for number in range(rounds)]
     finally:
@@ -154,25 +180,81 @@ def measure(name, rounds):
     return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
 
 
+def loaded_s(load, address, seconds, meanwhile):
+    """Requests a second of a load, in the midst of which something is done."""
+    done = []
+    worker = threading.Thread(target=lambda: done.extend(load.run([address], seconds)[0]))
+    worker.start()
+    time.sleep(seconds / 4)
+    meanwhile()
+    worker.join()
+    return done[0].per_second
+
+
+def measure_dip(name, rounds):
+    server_class, prepare, _ = SERVERS[name]
+    load = LOADS[DIP_LOADS[name]]
+    server = server_class()
+    rates = {"without": [], "with": []}
+
+    def take():
+        done = cluster.crane("checkpoint", "take", timeout_s=200)
+        if done.returncode != 0:
+            raise RuntimeError(f"crane checkpoint take: {done.stdout}")
+
+    try:
+        with Cluster(server.command(), server.port, environment=server.environment, name=server.name,
+                     options=("--checkpoint-log-mib=0",)) as cluster:
+            prepare(cluster)
+            address = cluster.address(cluster.primary())
+            load.run([address], 1)
+            for number in range(rounds):
+                for kind in ("without", "with") if number % 2 == 0 else ("with", "without"):
+                    rates[kind].append(loaded_s(load, address, DIP_S, take if kind == "with" else lambda: None))
+            cluster.assert_identical()
+    finally:
+        server.remove()
+    return rates
+
+
+def tell_dips(names, rounds):
+    results = {}
+    for name in names:
+        rates = results[name] = measure_dip(name, rounds)
+        without, with_one = (statistics.median(rates[kind]) for kind in ("without", "with"))
+        print(f"{name:12} {without:10,.0f} ops/s, with a checkpoint in {DIP_S} s {with_one:10,.0f}: {with_one / without:.3f}",
+              flush=True)
+    return results
+
+
+def tell_table(names, rounds):
+    results = {}
+    print(f"{'':12} {'stands':>7}  {'processes, ms':>15}  {'files, ms':>15}  {'killed,':>8} {'archive':>8}   the paper, ms\n"
+          f"{'server':12} {'still':>7}  {'dump':>7} {'restore':>7}  {'dump':>7} {'restore':>7}  {'back':>8} {'MB':>8}   "
+          "processes dump, restore; files dump, restore", flush=True)
+    for name in names:
+        row = results[name] = measure(name, rounds)
+        paper = PAPER.get(name)
+        print(f"{name:12} {row['frozen_ms']:7.0f}  {row['dump_ms']:7.0f} {row['restore_ms']:7.0f}  {row['files_dump_ms']:7.0f} "
+              f"{row['files_restore_ms']:7.0f}  {row['back_ms']:8.0f} {row['bytes'] / 1e6:8.1f}   "
+              f"{'{}, {}; {}, {}'.format(*paper) if paper else ''}", flush=True)
+    return results
+
+
 def main():
     parser = argparse.ArgumentParser(description="checkpoints of servers that run")
     parser.add_argument("servers", nargs="*", metavar="SERVER", help=f"of: {', '.join(SERVERS)} (default all)")
     parser.add_argument("--rounds", type=int, default=5, help="for each server (default 5)")
+    parser.add_argument("--dip", action="store_true", help=f"what clients notice of one: {', '.join(DIP_LOADS)}")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     options = parser.parse_args()
     for name in options.servers:
         if name not in SERVERS:
             parser.error(f"no server {name}; there are: {', '.join(SERVERS)}")
-    results = {}
-    print(f"{'':12} {'stands':>7}  {'processes, ms':>15}  {'files, ms':>15}  {'killed,':>8} {'archive':>8}   the paper, ms\n"
-          f"{'server':12} {'still':>7}  {'dump':>7} {'restore':>7}  {'dump':>7} {'restore':>7}  {'back':>8} {'MB':>8}   "
-          "processes dump, restore; files dump, restore", flush=True)
-    for name in options.servers or SERVERS:
-        row = results[name] = measure(name, options.rounds)
-        paper = PAPER.get(name)
-        print(f"{name:12} {row['frozen_ms']:7.0f}  {row['dump_ms']:7.0f} {row['restore_ms']:7.0f}  {row['files_dump_ms']:7.0f} "
-              f"{row['files_restore_ms']:7.0f}  {row['back_ms']:8.0f} {row['bytes'] / 1e6:8.1f}   "
-              f"{'{}, {}; {}, {}'.format(*paper) if paper else ''}", flush=True)
+    if options.dip:
+        results = tell_dips([name for name in options.servers or DIP_LOADS if name in DIP_LOADS], options.rounds)
+    else:
+        results = tell_table(options.servers or [name for name in SERVERS if name not in SKIPPED], options.rounds)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     return 0

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/confinement.hpp"
+#include "checkpoint/disk_quota.hpp"
 #include "paxos/link/tls_files.hpp"
 #include "proxy/restart_policy.hpp"
 #include "timebubble/transport.hpp"
@@ -86,7 +87,7 @@ struct Config {
     std::vector<std::string> hide, show;
     std::string image;  ///< the base image that the first server is begun on, its sum; "": this host's files
     std::string image_store;               ///< where images are on this host
-    uint64_t disk_quota_bytes = 0;         ///< 0: none
+    checkpoint::DiskQuota disk_quota;      ///< of what the server writes
     uint64_t input_bytes = 128ULL << 20;   ///< unread by the server, beyond each connection's own 8 KiB
     uint64_t output_bytes = 512ULL << 20;  ///< not taken by clients, beyond each connection's first 64 KiB
     /// A checkpoint is taken when the log has grown by so much since the last: by a start that is decided

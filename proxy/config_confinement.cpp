@@ -6,8 +6,6 @@ namespace crane::proxy {
 
 namespace {
 
-constexpr uint64_t kLeastQuotaBytes = 16 << 20;
-
 void check_paths(const ConfigTable& reader, std::string_view key, const std::vector<std::string>& paths,
                  std::string_view below) {
     for (const std::string& path : paths) {
@@ -42,13 +40,17 @@ void read_confinement(ConfigTable& root, Config& config) {
     check_paths(reader, "hide", config.hide, "/");
     config.show = reader.texts("show");
     check_paths(reader, "show", config.show, "/");
-    config.disk_quota_bytes = reader.number("disk_quota_bytes", 0, 0, INT64_MAX);
-    if (config.disk_quota_bytes != 0 && config.disk_quota_bytes < kLeastQuotaBytes)
-        reader.fail("disk_quota_bytes",
-                    "must be at least " + std::to_string(kLeastQuotaBytes) + ", or 0 for none");
+    config.disk_quota.bytes = reader.number("disk_quota_bytes", 0, 0, INT64_MAX);
+    if (reader.choice("disk_format", "ext4", {"ext4", "xfs"}) == "xfs")
+        config.disk_quota.format = checkpoint::DiskQuota::Format::kXfs;
+    const uint64_t least = checkpoint::least_quota_bytes(config.disk_quota.format);
+    if (config.disk_quota && config.disk_quota.bytes < least)
+        reader.fail("disk_quota_bytes", "must be at least " + std::to_string(least) + ", or 0 for none");
+    if (!config.disk_quota && config.disk_quota.format != checkpoint::DiskQuota::Format::kExt4)
+        reader.fail("disk_format", "is that of a disk quota: set disk_quota_bytes, too");
     reader.refuse_the_rest();
     const bool exceptions = config.confinement != checkpoint::Confinement{} || !config.hide.empty() ||
-                            !config.show.empty() || config.disk_quota_bytes != 0;
+                            !config.show.empty() || static_cast<bool>(config.disk_quota);
     if (!config.container && exceptions)
         root.fail("confinement",
                   "is for containers: with isolation = \"none\" only user and group can be set");

@@ -57,7 +57,7 @@ checkpoint::DomainSpec domain_spec(const Config& config) {
     spec.hidden = config.hide;
     spec.shown = config.show;
     if (config.tls.configured()) spec.hidden.push_back(config.tls.key);
-    spec.disk_quota_bytes = config.disk_quota_bytes;
+    spec.disk_quota = config.disk_quota;
     spec.host_network = config.mode == Mode::kProxy;
     if (config.pin_cpu >= 0) spec.first_cpu = static_cast<uint32_t>(config.pin_cpu);
     return spec;

@@ -21,7 +21,9 @@ std::string confinement_text(const Config& config) {
     put("privileges", {config.confinement.new_privileges ? "new" : ""});
     put("hide", config.hide);
     put("show", config.show);
-    put("quota", {config.disk_quota_bytes ? std::to_string(config.disk_quota_bytes) : ""});
+    put("quota", {config.disk_quota ? std::to_string(config.disk_quota.bytes) : ""});
+    const bool xfs = config.disk_quota && config.disk_quota.format == checkpoint::DiskQuota::Format::kXfs;
+    put("quota of", {xfs ? "xfs" : ""});
     return text;
 }
 

@@ -24,7 +24,7 @@ build=(g++ make binutils libc6-dev libevent-dev libdb5.3-dev libssl-dev libxxhas
 demo=(apache2 apache2-utils curl)
 test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strace wrk linux-perf
     lighttpd mariadb-server postgresql git clang-format clang-tidy clang libclang-rt-14-dev openssl spin golang-go nftables
-    e2fsprogs)
+    e2fsprogs xfsprogs)
 bench=(etcd-server golang-go)
 coverage=(gcovr)
 trials=(php8.2-fpm clamav-daemon sysbench)

@@ -29,7 +29,7 @@ json fields(const BackupRecord& record) {
 }  // namespace
 
 uint64_t backup_settings(Config config) {
-    config.disk_quota_bytes = 0;
+    config.disk_quota = {};
     return settings_hash(config);
 }
 

@@ -29,7 +29,9 @@ def read_launched(path):
         raise LaunchError(f"{path} was made of a cluster that crane-run did not start: restore it with craned's "
                           "configuration (crane restore FILE --config craned.toml, for each replica)")
     # Not bound to a log, and still to be as it was where nobody says otherwise.
-    launched["options"] = {"disk-quota-bytes": config.get("confinement", {}).get("disk_quota_bytes", 0),
+    confinement = config.get("confinement", {})
+    launched["options"] = {"disk-quota-bytes": confinement.get("disk_quota_bytes", 0),
+                           "disk-format": confinement.get("disk_format", "ext4"),
                            "no-time-bubble": not config.get("bubble", {}).get("enabled", True)}
     return launched
 

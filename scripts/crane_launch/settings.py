@@ -36,14 +36,14 @@ the server, rN/craned.log, rN/output.log. A second run with the same command
 and state directory goes on where the first one ended; --fresh starts anew."""
 
 CHOICES = {"schedule": ("serial", "parallel"), "isolation": ("lxc", "none"), "mode": ("full", "dmt", "proxy"),
-           "placement": ("auto", "none"), "output-log": ("full", "hash"), "restart": ("always", "on-failure", "no"),
+           "placement": ("auto", "none"), "disk-format": ("ext4", "xfs"), "output-log": ("full", "hash"), "restart": ("always", "on-failure", "no"),
            "log-level": ("trace", "debug", "info", "warning", "error")}
 DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir": None, "schedule": "serial",
             "placement": "auto", "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto",
             "no-time-bubble": False, "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
             "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
-            "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0,
+            "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0, "disk-format": "ext4",
             "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64,
             "checkpoint-log-mib": 16, "checkpoint-every-s": 60, "no-repair": False,
             "accept-changes": False, "image": "", "image-store": "/var/lib/crane/images"}
@@ -85,6 +85,8 @@ def build_parser():
     may.add_argument("--hide", action="append", metavar="PATH", help="do not show it this path; may be repeated")
     may.add_argument("--show", action="append", metavar="PATH", help="show it this path, usually hidden; may be repeated")
     may.add_argument("--disk-quota-bytes", type=int, metavar="N", help="what it may write to disk (default 0: no limit)")
+    may.add_argument("--disk-format", choices=CHOICES["disk-format"],
+                     help="of a disk quota's file system (default ext4); with xfs a checkpoint copies no data while the server waits")
     how = parser.add_argument_group("scheduling and consensus")
     how.add_argument("--mode", choices=CHOICES["mode"],
                      help="full (default); dmt: deterministic threads alone, one replica; "

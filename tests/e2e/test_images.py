@@ -254,6 +254,20 @@ class Images(CraneTest):
                                  ["31", "62"])
             self.check_equal(cluster)
 
+    def test_database_on_a_disk_quota_of_xfs(self):
+        """Its files are copied within that file system, which it goes on writing to."""
+        with self.crane(MariaDb, options=("--disk-quota-bytes=671088640", "--disk-format=xfs")) as cluster:
+            address = cluster.address(cluster.primary())
+            fill(MariaDb, address)
+            for _ in range(2):
+                for victim in self.take(cluster):
+                    sql(MariaDb, address, TRANSACTION * 10)
+                    self.begin_there(cluster, victim)
+            for replica in (1, 2, 3):
+                self.assertEqual(sql(MariaDb, cluster.address(replica), "SELECT n FROM counters ORDER BY id;").split(),
+                                 ["40", "80"])
+            self.check_equal(cluster)
+
     def test_server_that_no_image_can_be_taken_of(self):
         self.built_program("queues")
         with self.crane(Program, "queues") as cluster:

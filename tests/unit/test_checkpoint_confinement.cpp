@@ -185,7 +185,7 @@ TEST_CASE("a state directory that is a mount point is not seen inside", "[checkp
     if (!can_contain()) return;
     Server server("ls -A \"$STATE\"; echo end");
     server.spec.environment.push_back("STATE=" + server.spec.state_dir);
-    mount_limited(server.folder + "/image", server.spec.state_dir, 32 << 20);
+    mount_limited(server.folder + "/image", server.spec.state_dir, {.bytes = 32 << 20});
     std::ofstream(server.spec.state_dir + "/replica.key") << "secret";
     CHECK(server.run() == "end\n");
     DomainHost::clean(server.spec);
@@ -211,13 +211,24 @@ TEST_CASE("a server with a quota meets the end of its disk, and the state direct
     Server server(
         "head -c 64000000 /dev/zero >/var/tmp/large 2>/dev/null || echo full; head -c 8000000 /dev/zero | tr "
         "'\\0' y");
-    server.spec.disk_quota_bytes = 32 << 20;
+    server.spec.disk_quota.bytes = 32 << 20;
     const std::string found = server.run();
     CHECK(found.substr(0, 5) == std::string(5, '\0'));  // its beginning is forgotten
     CHECK(found.size() == 8000005);
     struct stat info {};
     REQUIRE(::stat((server.spec.state_dir + "/stdout").c_str(), &info) == 0);
     CHECK(info.st_blocks * 512 < (8 << 20));
+    for (const Mount& mount : read_mounts()) CHECK_FALSE(is_below(mount.point, server.folder));
+}
+
+TEST_CASE("a quota of XFS is one, and copies share its space", "[checkpoint][root]") {
+    if (!can_contain()) return;
+    Server server(
+        "head -c 30000000 /dev/urandom >/var/tmp/a && cp --reflink=always /var/tmp/a /var/tmp/b && echo "
+        "shared; "
+        "head -c 900000000 /dev/zero >/var/tmp/large 2>/dev/null || echo full");
+    server.spec.disk_quota = {400 << 20, DiskQuota::Format::kXfs};
+    CHECK(server.run() == "shared\nfull\n");
     for (const Mount& mount : read_mounts()) CHECK_FALSE(is_below(mount.point, server.folder));
 }
 

@@ -160,7 +160,8 @@ TEST_CASE("files: a program is ended by what its check throws, and says nothing 
     CHECK_THROWS_WITH(copy_files(folder.path, folder.path + "/copy", full), "the disk is full");
     CHECK_FALSE(fs::exists(folder.path + "/copy/upper"));
     asked = 2;
-    CHECK_THROWS_WITH(pack_folder(folder.path, folder.path + "/archive", full), "the disk is full");
+    CHECK_THROWS_WITH(pack_folder(folder.path, folder.path + "/archive", Pace::kInBackground, full),
+                      "the disk is full");
     CHECK_FALSE(fs::exists(folder.path + "/archive"));
     asked = -1'000'000;
     run_command({"/bin/true"}, "doing nothing", 0, full);

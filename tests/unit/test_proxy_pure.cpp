@@ -241,13 +241,20 @@ TEST_CASE("config: exceptions from confinement are named and checked", "[proxy]"
     CHECK(config.user == "redis");
     CHECK(config.confinement.capabilities == std::vector<std::string>{"CAP_NET_RAW"});
     CHECK_FALSE(config.confinement.new_privileges);
-    CHECK(config.disk_quota_bytes == 32 << 20);
+    CHECK(config.disk_quota.bytes == 32 << 20);
     CHECK_THAT(refusal(with("capabilities = [\"CAP_ALL\"]")),
                Catch::Contains("\"CAP_ALL\" is no capability"));
     CHECK_THAT(refusal(with("system_calls = [\"open_all\"]")), Catch::Contains("is no system call"));
     CHECK_THAT(refusal(with("devices = [\"/etc/passwd\"]")), Catch::Contains("must be a path below /dev/"));
     CHECK_THAT(refusal(with("devices = [\"/dev/../etc\"]")), Catch::Contains("without spaces or .."));
     CHECK_THAT(refusal(with("disk_quota_bytes = 5")), Catch::Contains("at least 16777216"));
+    const Config xfs =
+        parse_config(with("disk_quota_bytes = 400000000\ndisk_format = \"xfs\""), "craned.toml");
+    CHECK(xfs.disk_quota.format == crane::checkpoint::DiskQuota::Format::kXfs);
+    CHECK_THAT(refusal(with("disk_quota_bytes = 33554432\ndisk_format = \"xfs\"")),
+               Catch::Contains("at least 335544320"));
+    CHECK_THAT(refusal(with("disk_format = \"xfs\"")), Catch::Contains("set disk_quota_bytes, too"));
+    CHECK_THAT(refusal(with("disk_format = \"ntfs\"")), Catch::Contains("disk_format"));
     CHECK_THAT(refusal(with("privileged = true")), Catch::Contains("not a known key"));
     std::string none = with("user = \"redis\"");
     none.insert(0, "isolation = \"none\"\n");
