@@ -11,6 +11,7 @@
 
 #include "checkpoint/command.hpp"
 #include "checkpoint/loop_mount.hpp"
+#include "checkpoint/processes.hpp"
 
 namespace crane::checkpoint {
 namespace {
@@ -73,6 +74,16 @@ void mount_limited(const std::string& image, const std::string& point, const Dis
         throw std::runtime_error(std::string("the disk quota cannot be set up: ") + error.what());
     }
     ::unlink(image.c_str());  // the mount keeps it
+}
+
+bool is_disk_quota(const Mount& mount) {
+    constexpr std::string_view kDevices = "/dev/";
+    if (!mount.source.starts_with("/dev/loop")) return false;
+    // The file was removed when it was mounted; what the kernel says behind its name tells so.
+    std::string file =
+        read_text_file("/sys/block/" + mount.source.substr(kDevices.size()) + "/loop/backing_file");
+    while (file.ends_with('\n')) file.pop_back();
+    return file == mount.point + kQuotaImage + " (deleted)" || file == mount.point + kQuotaImage;
 }
 
 void trim_front(const std::string& path, uint64_t most) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "checkpoint/mounts.hpp"
+
 namespace crane::checkpoint {
 
 /// What a server writes to is a file system of its own.
@@ -20,9 +22,13 @@ struct DiskQuota {
 };
 uint64_t least_quota_bytes(DiskQuota::Format format);
 
-/// Mounts on the folder `point` a fresh file system, kept in the file `image` whose space is taken at once.
-/// It goes when it is unmounted. Throws std::runtime_error.
+constexpr char kQuotaImage[] = ".image";
+
+/// Mounts on the folder `point` a fresh file system, kept in the file `image` (a domain's: `point` and
+/// kQuotaImage) whose space is taken at once. It goes when it is unmounted. Throws std::runtime_error.
 void mount_limited(const std::string& image, const std::string& point, const DiskQuota& quota);
+/// Of any domain of this host.
+bool is_disk_quota(const Mount& mount);
 
 /// Gives back the space of all but the last `most` bytes of a file that only grows; what is left keeps its
 /// place, and zeros are read before it.

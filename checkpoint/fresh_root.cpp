@@ -1,6 +1,7 @@
 #include "checkpoint/fresh_root.hpp"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -118,7 +119,9 @@ Layer make_layer(const std::string& folder, const std::string& point, const Serv
 std::vector<std::string> layered_mounts(const std::vector<std::string>& hidden) {
     std::vector<std::string> points;
     for (const Mount& mount : disk_mounts_below_root(read_mounts())) {
-        // A disk that is mounted where something is hidden is not mounted in the domain.
+        // A disk that is mounted where something is hidden is not mounted in the domain; nor are the files of
+        // others like it, which come and go.
+        if (is_disk_quota(mount)) continue;
         if (std::ranges::none_of(hidden,
                                  [&](const std::string& path) { return is_below(mount.point, path); }))
             points.push_back(mount.point);
@@ -126,11 +129,30 @@ std::vector<std::string> layered_mounts(const std::vector<std::string>& hidden) 
     return points;
 }
 
+/// A mount of the host that is no longer there, and in which the server has changed nothing.
+bool is_gone_unused(const std::string& point, const std::string& folder) {
+    std::error_code unknown;
+    if (fs::exists(point, unknown) || unknown) return false;
+    if (fs::is_empty(folder + "/upper", unknown) || unknown) return true;
+    throw std::runtime_error(point +
+                             ", which was mounted when the server was started, and where it has changed "
+                             "files, is no longer there: mount it again");
+}
+
 std::vector<Layer> make_layers(const std::string& container_dir, const std::vector<std::string>& points,
                                const ServerRoot& root) {
     std::vector<Layer> layers{make_layer(container_dir, "/", root)};
-    for (size_t i = 0; i < points.size(); ++i)
-        layers.push_back(make_layer(container_dir + "/mounts/" + std::to_string(i), points[i], root));
+    for (size_t i = 0; i < points.size(); ++i) {
+        const std::string folder = container_dir + "/mounts/" + std::to_string(i);
+        if (is_gone_unused(points[i], folder)) {
+            spdlog::warn(
+                "{}, which was mounted when the server was started, is no longer there; the server has "
+                "changed nothing there, and goes on without it",
+                points[i]);
+            continue;
+        }
+        layers.push_back(make_layer(folder, points[i], root));
+    }
     return layers;
 }
 
@@ -176,7 +198,7 @@ void make_container_dir(const std::string& container_dir, const DiskQuota& quota
     if (error) throw std::runtime_error("removing the old " + container_dir + ": " + error.message());
     fs::create_directories(container_dir, error);
     if (error) throw std::runtime_error("making " + container_dir + ": " + error.message());
-    if (quota) mount_limited(container_dir + ".image", container_dir, quota);
+    if (quota) mount_limited(container_dir + kQuotaImage, container_dir, quota);
     ::chmod(container_dir.c_str(), 0700);
 }
 

@@ -68,9 +68,9 @@ void Replica::housekeep() {
     }
     fetch_to_keep();
     ask_for_new_image(now);
-    // One that lacks a checkpoint stands still for want of the log.
+    // One that lacks a checkpoint stands still for want of the log, as does one without room for it.
     const bool attached = domain_.state() == DomainState::kAttached && !native_ && !lacking_ &&
-                          image_.phase != ImagePhase::kTaking;
+                          !disk_.critical() && image_.phase != ImagePhase::kTaking;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
     if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();

@@ -17,7 +17,8 @@ __asm__(
     ".text\n"
     ".type crane_read_tsc, @function\n"
     "crane_read_tsc:\n"
-    "push %rcx\n push %rdx\n push %rsi\n push %rdi\n push %r8\n push %r9\n push %r10\n push %r11\n push %rbx\n"
+    "push %rcx\n push %rdx\n push %rsi\n push %rdi\n push %r8\n push %r9\n push %r10\n push %r11\n push "
+    "%rbx\n"
     "mov %rsp, %rbx\n"
     "sub $512, %rsp\n"
     "and $-64, %rsp\n"
@@ -75,7 +76,7 @@ bool is_code_of_file(char* line, uint64_t at, Mapping& found) {
     if (*rest != '-') return false;
     found.end = strtoull(rest + 1, &rest, 16);
     if (at < found.begin || at >= found.end || strncmp(rest, " r-xp ", 6) != 0) return false;
-    strtoull(rest + 6, &rest, 16);                   // offset
+    strtoull(rest + 6, &rest, 16);                          // offset
     rest = *rest == ' ' ? strchr(rest + 1, ' ') : nullptr;  // device
     return rest && strtoull(rest + 1, nullptr, 10) != 0;
 }
@@ -167,11 +168,12 @@ class Writer {
 
 /// Writes the piece of code that stands for the instruction, with what is moved behind that.
 void write_stub(uint64_t stub, bool clears_rcx, const MovedCode& moved, size_t moved_at, uint64_t back_to) {
-    constexpr uint8_t kEnter[] = {0x48, 0x8d, 0x64, 0x24, 0x80, 0x9c, 0xfc};  // lea -128(%rsp),%rsp; pushfq; cld
-    constexpr uint8_t kLoad[] = {0x48, 0xb8};                             // mov $…,%rax
-    constexpr uint8_t kCall[] = {0xff, 0xd0};                             // call *%rax
+    constexpr uint8_t kEnter[] = {0x48, 0x8d, 0x64, 0x24,
+                                  0x80, 0x9c, 0xfc};  // lea -128(%rsp),%rsp; pushfq; cld
+    constexpr uint8_t kLoad[] = {0x48, 0xb8};         // mov $…,%rax
+    constexpr uint8_t kCall[] = {0xff, 0xd0};         // call *%rax
     constexpr uint8_t kLeave[] = {0x9d, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0};  // popfq; lea 128(%rsp),%rsp
-    constexpr uint8_t kClearRcx[] = {0xb9, 0, 0, 0, 0};                   // mov $0,%ecx
+    constexpr uint8_t kClearRcx[] = {0xb9, 0, 0, 0, 0};                          // mov $0,%ecx
     Writer out(reinterpret_cast<uint8_t*>(stub));
     const auto reader = reinterpret_cast<uint64_t>(&crane_read_tsc);
     out.put(kEnter);
@@ -219,7 +221,8 @@ timebubble::TscSite* counted(uint64_t at) {
     faults.all.fetch_add(1, std::memory_order_relaxed);
     for (timebubble::TscSite& site : faults.sites) {
         uint64_t free = 0;
-        if (site.at.load(std::memory_order_relaxed) != at && !site.at.compare_exchange_strong(free, at)) continue;
+        if (site.at.load(std::memory_order_relaxed) != at && !site.at.compare_exchange_strong(free, at))
+            continue;
         site.faults.fetch_add(1, std::memory_order_relaxed);
         return &site;
     }

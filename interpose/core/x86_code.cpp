@@ -62,8 +62,8 @@ Form two_byte_form_of(uint8_t opcode) {
     return {extends || moves_if || opcode == 0xaf || opcode == 0x1f, true, 0};
 }
 
-/// Bytes of ModRM, SIB and displacement. `relative`: the place in them of a displacement from the instruction's
-/// end.
+/// Bytes of ModRM, SIB and displacement. `relative`: the place in them of a displacement from the
+/// instruction's end.
 size_t operand_bytes(const uint8_t* code, size_t bytes, size_t& relative) {
     const uint8_t mod = code[0] >> 6, rm = code[0] & 7;
     if (mod == 3) return 1;
@@ -91,8 +91,7 @@ size_t movable_length(const uint8_t* code, size_t bytes, size_t& relative) {
     }
     if (bytes < at + 3) return 0;
     const bool two_byte = code[at] == 0x0f;
-    const Form form =
-        two_byte ? two_byte_form_of(code[at + 1]) : form_of(code[at], wide, code[at + 1]);
+    const Form form = two_byte ? two_byte_form_of(code[at + 1]) : form_of(code[at], wide, code[at + 1]);
     if (!form.known) return 0;
     at += two_byte ? 2 : 1;
     if (form.modrm) {
@@ -107,7 +106,8 @@ size_t movable_length(const uint8_t* code, size_t bytes, size_t& relative) {
     return at <= bytes ? at : 0;
 }
 
-bool move_code(const uint8_t* code, size_t bytes, uint64_t from, uint64_t to, size_t least, MovedCode& moved) {
+bool move_code(const uint8_t* code, size_t bytes, uint64_t from, uint64_t to, size_t least,
+               MovedCode& moved) {
     moved.size = 0;
     while (moved.size < least) {
         size_t relative = 0;
@@ -131,11 +131,14 @@ bool jumps_into(const uint8_t* code, size_t bytes, uint64_t address, uint64_t fi
     for (size_t i = 0; i + 1 < bytes; ++i) {
         const uint8_t opcode = code[i];
         const bool short_jump = opcode == 0xeb || (opcode & 0xf0) == 0x70;
-        if (short_jump && hits(address + i + 2 + static_cast<uint64_t>(int64_t{static_cast<int8_t>(code[i + 1])})))
+        if (short_jump &&
+            hits(address + i + 2 + static_cast<uint64_t>(int64_t{static_cast<int8_t>(code[i + 1])})))
             return true;
         // Of a jump on a condition the last byte of the opcode is 80 to 8f.
-        const bool long_jump = opcode == 0xe8 || opcode == 0xe9 || ((opcode & 0xf0) == 0x80 && i > 0 && code[i - 1] == 0x0f);
-        if (long_jump && i + 5 <= bytes && hits(address + i + 5 + static_cast<uint64_t>(int64_t{read_int32(code + i + 1)})))
+        const bool long_jump =
+            opcode == 0xe8 || opcode == 0xe9 || ((opcode & 0xf0) == 0x80 && i > 0 && code[i - 1] == 0x0f);
+        if (long_jump && i + 5 <= bytes &&
+            hits(address + i + 5 + static_cast<uint64_t>(int64_t{read_int32(code + i + 1)})))
             return true;
     }
     return false;

@@ -19,16 +19,16 @@ struct MovedCode {
     size_t size = 0;
 };
 
-/// Length of the instruction at `code` if it may be moved, else 0. `relative`: where in it a displacement from
-/// its own end stands, 0: it has none.
+/// Length of the instruction at `code` if it may be moved, else 0. `relative`: where in it a displacement
+/// from its own end stands, 0: it has none.
 size_t movable_length(const uint8_t* code, size_t bytes, size_t& relative);
 
 /// Moves instructions from `code`, which stands at `from`, to the address `to`: so many that they are `least`
 /// bytes or more. False, if they cannot be moved.
 bool move_code(const uint8_t* code, size_t bytes, uint64_t from, uint64_t to, size_t least, MovedCode& moved);
 
-/// Whether some bytes of `code`, which stands at `address`, are a jump or call to a place in first..last. What
-/// only looks like one counts as well; loop and jrcxz do not, which no compiler makes.
+/// Whether some bytes of `code`, which stands at `address`, are a jump or call to a place in first..last.
+/// What only looks like one counts as well; loop and jrcxz do not, which no compiler makes.
 bool jumps_into(const uint8_t* code, size_t bytes, uint64_t address, uint64_t first, uint64_t last);
 
 }  // namespace crane::interpose

@@ -192,6 +192,43 @@ TEST_CASE("a state directory that is a mount point is not seen inside", "[checkp
     CHECK(::umount2(server.spec.state_dir.c_str(), MNT_DETACH) == 0);
 }
 
+TEST_CASE("the disk quota of another domain is not seen inside", "[checkpoint][root]") {
+    if (!can_contain()) return;
+    Server server("ls -A \"$OTHER\"; echo end");
+    const std::string other = server.folder + "/other/container";
+    server.spec.environment.push_back("OTHER=" + other);
+    fs::create_directories(other);
+    mount_limited(other + ".image", other, {.bytes = 32 << 20});
+    std::ofstream(other + "/secret") << "secret";
+    CHECK(server.run() == "end\n");
+    CHECK(::umount2(other.c_str(), MNT_DETACH) == 0);
+}
+
+TEST_CASE("a disk that is gone at the next start is missed only if something was changed there",
+          "[checkpoint][root]") {
+    if (!can_contain()) return;
+    for (const bool changes : {false, true}) {
+        Server server(changes ? "echo >\"$DISK/file\"" : "ls \"$DISK\"");
+        const std::string disk = server.folder + "/disk";
+        server.spec.environment.push_back("DISK=" + disk);
+        fs::create_directories(disk);
+        mount_limited(server.folder + "/file-of-the-disk", disk, {.bytes = 32 << 20});
+        DomainHost host(server.spec);
+        host.start();
+        pollfd wait{host.exit_fd(), POLLIN, 0};
+        REQUIRE(::poll(&wait, 1, 30000) == 1);
+        REQUIRE(host.kill_all(Files::kKept));
+        REQUIRE(::umount2(disk.c_str(), MNT_DETACH) == 0);
+        fs::remove_all(disk);
+        if (changes) {
+            CHECK_THROWS_WITH(host.start(Files::kKept), Catch::Contains(disk + ", which was mounted"));
+        } else {
+            host.start(Files::kKept);
+            host.kill_all();
+        }
+    }
+}
+
 TEST_CASE("a server runs as the user it is to run as", "[checkpoint][root]") {
     if (!can_contain()) return;
     for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
