@@ -4,8 +4,7 @@
 //
 // Rules:
 //  - a place that is patched gives the same values as one that faults, so it does not matter when, and
-//  whether,
-//    it is patched;
+//    whether, it is patched;
 //  - only under `serial`, where no other thread is in the midst of the code that changes;
 //  - only code of a file, which nobody makes anew while it runs; and only where what has to make room for the
 //    jump can stand elsewhere (x86_code.hpp).
