@@ -15,7 +15,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from loads import LOADS  # noqa: E402
+from loads import LOADS, USUAL  # noqa: E402
 from report import aims, ceiling, medians, table  # noqa: E402
 from setups import SETUPS, Crane  # noqa: E402
 from support.paths import BUILD  # noqa: E402  (setups.py put tests/e2e into the path)
@@ -26,7 +26,7 @@ SYSCALL_RUN_S = 1.0
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Crane's evaluation")
-    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of: {', '.join(LOADS)} (default all)")
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of: {', '.join(LOADS)} (default: {', '.join(USUAL)})")
     parser.add_argument("--quick", action="store_true", help="one short round: shows that it works, not how fast it is")
     parser.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default 3)")
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement (default 5)")
@@ -42,7 +42,7 @@ def parse_arguments():
                 parser.error(f"no {kind} {name}; there are: {', '.join(known)}")
     if options.quick:
         options.rounds, options.seconds = 1, 2
-    options.loads = options.loads or list(LOADS)
+    options.loads = options.loads or list(USUAL)
     return options
 
 
@@ -70,6 +70,7 @@ def count_syscalls(setup, load):
 def measure(setup_name, load, options):
     """One measurement: start, warm up, measure, count system calls, compare the replicas, stop."""
     with SETUPS[setup_name][1](load.server, options.option) as setup:
+        load.prepare(setup.addresses)
         load.run(setup.addresses, WARM_UP_S)
         before = setup.sample()
         results, client_cpu = load.run(setup.addresses, options.seconds)

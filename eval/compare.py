@@ -25,7 +25,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import bench_paxos  # noqa: E402
-from loads import LOADS  # noqa: E402
+from loads import USUAL  # noqa: E402
 
 PAXOS_POINTS = ((1, 100), (64, 100), (64, 1024))  # in flight, bytes
 
@@ -36,7 +36,7 @@ def arguments():
     parser.add_argument("after", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=3, help="A B rounds (default 3)")
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement (default 5)")
-    parser.add_argument("--loads", default=",".join(LOADS), help="default %(default)s; empty for consensus alone")
+    parser.add_argument("--loads", default=",".join(USUAL), help="default %(default)s; empty for consensus alone")
     parser.add_argument("--setups", default="native,crane", help="native, and one of bench.py's (default %(default)s)")
     parser.add_argument("--no-consensus", action="store_true", help="leave bench-paxos out")
     parser.add_argument("--after-option", action="append", default=[], metavar="OPT",

@@ -114,6 +114,7 @@ void DomainCores::look(uint64_t now_ns, pid_t init, uint64_t handovers) {
     next_ns_ = now_ns + kLookNs;
     if (!placement_.matters(now_ns, handovers)) {
         last_.reset();
+        if (placement_.rest()) set(Placement::kAnywhere);
         return;
     }
     auto look = std::make_shared<Look>();
@@ -133,7 +134,10 @@ void DomainCores::looked(const Look& before, const Look& now) {
     const int was = placement_.core();
     const int core =
         placement_.observe(now.now_ns, now.work_since(before), now.cores_since(before, allowed_));
-    if (core == was) return;
+    if (core != was) set(core);
+}
+
+void DomainCores::set(int core) {
     cpu_set_t set = allowed_;
     if (core != Placement::kAnywhere) {
         CPU_ZERO(&set);

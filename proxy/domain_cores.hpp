@@ -30,6 +30,7 @@ class DomainCores {
     struct Look;
 
     void looked(const Look& before, const Look& now);
+    void set(int core);
 
     cpu_set_t allowed_;
     Placement placement_;

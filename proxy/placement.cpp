@@ -9,8 +9,9 @@ namespace {
 constexpr uint64_t kSecond = 1'000'000'000;
 /// Fewer a second are not worth a look.
 constexpr uint64_t kManyHandovers = 1000;
-/// Who runs less of the time waits by chance.
-constexpr double kRunsEnough = 0.05;
+/// Shares of the time that it runs. Below, its core sleeps between, and to wake that from another one costs
+/// as much as hand-overs do.
+constexpr double kBusy = 0.75, kNotBusy = 0.5;
 /// Waiting for a processor, per time on it. Hand-overs on one core alone make up to 0.8: who gives the turn
 /// away still runs when the next one is ready.
 constexpr double kAlone = 1.2, kCrowded = 1.4, kContended = 2.0;
@@ -38,12 +39,13 @@ int Placement::anywhere(uint64_t now_ns) {
 
 int Placement::observe(uint64_t now_ns, const Work& work, const std::vector<Core>& cores) {
     const auto ran = static_cast<double>(work.ran_ns), waited = static_cast<double>(work.waited_ns);
-    if (cores.size() < 2 || ran < kRunsEnough * static_cast<double>(work.passed_ns)) return core_;
-    const double crowd = waited / ran;
+    const double share = ran / static_cast<double>(std::max<uint64_t>(1, work.passed_ns));
+    if (cores.size() < 2) return core_;
+    const double crowd = waited / std::max(ran, 1.0);
     const auto best = std::max_element(cores.begin(), cores.end(),
                                        [](const Core& a, const Core& b) { return a.idle < b.idle; });
     if (core_ == kAnywhere) {
-        if (now_ns < next_try_ns_ || crowd > kAlone) return core_;
+        if (share < kBusy || now_ns < next_try_ns_ || crowd > kAlone) return core_;
         kept_since_ns_ = now_ns;
         return core_ = best->number;
     }
@@ -52,8 +54,15 @@ int Placement::observe(uint64_t now_ns, const Work& work, const std::vector<Core
         return core_ = best->number;
     }
     if (crowd > kContended) return anywhere(now_ns);
+    if (share < kNotBusy && crowd <= kCrowded) return core_ = kAnywhere;
     if (now_ns - kept_since_ns_ >= kLasting) pause_ns_ = 0;
     return core_;
+}
+
+bool Placement::rest() {
+    const bool kept = core_ != kAnywhere;
+    core_ = kAnywhere;
+    return kept;
 }
 
 void Placement::forget() {

@@ -3,10 +3,11 @@
 //
 // One of them goes on at a time, and where the turn goes to a thread on another core, that core has to be
 // woken for it: ten times the cost of a hand-over on one core. The system's scheduler does not know that they
-// never run side by side, and spreads them. So a domain that hands over a lot is kept on one core, as long as
-// nobody else wants that one: where its threads wait for a processor for longer than hand-overs explain, it
-// moves to a core that is idle, and where there is none it is left to the system again, and the next try
-// comes later.
+// never run side by side, and spreads them. So a domain that hands over a lot and runs most of the time is
+// kept on one core, as long as nobody else wants that one: where its threads wait for a processor for longer
+// than hand-overs explain, it moves to a core that is idle, and where there is none it is left to the system
+// again, and the next try comes later. One that mostly waits for its disk or for clients is left to the
+// system, too, which wakes it where what it has waited for happens.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,8 @@ class Placement {
     int observe(uint64_t now_ns, const Work& work, const std::vector<Core>& cores);
     /// Another server's threads: nothing is known of them, and they are where the system has put them.
     void forget();
+    /// It does not matter any more. True: it was kept on a core.
+    bool rest();
     int core() const { return core_; }
 
   private:

@@ -45,7 +45,7 @@ class Placement(CraneTest):
     def test_server_under_load_is_kept_on_a_core(self):
         if len(os.sched_getaffinity(0)) < 2:
             self.skipTest("there is one core only")
-        with self.crane(Apache, replicas=1) as cluster:
+        with self.crane(Apache, replicas=1, options=("--mode", "dmt")) as cluster:
             everywhere = {frozenset(os.sched_getaffinity(cluster.craned_pid(1)))}
             self.assertEqual(self.server_cores(cluster), everywhere)
             with Load(cluster.address()) as load:
@@ -55,7 +55,7 @@ class Placement(CraneTest):
             self.assertEqual({frozenset(os.sched_getaffinity(cluster.craned_pid(1)))}, everywhere)
 
     def test_none_leaves_it_to_the_system(self):
-        with self.crane(Apache, replicas=1, options=("--placement", "none")) as cluster:
+        with self.crane(Apache, replicas=1, options=("--mode", "dmt", "--placement", "none")) as cluster:
             before = self.server_cores(cluster)
             with Load(cluster.address()) as load:
                 begun = cluster.status()[1]["counters"]["calls"]

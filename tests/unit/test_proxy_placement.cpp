@@ -44,12 +44,18 @@ TEST_CASE("placement: a domain that is alone is kept on the idlest core") {
     for (int i = 0; i < 20; ++i) CHECK(machine.look(0.9, 0.8, 0.9, 0.1) == 1);
 }
 
-TEST_CASE("placement: one that hardly runs, or has one core alone, is left as it is") {
+TEST_CASE("placement: one that mostly waits, or has one core alone, is left to the system") {
     Machine machine;
     CHECK(machine.look(0.01, 0.1, 0.9, 0.9) == Placement::kAnywhere);
+    CHECK(machine.look(0.6, 0.1, 0.9, 0.9) == Placement::kAnywhere);
     CHECK(machine.placement.observe(9 * kSecond, {kLook, kLook, 0}, {{3, 0.5}}) == Placement::kAnywhere);
     CHECK(machine.look(0.9, 0.4, 0.9, 0.3) == 0);
-    CHECK(machine.look(0.01, 9, 0.0, 0.9) == 0);
+    CHECK(machine.look(0.6, 0.4, 0.9, 0.3) == 0);
+    CHECK(machine.look(0.4, 0.4, 0.9, 0.3) == Placement::kAnywhere);
+    CHECK(machine.look(0.9, 0.4, 0.9, 0.3) == 0);  // at once
+    CHECK(machine.placement.rest());
+    CHECK(machine.placement.core() == Placement::kAnywhere);
+    CHECK_FALSE(machine.placement.rest());
 }
 
 TEST_CASE("placement: one that has to wait for others moves to an idle core") {
@@ -67,7 +73,7 @@ TEST_CASE(
         const int before = machine.placement.core();
         const bool kept = before != Placement::kAnywhere;
         // Alone it seems to fit; kept on a core, it waits for the others there.
-        const int core = machine.look(0.5, kept ? 3 : 0.9, 0.1, 0.1);
+        const int core = machine.look(kept ? 0.3 : 0.8, kept ? 3 : 0.9, 0.1, 0.1);
         if (!kept && core != Placement::kAnywhere) tried_ns.push_back(machine.now_ns);
         if (kept) CHECK(core == Placement::kAnywhere);
     }
