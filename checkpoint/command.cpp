@@ -54,7 +54,7 @@ std::string run(const std::vector<std::string>& words, const std::string& doing,
                 const Check& check, size_t most, Pace pace = Pace::kWaitedFor) {
     // One that outlived a killed craned would write where the next one works.
     std::vector<std::string> all{"/usr/bin/setpriv", "--pdeathsig", "KILL", "--"};
-    if (pace == Pace::kInBackground) all.insert(all.end(), {"/usr/bin/nice", "-n", "19", "--"});
+    if (pace == Pace::kInBackground) all.insert(all.end(), {"/usr/bin/nice", "-n", "10", "--"});
     all.insert(all.end(), words.begin(), words.end());
     std::vector<char*> argv;
     argv.reserve(all.size() + 1);

@@ -13,7 +13,8 @@ using Check = std::function<void()>;
 
 enum class Pace {
     kWaitedFor,
-    kInBackground,  ///< it mostly runs when others leave it a processor
+    kInBackground,  ///< others come first, but it gets on where they take all: a restart may have to wait for
+                    ///< it
 };
 
 /// Runs `words` (the first is a path) and waits for its end; it ends with the calling thread. Throws

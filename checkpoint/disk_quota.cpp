@@ -39,9 +39,9 @@ class Descriptor {
 
 void make_file_system(const std::string& image, DiskQuota::Format format) {
     if (format == DiskQuota::Format::kXfs) {
-        run_command(
-            {kMakeXfs, "-q", "-f", "-K", "-b", "size=4096", "-i", "size=512", "-m", "reflink=1", image},
-            "the disk quota cannot be set up (apt-get install xfsprogs)");
+        run_command({kMakeXfs, "-q", "-f", "-K", "-b", "size=4096", "-s", "size=4096", "-i", "size=512", "-m",
+                     "reflink=1", image},
+                    "the disk quota cannot be set up (apt-get install xfsprogs)");
         return;
     }
     // No journal: nothing of it outlives the domain. The same blocks and sizes on every host.

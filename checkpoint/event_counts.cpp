@@ -26,15 +26,15 @@ uint64_t count_of(const fs::path& fdinfo) {
 }  // namespace
 
 void check_event_counts(const std::string& proc) {
-    std::error_code ignored;
-    for (const auto& process : fs::directory_iterator(proc, ignored)) {
-        const std::string pid = process.path().filename();
+    std::error_code gone;  // an entry may go while they are read, and then these are all
+    for (fs::directory_iterator process(proc, gone), end; process != end; process.increment(gone)) {
+        const std::string pid = process->path().filename();
         if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-        for (const auto& one : fs::directory_iterator(process.path() / "fd", ignored)) {
-            if (fs::read_symlink(one.path(), ignored) != kEventfd) continue;
-            if (count_of(process.path() / "fdinfo" / one.path().filename()) >> 32)
-                throw std::runtime_error("descriptor " + one.path().filename().string() + " of process " +
-                                         pid +
+        for (fs::directory_iterator one(process->path() / "fd", gone); one != end; one.increment(gone)) {
+            if (fs::read_symlink(one->path(), gone) != kEventfd) continue;
+            const std::string fd = one->path().filename();
+            if (count_of(process->path() / "fdinfo" / fd) >> 32)
+                throw std::runtime_error("descriptor " + fd + " of process " + pid +
                                          " is an eventfd that counts further than CRIU keeps (32 bits)");
         }
     }

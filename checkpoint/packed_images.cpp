@@ -21,11 +21,16 @@ class ImageFolder {
   public:
     explicit ImageFolder(const DomainSpec& spec)
         : path_(spec.state_dir + "/image"), files_(path_ + "/files") {
-        // Only within a file system can files be copied without reading them.
-        if (spec.disk_quota && spec.disk_quota.format == DiskQuota::Format::kXfs)
-            files_ = DomainPaths(spec.state_dir).container + "/copy";
+        const std::string container = DomainPaths(spec.state_dir).container, within = container + "/copy";
         fs::remove_all(path_);
-        fs::remove_all(files_);
+        if (!spec.disk_quota || spec.disk_quota.format != DiskQuota::Format::kXfs) return;
+        fs::remove_all(within);
+        // Only within a file system can files be copied without reading them. What the server writes
+        // meanwhile takes room that it would have without the copy: there has to be enough for all of it.
+        const fs::space_info space = fs::space(container);
+        if (space.available < space.capacity / 2) return;
+        files_ = within;
+        least_free_ = space.capacity / 4;
     }
     ~ImageFolder() {
         std::error_code ignored;
@@ -41,9 +46,18 @@ class ImageFolder {
     const std::string& path() const { return path_; }
     std::string processes() const { return path_ + "/processes"; }
     const std::string& files() const { return files_; }
+    /// What is asked while they are packed: `check`, and whether the server comes to lack room for them.
+    Check checked(const Check& check) const {
+        return [this, check] {
+            if (check) check();
+            if (least_free_ != 0 && fs::space(files_).available < least_free_)
+                throw std::runtime_error("the server writes so much that its quota has no room for the copy");
+        };
+    }
 
   private:
     std::string path_, files_;
+    uintmax_t least_free_ = 0;
 };
 
 }  // namespace
@@ -60,7 +74,7 @@ ImageReport DomainHost::take_packed_image(const std::string& archive, const std:
         fail_point("image.frozen");
     });
     fail_point("image.dumped");
-    checkpoint::pack_files(folder.files(), archive, Kept::kAll, check);
+    checkpoint::pack_files(folder.files(), archive, Kept::kAll, folder.checked(check));
     pack_folder(folder.processes(), image, Pace::kInBackground, check);
     fail_point("image.packed");
     return report;

@@ -51,10 +51,11 @@ msghdr message_of(Piece& piece) {
 
 /// Makes a call that does not wait until it has moved something, or waits no longer. Turn in hand.
 template <typename Call>
-long until_moved(Operation& turn, int fd, const FdEntry& entry, short events, bool dont_wait, Call call) {
-    for (uint32_t looks = 0;;) {
+long until_moved(Operation& turn, int fd, const FdEntry& entry, short events, bool dont_wait,
+                 StreamWait& wait, Call call) {
+    for (wait.in_vain = 0;;) {
         if (!dont_wait) {
-            if (const long error = wait_for_stream(turn, fd, entry, events, looks)) return error;
+            if (const long error = wait_for_stream(turn, fd, entry, events, wait)) return error;
         } else {
             settle_opaque();
         }
@@ -65,15 +66,16 @@ long until_moved(Operation& turn, int fd, const FdEntry& entry, short events, bo
             turn.yield();
             return rc;
         }
-        ++looks;  // a datagram's receiver has no room, and poll does not know for which one it is meant
+        ++wait.in_vain;  // a datagram's receiver has no room, and poll does not know for which one it is
+                         // meant
     }
 }
 
 template <typename Call>
-long read_once(Op op, int fd, const FdEntry& entry, bool dont_wait, Call call) {
+long read_once(Op op, int fd, const FdEntry& entry, bool dont_wait, StreamWait& wait, Call call) {
     const FdEntry then = entry;
     Operation turn(op, descriptor_key(fd), entry_key(then));
-    const long rc = until_moved(turn, fd, then, POLLIN, dont_wait, call);
+    const long rc = until_moved(turn, fd, then, POLLIN, dont_wait, wait, call);
     settle_passed_if_any();  // a read drops the descriptors of the message that it reads
     return rc;
 }
@@ -85,8 +87,10 @@ int socket_type(int fd) {
     return raw(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 ? type : 0;
 }
 
-/// Collects the rest of what MSG_WAITALL asks for, into what the first call left of the buffers.
-long receive_rest(int fd, const FdEntry& entry, const iovec* vector, size_t count, int flags, long first) {
+/// Collects the rest of what MSG_WAITALL asks for, into what the first call left of the buffers; `control`,
+/// when not null, has room for what comes with it, and is given that, behind which it ends.
+long receive_rest(int fd, const FdEntry& entry, const iovec* vector, size_t count, int flags, long first,
+                  StreamWait& wait, msghdr* control) {
     const size_t wanted = total_bytes(vector, count);
     auto done = static_cast<size_t>(first);
     if (!(flags & MSG_WAITALL) || flags & (MSG_PEEK | MSG_DONTWAIT) || done >= wanted) return first;
@@ -94,11 +98,20 @@ long receive_rest(int fd, const FdEntry& entry, const iovec* vector, size_t coun
     while (done < wanted) {
         Piece piece(vector, count, done, wanted - done);
         msghdr message = message_of(piece);
-        const long rc = read_once(Op::kReceive, fd, entry, false,
-                                  [&] { return raw(SYS_recvmsg, fd, &message, flags | MSG_DONTWAIT); });
+        if (control) {
+            message.msg_control = control->msg_control;
+            message.msg_controllen = control->msg_controllen;
+        }
+        const long rc = read_once(Op::kReceive, fd, entry, false, wait,
+                                  [&] { return receive_message(fd, &message, flags | MSG_DONTWAIT); });
         if (rc <= 0) break;
         done += static_cast<size_t>(rc);
+        if (!control || message.msg_controllen == 0) continue;
+        control->msg_controllen = message.msg_controllen;
+        control->msg_flags = message.msg_flags;
+        return static_cast<long>(done);
     }
+    if (control) control->msg_controllen = 0;
     return static_cast<long>(done);
 }
 
@@ -114,10 +127,12 @@ long write_rest(Op op, int fd, const FdEntry& entry, const iovec* vector, size_t
                 size_t piece_bytes, Put put) {
     const FdEntry then = entry;
     Operation turn(op, descriptor_key(fd), entry_key(then));
+    StreamWait wait;
     for (const size_t wanted = total_bytes(vector, count); done < wanted;) {
         Piece piece(vector, count, done, piece_bytes);
-        const long rc = until_moved(turn, fd, then, POLLOUT, false, [&] { return put(piece); });
-        if (done == 0) tell_of_broken(rc, 0);
+        const long rc = until_moved(turn, fd, then, POLLOUT, false, wait, [&] { return put(piece); });
+        // A socket says nothing of it when it has taken something, a pipe does.
+        if (done == 0 || op == Op::kWrite) tell_of_broken(rc, 0);
         if (rc < 0 && done == 0) return rc;
         if (rc <= 0) break;
         done += static_cast<size_t>(rc);
@@ -130,7 +145,8 @@ template <typename Call>
 long write_once(Op op, int fd, const FdEntry& entry, int flags, Call call) {
     const FdEntry then = entry;
     Operation turn(op, descriptor_key(fd), entry_key(then));
-    const long rc = until_moved(turn, fd, then, POLLOUT, flags & MSG_DONTWAIT, call);
+    StreamWait wait;
+    const long rc = until_moved(turn, fd, then, POLLOUT, flags & MSG_DONTWAIT, wait, call);
     tell_of_broken(rc, flags);
     return rc;
 }
@@ -148,11 +164,11 @@ long send_rest(int fd, const FdEntry& entry, const iovec* vector, size_t count, 
 }  // namespace
 
 long read_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
-    if (count == 1) {
-        return read_once(Op::kRead, fd, entry, false,
-                         [&] { return raw(SYS_read, fd, vector->iov_base, vector->iov_len); });
-    }
-    return read_once(Op::kRead, fd, entry, false, [&] { return raw(SYS_readv, fd, vector, count); });
+    StreamWait wait;
+    return read_once(Op::kRead, fd, entry, false, wait, [&] {
+        return count == 1 ? raw(SYS_read, fd, vector->iov_base, vector->iov_len)
+                          : raw(SYS_readv, fd, vector, count);
+    });
 }
 
 long write_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
@@ -181,21 +197,26 @@ long write_stream(int fd, const FdEntry& entry, const iovec* vector, int count) 
 long receive_from_stream(int fd, const FdEntry& entry, void* buffer, size_t bytes, int flags,
                          sockaddr* address, socklen_t* length) {
     const FdEntry then = entry;
-    const long first = read_once(Op::kReceive, fd, then, flags & kNoWait, [&] {
+    StreamWait wait;
+    const long first = read_once(Op::kReceive, fd, then, flags & kNoWait, wait, [&] {
         return raw(SYS_recvfrom, fd, buffer, bytes, flags | MSG_DONTWAIT, address, length);
     });
     const iovec one{buffer, bytes};
-    return first > 0 ? receive_rest(fd, then, &one, 1, flags, first) : first;
+    return first > 0 ? receive_rest(fd, then, &one, 1, flags, first, wait, nullptr) : first;
 }
 
 long receive_from_stream(int fd, const FdEntry& entry, msghdr* message, int flags) {
     const FdEntry then = entry;
     msghdr given;
     if (!fetch(given, message)) return -EFAULT;
-    const long first = read_once(Op::kReceive, fd, then, flags & kNoWait,
+    StreamWait wait;
+    const long first = read_once(Op::kReceive, fd, then, flags & kNoWait, wait,
                                  [&] { return receive_message(fd, message, flags | MSG_DONTWAIT); });
     if (first <= 0 || !(flags & MSG_WAITALL) || message->msg_controllen > 0) return first;
-    return receive_rest(fd, then, given.msg_iov, given.msg_iovlen, flags, first);
+    const bool has_room = given.msg_control && given.msg_controllen > 0;
+    if (has_room) message->msg_controllen = given.msg_controllen;
+    return receive_rest(fd, then, given.msg_iov, given.msg_iovlen, flags, first, wait,
+                        has_room ? message : nullptr);
 }
 
 long send_to_stream(int fd, const FdEntry& entry, const void* buffer, size_t bytes, int flags,
@@ -222,12 +243,13 @@ long send_file_to_stream(int fd, const FdEntry& entry, int file, off_t* offset, 
     const FdEntry then = entry;
     Operation turn(Op::kWrite, descriptor_key(fd), entry_key(then));
     size_t done = 0;
+    StreamWait wait;
     while (done < bytes) {
         const size_t left = bytes - done, piece = left < kPipePieceBytes ? left : kPipePieceBytes;
         const bool more = done > 0 && kernel_nonblocking(fd);
-        const long rc = until_moved(turn, fd, then, POLLOUT, more,
+        const long rc = until_moved(turn, fd, then, POLLOUT, more, wait,
                                     [&] { return raw(SYS_sendfile, fd, file, offset, piece); });
-        if (rc == -EPIPE && done == 0) raise_sigpipe();
+        if (rc == -EPIPE && (done == 0 || socket_type(fd) == 0)) raise_sigpipe();
         if (rc < 0 && done == 0) return rc;
         if (rc <= 0) break;
         done += static_cast<size_t>(rc);

@@ -37,6 +37,8 @@ class Batcher {
     /// Whether to propose what is queued: `undecided` batches are in the log and not decided, `under_way` are
     /// that or not admitted by the domain.
     bool due(uint64_t now_ns, uint64_t undecided, uint64_t under_way) const;
+    /// When what is queued is due at the latest, as far as only the batch before it holds it up.
+    uint64_t due_at_ns() const { return group_until_ns_; }
     size_t calls() const { return calls_; }
     size_t bytes() const { return bytes_; }
     /// Takes the next batch off the queue; an empty one (a time bubble) if nothing is queued.

@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t kLookNs = 500'000'000;
 /// More of them have more to do than to hand over, and would take long to look at.
 constexpr size_t kMostThreads = 1024;
+/// Of all domains: some were kept before they were so many.
+constexpr size_t kMostKept = 8192;
 constexpr char kShim[] = "/libcrane.so";
 
 /// Since the start of the machine, in ticks.
@@ -62,7 +64,7 @@ std::map<pid_t, ThreadTimes> read_thread_times(pid_t init) {
 /// how many processors they have, and tell.
 void keep(pid_t init, const cpu_set_t& cores) {
     for (int round = 0; round < 2; ++round) {
-        for (const pid_t thread : tree_threads(init, kMostThreads, kShim))
+        for (const pid_t thread : tree_threads(init, kMostKept, kShim))
             sched_setaffinity(thread, sizeof(cores), &cores);
     }
 }
@@ -125,7 +127,11 @@ void DomainCores::look(uint64_t now_ns, pid_t init, uint64_t handovers) {
     };
     worker_.post(job, [this, look, init] {
         if (init != init_) return;
-        if (last_ && look->threads.size() < kMostThreads) looked(*last_, *look);
+        if (look->threads.size() >= kMostThreads) {
+            if (placement_.rest()) set(Placement::kAnywhere);
+        } else if (last_) {
+            looked(*last_, *look);
+        }
         last_ = look;
     });
 }

@@ -124,12 +124,15 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
             static_cast<Replica*>(self)->log_.flush();
         },
         this);
+    group_timer_ = evtimer_new(
+        base, [](int, short, void* self) { static_cast<Replica*>(self)->group_armed_ = false; }, this);
 }
 
 Replica::~Replica() {
     stopping_ = true;
     event_free(housekeeping_);
     event_free(flush_timer_);
+    event_free(group_timer_);
     event_free(disk_timer_);
 }
 

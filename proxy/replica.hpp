@@ -178,6 +178,7 @@ class Replica {
     void on_stand_word(uint32_t from, std::string_view said);
     void on_stand_answer(uint32_t from, std::string_view said);
     void propose();
+    void await_group();
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
     bool own_domain_is_behind() const;
@@ -267,8 +268,10 @@ class Replica {
     std::set<uint32_t> settings_differ_;
     event* housekeeping_ = nullptr;
     event* flush_timer_ = nullptr;
-    event* disk_timer_ = nullptr;  ///< of looks between those of the housekeeping
+    event* group_timer_ = nullptr;  ///< set while calls wait for the batch before them to be decided
+    event* disk_timer_ = nullptr;   ///< of looks between those of the housekeeping
     bool flush_armed_ = false;
+    bool group_armed_ = false;
     bool more_output_ = false;
     enum class ImagePhase { kNone, kWanted, kTaking };
     struct {

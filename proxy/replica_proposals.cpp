@@ -1,4 +1,6 @@
 // What this replica proposes while it leads: batches of calls, and bubbles.
+#include <event2/event.h>
+
 #include <stdexcept>
 
 #include "proxy/replica.hpp"
@@ -30,11 +32,26 @@ void Replica::propose() {
     while (may_propose() && batcher_.due(timekeeper_.now(host_time()), sequencer_.undecided(), under_way())) {
         propose_batch(batcher_.calls());
     }
+    await_group();
     if (may_propose() && batcher_.empty() && !native_ &&
         bubbles_.due(domain_.link().status(), under_way() > 0)) {
         bubbles_.proposed_bubble();
         propose_batch(0);
     }
+}
+
+/// Where the others are far away, nothing else would wake the loop in time.
+void Replica::await_group() {
+    const bool waits = may_propose() && !batcher_.empty();
+    if (waits == group_armed_) return;
+    group_armed_ = waits;
+    if (!waits) {
+        evtimer_del(group_timer_);
+        return;
+    }
+    const uint64_t now = timekeeper_.now(host_time()), until = batcher_.due_at_ns();
+    const timeval left{0, static_cast<suseconds_t>(until > now ? (until - now) / 1000 + 1 : 1000)};
+    evtimer_add(group_timer_, &left);
 }
 
 void Replica::propose_batch(uint64_t calls) {

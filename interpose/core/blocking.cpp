@@ -48,9 +48,15 @@ uint64_t stream_deadline(int fd, short events) {
 
 }  // namespace
 
-long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint32_t in_vain) {
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events) {
+    StreamWait wait;
+    return wait_for_stream(turn, fd, entry, events, wait);
+}
+
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, StreamWait& wait) {
     const FdEntry then = entry;
-    uint64_t deadline_ns = 0;
+    const uint32_t in_vain = wait.in_vain;
+    uint64_t& deadline_ns = wait.deadline_ns;
     bool ready = in_vain == 0;
     for (uint32_t looks = in_vain;;) {
         settle_opaque();

@@ -30,11 +30,18 @@ long uninterrupted(Call call) {
 
 /// poll(2) on kernel descriptors, never -EINTR.
 int probe_streams(pollfd* fds, size_t count, int timeout_ms);
+/// Of one call, however often it has to wait.
+struct StreamWait {
+    /// So often the stream was ready and the call would have waited all the same: something has to happen
+    /// first, or some time to pass.
+    uint32_t in_vain = 0;
+    uint64_t deadline_ns = 0;  ///< by the socket's own timeout (SO_RCVTIMEO, SO_SNDTIMEO); 0: not known yet
+};
 /// Waits until the kernel stream is ready for `events` (POLLIN, POLLOUT). Returns 0 when it is or when the
-/// real call will not block anyway, -EINTR, -EAGAIN when the socket's own timeout (SO_RCVTIMEO, SO_SNDTIMEO)
-/// has passed, -EBADF when another thread closed it. `in_vain`: so often it was ready and the call would have
-/// waited all the same, so something has to happen first, or some time to pass.
-long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, uint32_t in_vain = 0);
+/// real call will not block anyway, -EINTR, -EAGAIN when the socket's own timeout has passed, -EBADF when
+/// another thread closed it.
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events);
+long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events, StreamWait& wait);
 /// Sleeps until something happens to the virtual socket, which `hold` keeps. 0 after a wake, or the error
 /// that the call ends with.
 long wait_on_socket(Operation& turn, SocketHold& hold, uint32_t socket, uint64_t key, uint64_t deadline_ns);

@@ -129,6 +129,7 @@ void look_for_restore() {
     std::atomic_ref<uint64_t> since_ns(domain().real_start_ns);
     std::atomic_ref<uint32_t> found(domain().image);
     if (since_ns.exchange(files_since_ns) != files_since_ns) {
+        raw(SYS_sched_getaffinity, 0, sizeof(domain().given_cpus), &domain().given_cpus);
         find_files_again();
         found.store(image, std::memory_order_release);
     }

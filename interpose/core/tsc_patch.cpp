@@ -46,8 +46,6 @@ constexpr uint32_t kFaultsBefore = 16;
 constexpr size_t kMostSites = 256, kMostPages = 16;
 constexpr size_t kPageBytes = 4096, kStubBytes = 128, kJumpBytes = 5;
 constexpr uint64_t kFirstDistanceBytes = 1 << 20, kLongestDistanceBytes = 1 << 30;
-/// Jumps come from no further.
-constexpr uint64_t kFunctionBytes = 64 * 1024;
 
 constexpr uint8_t kNop[] = {0x90};
 
@@ -67,27 +65,31 @@ StubPage pages[kMostPages];
 
 struct Mapping {
     uint64_t begin = 0, end = 0;
+    uint64_t inode = 0;  ///< 0: no code of a file
 };
 
 /// A line of /proc/self/maps: "begin-end perms offset device inode path".
-bool is_code_of_file(char* line, uint64_t at, Mapping& found) {
+Mapping parse_mapping(const char* line) {
+    Mapping found;
     char* rest = nullptr;
     found.begin = strtoull(line, &rest, 16);
-    if (*rest != '-') return false;
+    if (*rest != '-') return {};
     found.end = strtoull(rest + 1, &rest, 16);
-    if (at < found.begin || at >= found.end || strncmp(rest, " r-xp ", 6) != 0) return false;
+    if (strncmp(rest, " r-xp ", 6) != 0) return found;
     strtoull(rest + 6, &rest, 16);                          // offset
     rest = *rest == ' ' ? strchr(rest + 1, ' ') : nullptr;  // device
-    return rest && strtoull(rest + 1, nullptr, 10) != 0;
+    if (rest) found.inode = strtoull(rest + 1, nullptr, 10);
+    return found;
 }
 
-/// The mapping that `at` is in, if that is code of a file.
-bool find_code(uint64_t at, Mapping& found) {
+/// Lines of /proc/self/maps in their order, until `take` says that it has what it wants.
+template <typename Take>
+void each_mapping(Take take) {
     const auto fd = static_cast<int>(raw(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0));
-    if (fd < 0) return false;
+    if (fd < 0) return;
     char text[1024];
     size_t kept = 0;
-    bool done = false, is_code = false;
+    bool done = false;
     while (!done) {
         const long got = raw(SYS_read, fd, text + kept, sizeof(text) - 1 - kept);
         if (got <= 0) break;
@@ -96,15 +98,29 @@ bool find_code(uint64_t at, Mapping& found) {
         char* line = text;
         for (char* end = nullptr; !done && (end = strchr(line, '\n')); line = end + 1) {
             *end = '\0';
-            is_code = is_code_of_file(line, at, found);
-            done = at < found.end;
+            done = take(parse_mapping(line));
         }
         kept -= static_cast<size_t>(line - text);
         if (kept == sizeof(text) - 1) kept = 0;  // a path longer than that: its end is no line
         memmove(text, line, kept);
     }
     raw(SYS_close, fd);
-    return is_code;
+}
+
+/// The code of a file that `at` is in. A page that was patched is a mapping of its own from then on: what
+/// lies side by side is one.
+bool find_code(uint64_t at, Mapping& found) {
+    found = {};
+    each_mapping([&](const Mapping& one) {
+        if (one.begin == found.end && one.inode == found.inode)
+            found.end = one.end;
+        else if (found.end > at)
+            return true;
+        else
+            found = one;
+        return false;
+    });
+    return found.inode != 0 && at >= found.begin && at < found.end;
 }
 
 bool protect(uint64_t begin, size_t bytes, int protection) {
@@ -201,9 +217,10 @@ bool patch(uint64_t at, size_t bytes) {
     if (!move_code(here + bytes, kMostMovedBytes, at + bytes, stub + kMovedAt, kJumpBytes - bytes, moved))
         return false;
     const uint64_t behind = at + bytes + moved.size;
-    const uint64_t from = at - code.begin > kFunctionBytes ? at - kFunctionBytes : code.begin;
-    const uint64_t to = code.end - behind > kFunctionBytes ? behind + kFunctionBytes : code.end;
-    if (jumps_into(reinterpret_cast<const uint8_t*>(from), to - from, from, at + 1, behind - 1)) return false;
+    // All of it: what is rarely done stands far from the function that it belongs to.
+    if (jumps_into(reinterpret_cast<const uint8_t*>(code.begin), code.end - code.begin, code.begin, at + 1,
+                   behind - 1))
+        return false;
     if (!protect(stub, kStubBytes, PROT_READ | PROT_WRITE | PROT_EXEC)) return false;
     write_stub(stub, bytes == 3, moved, kMovedAt, behind);
     protect(stub, kStubBytes, PROT_READ | PROT_EXEC);

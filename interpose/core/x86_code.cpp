@@ -127,18 +127,21 @@ bool move_code(const uint8_t* code, size_t bytes, uint64_t from, uint64_t to, si
 }
 
 bool jumps_into(const uint8_t* code, size_t bytes, uint64_t address, uint64_t first, uint64_t last) {
-    const auto hits = [&](uint64_t target) { return target >= first && target <= last; };
+    constexpr uint64_t kShortReach = 130;
+    const auto hits = [&](uint64_t target) { return target - first <= last - first; };
     for (size_t i = 0; i + 1 < bytes; ++i) {
-        const uint8_t opcode = code[i];
-        const bool short_jump = opcode == 0xeb || (opcode & 0xf0) == 0x70;
-        if (short_jump &&
-            hits(address + i + 2 + static_cast<uint64_t>(int64_t{static_cast<int8_t>(code[i + 1])})))
-            return true;
-        // Of a jump on a condition the last byte of the opcode is 80 to 8f.
-        const bool long_jump =
-            opcode == 0xe8 || opcode == 0xe9 || ((opcode & 0xf0) == 0x80 && i > 0 && code[i - 1] == 0x0f);
-        if (long_jump && i + 5 <= bytes &&
-            hits(address + i + 5 + static_cast<uint64_t>(int64_t{read_int32(code + i + 1)})))
+        const uint64_t at = address + i;
+        // All that a jump over 32 bits could be is looked at for where it goes first, which is the quicker
+        // way.
+        if (i + 5 <= bytes && hits(at + 5 + static_cast<uint64_t>(int64_t{read_int32(code + i + 1)}))) {
+            const uint8_t opcode = code[i];
+            // Of a jump on a condition the last byte of the opcode is 80 to 8f.
+            const bool on_condition = (opcode & 0xf0) == 0x80 && i > 0 && code[i - 1] == 0x0f;
+            if (opcode == 0xe8 || opcode == 0xe9 || on_condition) return true;
+        }
+        if (at + kShortReach < first || at > last + kShortReach) continue;
+        const bool short_jump = code[i] == 0xeb || (code[i] & 0xf0) == 0x70;
+        if (short_jump && hits(at + 2 + static_cast<uint64_t>(int64_t{static_cast<int8_t>(code[i + 1])})))
             return true;
     }
     return false;

@@ -277,6 +277,7 @@ bool Transport::on_link_frame(Link& link, FrameType type, std::string_view paylo
     }
     Welcome welcome;
     if (type != FrameType::kWelcome || !decode_welcome(payload, welcome)) return false;
+    if (welcome.newest < config_.versions.oldest) return false;
     link.version = std::min(welcome.newest, config_.versions.newest);
     evtimer_del(link.timer);
     link.up = true;

@@ -35,7 +35,7 @@ class Load:
 
 
 class Placement(CraneTest):
-    timeout_s = 120
+    timeout_s = 240
 
     def server_cores(self, cluster):
         """The sets of cores that the server's threads may use."""
@@ -50,7 +50,7 @@ class Placement(CraneTest):
             self.assertEqual(self.server_cores(cluster), everywhere)
             with Load(cluster.address()) as load:
                 wait_until(lambda: cluster.status()[1]["core"] is not None and len(self.server_cores(cluster)) == 1 and
-                           len(next(iter(self.server_cores(cluster)))) == 1, 60, "the server is kept on one core")
+                           len(next(iter(self.server_cores(cluster)))) == 1, 150, "the server is kept on one core")
             self.assertEqual(load.failed, [])
             self.assertEqual({frozenset(os.sched_getaffinity(cluster.craned_pid(1)))}, everywhere)
 

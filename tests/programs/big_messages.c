@@ -152,12 +152,73 @@ static void unconnected(void) {
     int from = socket(AF_UNIX, SOCK_DGRAM, 0);
     while (sendto(from, "0123456789", 10, MSG_DONTWAIT, (struct sockaddr*)&name, sizeof name) == 10) continue;
     say("it is full: %s", strerrorname_np(errno));
+    // Its own timeout holds however often it looks in vain.
+    const struct timeval limit = {1, 200000};
+    CHECK(setsockopt(from, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
+    struct timespec begin = now_plus_ms(CLOCK_MONOTONIC, 0);
+    say("in its own time: %s",
+        outcome(sendto(from, "0123456789", 10, 0, (struct sockaddr*)&name, sizeof name)));
+    const long took_ms = ms_since(begin, CLOCK_MONOTONIC);
+    say("in time %d", took_ms >= 1200 && took_ms < 4000);
     CHECK(pthread_create(&thread, NULL, receive_later, NULL) == 0);
     say("until one is read: %s",
         outcome(sendto(from, "0123456789", 10, 0, (struct sockaddr*)&name, sizeof name)));
     CHECK(pthread_join(thread, NULL) == 0);
     close(from);
     close(full_to);
+}
+
+static void* read_some(void* unused) {
+    CHECK(read(ends[0], got, 70000) > 0);
+    close(ends[0]);
+    return unused;
+}
+
+/// A pipe's reader goes in the midst of a write: it took a part, and the signal comes all the same.
+static void broken_midway(void) {
+    pthread_t thread;
+    signal(SIGPIPE, on_broken);
+    CHECK(pipe(ends) == 0);
+    CHECK(pthread_create(&thread, NULL, read_some, NULL) == 0);
+    const ssize_t part = write(ends[1], sent, kBig);
+    say("a part was taken: %d, signals %d", part > 0 && part < kBig, broken);
+    CHECK(pthread_join(thread, NULL) == 0);
+    close(ends[1]);
+    broken = 0;
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void* send_with_descriptor(void* unused) {
+    char room[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec part = {"5678", 4};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    struct cmsghdr* head = CMSG_FIRSTHDR(&message);
+    *head = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(head), &ends[1], sizeof(int));
+    nanosleep(&(struct timespec){0, 30000000}, NULL);
+    CHECK(write(ends[1], "1234", 4) == 4);
+    nanosleep(&(struct timespec){0, 30000000}, NULL);
+    CHECK(sendmsg(ends[1], &message, 0) == 4);
+    return unused;
+}
+
+/// All that is waited for comes in two messages, the second one with a descriptor.
+static void descriptor_in_the_rest(void) {
+    pthread_t thread;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    CHECK(pthread_create(&thread, NULL, send_with_descriptor, NULL) == 0);
+    char room[CMSG_SPACE(sizeof(int))];
+    struct iovec part = {got, 8};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    const ssize_t all = recvmsg(ends[0], &message, MSG_WAITALL);
+    CHECK(pthread_join(thread, NULL) == 0);
+    struct cmsghdr* head = CMSG_FIRSTHDR(&message);
+    int passed = -1;
+    if (head) memcpy(&passed, CMSG_DATA(head), sizeof(int));
+    say("%zd bytes %.8s, with a descriptor: %d", all, got, passed >= 0 && write(passed, "x", 1) == 1);
+    if (passed >= 0) close(passed);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 static void scenario(void) {
@@ -175,6 +236,8 @@ static void scenario(void) {
     broken_ones();
     timeouts();
     unconnected();
+    broken_midway();
+    descriptor_in_the_rest();
 }
 
 int main(int argc, char** argv) {
