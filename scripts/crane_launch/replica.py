@@ -43,7 +43,8 @@ def confinement_toml(settings):
         lines.append("new_privileges = true")
     if settings["disk-quota-bytes"]:
         lines.append(f"disk_quota_bytes = {settings['disk-quota-bytes']}")
-        lines.append(f"disk_format = {toml_text(settings['disk-format'])}")
+        if settings["disk-format"] != "ext4":
+            lines.append(f"disk_format = {toml_text(settings['disk-format'])}")
     return ["", "[confinement]", *lines] if lines else []
 
 

@@ -33,6 +33,10 @@ class SettingsFileTest(unittest.TestCase):
                          ["", "[confinement]", 'user = "redis"', 'capabilities = ["CAP_NET_RAW"]', 'show = ["/a", "/b"]',
                           "new_privileges = true", "disk_quota_bytes = 33554432"])
 
+    def test_format_of_a_disk_quota_reaches_craned(self):
+        chosen = self.chosen('disk-quota-bytes = 400000000\ndisk-format = "xfs"')
+        self.assertEqual(replica.confinement_toml(chosen)[2:], ["disk_quota_bytes = 400000000", 'disk_format = "xfs"'])
+
     def test_fresh_in_quotes_is_not_true(self):
         self.assertIn('fresh = "false": write fresh = true or fresh = false', self.refusal('fresh = "false"'))
         self.assertIs(self.chosen("fresh = false")["fresh"], False)
