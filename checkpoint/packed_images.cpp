@@ -27,8 +27,9 @@ class ImageFolder {
         fs::remove_all(within);
         // Only within a file system can files be copied without reading them. What the server writes
         // meanwhile takes room that it would have without the copy: there has to be enough for all of it.
-        const fs::space_info space = fs::space(container);
-        if (space.available < space.capacity / 2) return;
+        std::error_code none;  // nothing is there before a restore on a replica that has lost all
+        const fs::space_info space = fs::space(container, none);
+        if (none || space.available < space.capacity / 2) return;
         files_ = within;
         least_free_ = space.capacity / 4;
     }

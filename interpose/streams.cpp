@@ -66,8 +66,8 @@ long until_moved(Operation& turn, int fd, const FdEntry& entry, short events, bo
             turn.yield();
             return rc;
         }
-        ++wait.in_vain;  // a datagram's receiver has no room, and poll does not know for which one it is
-                         // meant
+        // A datagram's receiver has no room, and poll does not know for which one it is meant.
+        ++wait.in_vain;
     }
 }
 

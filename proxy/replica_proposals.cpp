@@ -42,15 +42,16 @@ void Replica::propose() {
 
 /// Where the others are far away, nothing else would wake the loop in time.
 void Replica::await_group() {
-    const bool waits = may_propose() && !batcher_.empty();
+    const bool queued = may_propose() && !batcher_.empty();
+    const uint64_t now = queued ? timekeeper_.now(host_time()) : 0, until = batcher_.due_at_ns();
+    const bool waits = queued && now < until;  // else only for the domain, which wakes the loop
     if (waits == group_armed_) return;
     group_armed_ = waits;
     if (!waits) {
         evtimer_del(group_timer_);
         return;
     }
-    const uint64_t now = timekeeper_.now(host_time()), until = batcher_.due_at_ns();
-    const timeval left{0, static_cast<suseconds_t>(until > now ? (until - now) / 1000 + 1 : 1000)};
+    const timeval left{0, static_cast<suseconds_t>((until - now) / 1000 + 1)};
     evtimer_add(group_timer_, &left);
 }
 

@@ -269,6 +269,14 @@ TEST_CASE("a quota of XFS is one, and copies share its space", "[checkpoint][roo
     for (const Mount& mount : read_mounts()) CHECK_FALSE(is_below(mount.point, server.folder));
 }
 
+TEST_CASE("a restore with a quota of XFS begins where nothing is yet", "[checkpoint][root]") {
+    Server server("true");
+    server.spec.disk_quota = {400 << 20, DiskQuota::Format::kXfs};
+    DomainHost host(server.spec);
+    CHECK_THROWS_WITH(host.restore_packed("/nowhere/files", "/nowhere/image"),
+                      Catch::Contains("unpacking /nowhere/image"));
+}
+
 TEST_CASE("without a quota, too, what a server says takes up a bounded part of the disk",
           "[checkpoint][root]") {
     if (!can_contain()) return;
