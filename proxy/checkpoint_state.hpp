@@ -16,7 +16,7 @@
 #include "proxy/connection_table.hpp"
 #include "proxy/divergence.hpp"
 #include "proxy/live_server.hpp"
-#include "proxy/output_log.hpp"
+#include "proxy/output_format.hpp"
 
 namespace crane::proxy {
 

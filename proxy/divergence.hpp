@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proxy/output_log.hpp"
+#include "proxy/output_format.hpp"
 
 namespace crane::proxy {
 

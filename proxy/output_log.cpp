@@ -1,16 +1,16 @@
 #include "proxy/output_log.hpp"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <spdlog/spdlog.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
-#include <filesystem>
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "proxy/worker.hpp"
 
 namespace crane::proxy {
 
@@ -18,124 +18,118 @@ using timebubble::OutputKind;
 
 namespace {
 
-constexpr size_t kFlushBytes = 256 * 1024;
-constexpr int kOldFiles = 3;
-constexpr size_t kMaxBufferBytes = 16 * 1024 * 1024;
+constexpr uint64_t kFiles = 4;
+constexpr size_t kChunkBytes = 256 * 1024;
+constexpr size_t kLeastChunkBytes = 4096;
+constexpr int kMaxJobs = 64;
+constexpr int kFinishMs = 2000;
 
-Hash128 from_xxh(XXH128_hash_t hash) {
-    return {hash.low64, hash.high64};
+OutputLogHeader identity_of(const Config& config) {
+    OutputLogHeader header{};
+    memcpy(header.magic, kOutputLogMagic, sizeof(header.magic));
+    header.version = kOutputLogVersion;
+    header.replica = config.replica_id;
+    strncpy(header.cluster_id, config.cluster_id.c_str(), sizeof(header.cluster_id) - 1);
+    header.content = static_cast<uint32_t>(config.log_content);
+    return header;
 }
 
 }  // namespace
 
-std::string Hash128::hex() const {
-    char text[33];
-    snprintf(text, sizeof(text), "%016lx%016lx", high, low);
-    return text;
-}
+/// Between the loop and the thread that writes.
+struct OutputLog::Shared {
+    std::optional<OutputFiles> files;  ///< of the one who runs jobs
+    std::atomic<bool> abandoned{false};
+    std::atomic<size_t> posted_bytes{0};   ///< in jobs that have not run
+    std::atomic<size_t> waiting_bytes{0};  ///< that the files could not write
+    std::atomic<int> posted_jobs{0};
+    std::atomic<uint64_t> jobs_done{0};
+    std::atomic<bool> failing{false};
+    std::mutex mutex;
+    std::string error;  ///< under the mutex, as the next
+    std::string spare;  ///< memory for the next chunk
 
-Hash128 hash_payload(std::string_view payload) {
-    return from_xxh(XXH3_128bits(payload.data(), payload.size()));
-}
+    size_t outstanding() const { return posted_bytes.load() + waiting_bytes.load(); }
 
-Hash128 next_chain(const Hash128& previous, const OutputLogRecord& record, const Hash128& payload) {
-    if (!in_chain(record.kind)) return previous;
-    struct {
-        Hash128 previous;
-        uint64_t kind_and_flags;
-        uint64_t connection;
-        uint64_t bytes;
-        Hash128 payload;
-    } input{previous, static_cast<uint64_t>(record.kind) << 16 | record.flags, record.connection,
-            record.bytes, payload};
-    return from_xxh(XXH3_128bits(&input, sizeof(input)));
-}
-
-OutputLog::OutputLog(const std::string& state_dir, const Config& config, const OutputPosition& from)
-    : path_(state_dir + "/output.log"),
-      replica_(config.replica_id),
-      cluster_id_(config.cluster_id),
-      content_(config.log_content),
-      file_limit_(config.log_max_bytes / (kOldFiles + 1)),
-      chain_(from.chain),
-      records_(from.records),
-      admitted_index_(from.admitted_index) {
-    std::error_code ignored;
-    if (std::filesystem::exists(path_, ignored)) {
-        std::filesystem::rename(path_, path_ + ".previous", ignored);
+    void run(const Job& job, size_t bytes) {
+        if (!abandoned) job(*this);
+        if (files) {
+            waiting_bytes = files->bytes();
+            const std::lock_guard<std::mutex> guard(mutex);
+            error = files->error();
+            failing = !error.empty();
+        }
+        posted_bytes -= bytes;
+        --posted_jobs;
+        ++jobs_done;
     }
-    for (int i = 1; i <= kOldFiles; ++i) std::filesystem::remove(path_ + "." + std::to_string(i), ignored);
-    open_file();
+};
+
+OutputLog::OutputLog(const std::string& state_dir, const Config& config, const OutputPosition& from,
+                     event_base* base)
+    : shared_(std::make_shared<Shared>()),
+      content_(config.log_content),
+      chunk_bytes_(std::clamp<size_t>(config.log_max_bytes / kFiles / 2, kLeastChunkBytes, kChunkBytes)),
+      at_(from) {
+    if (base) worker_ = std::make_unique<Worker>(base, "crane-outlog");
+    run([path = state_dir + "/output.log", identity = identity_of(config),
+         limit = config.log_max_bytes / kFiles,
+         from](Shared& shared) { shared.files.emplace(path, identity, limit, from, shared.abandoned); });
 }
 
 OutputLog::~OutputLog() {
-    write_out();
-    if (fd_ >= 0) close(fd_);
+    flush();
+    if (!worker_) return;
+    if (worker_->finish(kFinishMs)) return;
+    // The file may be another's by the time that the disk goes on.
+    shared_->abandoned = true;
+    spdlog::error("OUTPUT LOG: the disk has not taken the last {} bytes within {} ms: they are lost",
+                  shared_->outstanding(), kFinishMs);
 }
 
-void OutputLog::failed(const std::string& what) {
-    const std::string now =
-        "OUTPUT LOG: " + what + " " + path_ + ": " + strerror(errno) +
-        "; it is tried again, records wait in memory: free space, or lower [output_log] max_bytes";
-    if (now != error_) spdlog::error("{}", now);
-    error_ = now;
-}
-
-void OutputLog::recovered() {
-    if (!error_.empty()) spdlog::warn("{} is written again", path_);
-    error_.clear();
-}
-
-void OutputLog::open_file() {
-    fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
-    if (fd_ < 0) {
-        failed("cannot create");
-        losing_ = true;
-        lost_from_ = records_;
+void OutputLog::run(Job job, size_t bytes) {
+    shared_->posted_bytes += bytes;
+    ++shared_->posted_jobs;
+    if (!worker_) {
+        shared_->run(job, bytes);
         return;
     }
-    OutputLogHeader header{};
-    memcpy(header.magic, kOutputLogMagic, sizeof(header.magic));
-    header.version = kOutputLogVersion;
-    header.replica = replica_;
-    strncpy(header.cluster_id, cluster_id_.c_str(), sizeof(header.cluster_id) - 1);
-    header.content = static_cast<uint32_t>(content_);
-    header.first_record = records_;
-    header.admitted_index = admitted_index_;
-    header.chain = chain_;
-    file_bytes_ = sizeof(header);
-    buffer_.insert(0, reinterpret_cast<const char*>(&header), sizeof(header));
-    write_out();  // a file without a header is no log, however short the run
+    worker_->post([shared = shared_, job = std::move(job), bytes] { shared->run(job, bytes); }, {});
 }
 
-/// output.log becomes .1, and so on; the oldest goes.
-void OutputLog::shift_files() {
-    for (int i = kOldFiles; i >= 1; --i) {
-        const std::string from = i == 1 ? path_ : path_ + "." + std::to_string(i - 1);
-        std::error_code ignored;
-        std::filesystem::rename(from, path_ + "." + std::to_string(i), ignored);
+void OutputLog::hand_over() {
+    pending_.to = at_;
+    const size_t bytes = pending_.bytes.size();
+    // A std::function must be able to be copied; this one never is.
+    auto chunk = std::make_shared<OutputChunk>(std::exchange(pending_, {}));
+    {
+        const std::lock_guard<std::mutex> guard(shared_->mutex);
+        pending_.bytes.swap(shared_->spare);
     }
+    run(
+        [chunk](Shared& shared) {
+            std::string spare = shared.files->write(std::move(*chunk));
+            spare.clear();
+            const std::lock_guard<std::mutex> guard(shared.mutex);
+            shared.spare.swap(spare);
+        },
+        bytes);
 }
 
-void OutputLog::rotate() {
-    write_out();
-    // What waits belongs into the old file; it goes on there until it can be written.
-    if (fd_ < 0 || !buffer_.empty()) return;
-    close(fd_);
-    fd_ = -1;
-    shift_files();
-    open_file();
-}
-
-void OutputLog::reopen() {
-    write_out();
-    struct stat ours {
-    }, there{};
-    const bool same = fd_ >= 0 && fstat(fd_, &ours) == 0 && stat(path_.c_str(), &there) == 0 &&
-                      ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
-    if (same || !buffer_.empty()) return;
-    if (fd_ >= 0) close(fd_);
-    open_file();
+/// For a record that comes after `before`. False: it is lost.
+bool OutputLog::room_for(const OutputPosition& before) {
+    const size_t waits = shared_->outstanding();
+    if (losing_ && waits == 0) losing_ = false;
+    if (!losing_ && waits + pending_.bytes.size() > kMaxBytes) {
+        if (!pending_.bytes.empty()) {
+            pending_.to = before;
+            hand_over();
+        }
+        losing_ = true;
+        spdlog::error("OUTPUT LOG: the disk takes nothing, and memory is full: records from {} on are lost",
+                      before.records);
+    }
+    return !losing_;
 }
 
 void OutputLog::append(const timebubble::OutputHeader& header, std::string_view payload) {
@@ -149,70 +143,69 @@ void OutputLog::append(const timebubble::OutputHeader& header, std::string_view 
                            header.clock,
                            header.schedule_hash,
                            {}};
+    const OutputPosition before = at_;
     const Hash128 payload_hash = hash_payload(payload);
-    chain_ = next_chain(chain_, record, payload_hash);
-    record.chain = chain_;
-    ++records_;
+    at_.chain = record.chain = next_chain(at_.chain, record, payload_hash);
+    ++at_.records;
     if (header.kind == OutputKind::kSend) bytes_ += payload.size();
     if (header.kind == OutputKind::kAdmitted && payload.size() >= sizeof(timebubble::AdmittedRecord)) {
-        memcpy(&admitted_index_, payload.data(), sizeof(admitted_index_));
+        memcpy(&at_.admitted_index, payload.data(), sizeof(at_.admitted_index));
     }
-    if (!losing_ && buffer_.size() > kMaxBufferBytes) {
-        losing_ = true;
-        lost_from_ = records_ - 1;
-        failed("records are lost that do not fit into memory, since nothing can be written to");
-    }
-    if (losing_) return;
-    const size_t before = buffer_.size();
-    buffer_.append(reinterpret_cast<const char*>(&record), sizeof(record));
+    if (!room_for(before)) return;
+    std::string& bytes = pending_.bytes;
+    if (bytes.empty()) pending_.from = before;
+    bytes.append(reinterpret_cast<const char*>(&record), sizeof(record));
     if (content_ == LogContent::kHash && header.kind == OutputKind::kSend) {
-        buffer_.append(reinterpret_cast<const char*>(&payload_hash), sizeof(payload_hash));
+        bytes.append(reinterpret_cast<const char*>(&payload_hash), sizeof(payload_hash));
     } else {
-        buffer_.append(payload);
-        buffer_.append(timebubble::padded(payload.size()) - payload.size(), '\0');
+        bytes.append(payload);
+        bytes.append(timebubble::padded(payload.size()) - payload.size(), '\0');
     }
-    file_bytes_ += buffer_.size() - before;
-    if (!error_.empty()) return;  // flush() is called now and then, and tries again
-    if (file_bytes_ > file_limit_) {
-        rotate();
-    } else if (buffer_.size() >= kFlushBytes) {
-        flush();
-    }
+    if (bytes.size() >= chunk_bytes_) hand_over();
 }
 
 void OutputLog::flush() {
-    write_out();
-    if (!losing_ || !buffer_.empty()) return;
-    // All that was kept is written: what comes now begins a file, behind the gap.
-    if (fd_ >= 0) {
-        close(fd_);
-        fd_ = -1;
-        shift_files();
+    if (shared_->posted_jobs >= kMaxJobs) return;  // the disk stands still; what is pending is bounded
+    if (losing_ && shared_->outstanding() == 0) {
+        losing_ = false;
+        pending_.from = at_;
+        hand_over();  // nothing, from here on: the gap shows even if no record comes any more
+    } else if (!pending_.bytes.empty()) {
+        hand_over();
+    } else if (shared_->waiting_bytes != 0 && shared_->posted_jobs == 0) {
+        run([](Shared& shared) { shared.files->retry(); });
     }
-    const uint64_t lost_from = lost_from_;
-    losing_ = false;
-    open_file();
-    lost_from_ = lost_from;
-    if (losing_ || lost_from == records_) return;
-    spdlog::error(
-        "{} lacks records {} to {}: there was no room for them; crane diff will say so. Restart craned to "
-        "have the log made anew by replay",
-        path_, lost_from, records_ - 1);
 }
 
-void OutputLog::write_out() {
-    size_t done = 0;
-    while (fd_ >= 0 && done < buffer_.size()) {
-        const ssize_t wrote = write(fd_, buffer_.data() + done, buffer_.size() - done);
-        if (wrote > 0) {
-            done += static_cast<size_t>(wrote);
-        } else if (wrote == 0 || errno != EINTR) {
-            failed("cannot write");
-            break;
-        }
+void OutputLog::settle(int patience_ms) {
+    if (!worker_ || stuck_at_ == shared_->jobs_done) return;
+    stuck_at_.reset();
+    if (!worker_->finish(patience_ms)) stuck_at_ = shared_->jobs_done;
+}
+
+void OutputLog::reopen() {
+    if (shared_->posted_jobs >= kMaxJobs) return;
+    if (!pending_.bytes.empty()) hand_over();
+    run([](Shared& shared) { shared.files->reopen(); });
+}
+
+bool OutputLog::must_wait(uint64_t now_ns) {
+    const uint64_t done = shared_->jobs_done;
+    if (shared_->outstanding() < kHoldBytes || done != jobs_seen_) {
+        moved_ns_ = now_ns;
+        jobs_seen_ = done;
     }
-    buffer_.erase(0, done);
-    if (fd_ >= 0 && buffer_.empty() && !losing_) recovered();
+    return shared_->outstanding() >= kHoldBytes && !losing_ && !shared_->failing &&
+           now_ns - moved_ns_ < kStandsStillNs;
+}
+
+bool OutputLog::buffered() const {
+    return !pending_.bytes.empty() || losing_ || shared_->waiting_bytes != 0;
+}
+
+std::string OutputLog::error() const {
+    const std::lock_guard<std::mutex> guard(shared_->mutex);
+    return shared_->error;
 }
 
 }  // namespace crane::proxy

@@ -1,123 +1,86 @@
-// The output log: every output record of the domain, in order, so that replicas can be compared byte by byte.
+// The output log: every output record of the domain, in order (output_format.hpp), in files
+// (output_files.hpp).
 //
-// Files: output.log is written; when it has a quarter of max_bytes it becomes output.log.1, and so on up to
-// .3; older ones are removed. The log can be made again by replay, so it is buffered and never synced. A
-// start of craned replays the domain from the log's first index, or from a checkpoint's, and begins the
-// output log anew there; the old one becomes output.log.previous.
-//
-// While nothing can be written (a full disk) records wait in memory; beyond kMaxBufferBytes they are dropped.
-// A new file is then begun, whose first_record tells how many are missing: a reader never passes over them.
-//
-// Format (version 1, little endian). A file is one OutputLogHeader, then records: OutputLogRecord, then the
-// payload padded to 8 bytes; under content "hash" the payload of a kSend is replaced by its XXH3-128 (16
-// bytes). The chain, the replica's output hash, is over what clients can see: for every record but kAdmitted,
-//   chain = XXH3-128(previous chain, kind, flags, connection, payload length, XXH3-128 of the payload)
-// It leaves out logical clock and schedule hash, which are compared apart, and it also finds a torn tail.
+// Rules kept here:
+//   - the loop never waits for the disk: what is appended goes into chunks, and a thread of its own writes
+//     them (a kernel that has more to write than its disk takes holds back whoever writes);
+//   - what is not written yet is bounded. Beyond kHoldBytes the caller should take no more output from the
+//     domain (must_wait), as long as the disk takes any; where it stands still, or is full, service goes on:
+//     records wait up to kMaxBytes, and are dropped beyond. The files tell how many (crane diff says so);
+//   - position and chain are those of what was appended, written or not.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "proxy/config.hpp"
+#include "proxy/output_files.hpp"
 #include "timebubble/transport.hpp"
+
+struct event_base;
 
 namespace crane::proxy {
 
-struct Hash128 {
-    uint64_t low = 0;
-    uint64_t high = 0;
-    bool operator==(const Hash128&) const = default;
-    std::string hex() const;
-};
-
-constexpr char kOutputLogMagic[8] = {'C', 'R', 'A', 'N', 'E', 'O', 'U', 'T'};
-constexpr uint32_t kOutputLogVersion = 1;
-
-struct OutputLogHeader {
-    char magic[8];
-    uint32_t version;
-    uint32_t replica;
-    char cluster_id[32];
-    uint32_t content;  ///< LogContent
-    uint32_t reserved;
-    uint64_t first_record;    ///< number of this file's first record; the log's first is 0
-    uint64_t admitted_index;  ///< of the last kAdmitted before it
-    Hash128 chain;            ///< before its first record
-};
-static_assert(sizeof(OutputLogHeader) == 88);
-
-struct OutputLogRecord {
-    uint32_t bytes;  ///< of the payload, also where only its hash is kept
-    uint16_t kind;   ///< timebubble::OutputKind
-    uint16_t flags;
-    uint64_t connection;
-    uint64_t clock;
-    uint64_t schedule_hash;
-    Hash128 chain;  ///< after this record
-};
-static_assert(sizeof(OutputLogRecord) == 48);
-
-Hash128 hash_payload(std::string_view payload);
-Hash128 next_chain(const Hash128& previous, const OutputLogRecord& record, const Hash128& payload);
-constexpr bool in_chain(uint16_t kind) {
-    return kind != static_cast<uint16_t>(timebubble::OutputKind::kAdmitted);
-}
-
-/// Between two records.
-struct OutputPosition {
-    uint64_t records = 0;         ///< before it
-    uint64_t admitted_index = 0;  ///< of the last kAdmitted before it
-    Hash128 chain;
-};
+class Worker;
 
 class OutputLog {
   public:
-    /// `from`: where it begins; later than at the start when that is not replayed.
-    OutputLog(const std::string& state_dir, const Config& config, const OutputPosition& from = {});
+    static constexpr size_t kHoldBytes = 8 * 1024 * 1024;
+    static constexpr size_t kMaxBytes = 16 * 1024 * 1024;
+    static constexpr uint64_t kStandsStillNs = 2'000'000'000;
+
+    /// `from`: where it begins; later than at the start when that is not replayed. Without `base` what is
+    /// written is written by the caller's thread.
+    OutputLog(const std::string& state_dir, const Config& config, const OutputPosition& from = {},
+              event_base* base = nullptr);
+    /// Waits for what is still to be written, 2 s at most.
     ~OutputLog();
     OutputLog(const OutputLog&) = delete;
     OutputLog& operator=(const OutputLog&) = delete;
 
     /// Appends a record; kConsumed and kMessage are not logged.
     void append(const timebubble::OutputHeader& header, std::string_view payload);
-    /// Writes out what is buffered. What cannot be written stays, up to a bound, and is tried again.
+    /// Has all written that was appended, and tries again what could not be.
     void flush();
+    /// After flush(): waits until that is done, so long at most, and not at all for a disk that stands still.
+    void settle(int patience_ms);
     /// The file may have been moved away (log rotation): goes on in a new one at the old place.
     void reopen();
-    bool buffered() const { return !buffer_.empty() || losing_; }
+    /// The disk is behind by more than it should be, and still takes what it is given.
+    bool must_wait(uint64_t now_ns);
+    bool buffered() const;
 
-    OutputPosition position() const { return {records_, admitted_index_, chain_}; }
-    const Hash128& chain() const { return chain_; }
-    uint64_t records() const { return records_; }
+    const OutputPosition& position() const { return at_; }
+    const Hash128& chain() const { return at_.chain; }
+    uint64_t records() const { return at_.records; }
     uint64_t bytes() const { return bytes_; }
     /// Why the log cannot be written now; empty if it can.
-    const std::string& error() const { return error_; }
+    std::string error() const;
 
   private:
-    void open_file();
-    void rotate();
-    void shift_files();
-    void write_out();
-    void failed(const std::string& what);
-    void recovered();
+    struct Shared;
+    using Job = std::function<void(Shared&)>;
+    /// In the thread that writes. `bytes`: that it holds.
+    void run(Job job, size_t bytes = 0);
+    void hand_over();
+    bool room_for(const OutputPosition& before);
 
-    std::string path_;
-    uint32_t replica_;
-    std::string cluster_id_;
-    LogContent content_;
-    uint64_t file_limit_;
-    int fd_ = -1;
-    uint64_t file_bytes_ = 0;
-    std::string buffer_;
-    Hash128 chain_;
-    uint64_t records_ = 0;
+    std::shared_ptr<Shared> shared_;  ///< with the thread, which may outlive this
+    std::unique_ptr<Worker> worker_;
+    const LogContent content_;
+    const size_t chunk_bytes_;
+    OutputChunk pending_;
+    OutputPosition at_;
     uint64_t bytes_ = 0;
-    uint64_t admitted_index_ = 0;
-    std::string error_;
-    uint64_t lost_from_ = 0;  ///< number of the first record that found no room in the buffer
-    bool losing_ = false;     ///< what comes is only counted, until a file can be written again
+    bool losing_ = false;    ///< what comes is only counted, until all that waits is written
+    uint64_t moved_ns_ = 0;  ///< when the disk was last seen to be up to date or to take something
+    uint64_t jobs_seen_ = 0;
+    std::optional<uint64_t> stuck_at_;  ///< as many jobs were done when settle() waited in vain
 };
 
 }  // namespace crane::proxy

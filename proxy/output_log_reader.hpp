@@ -1,4 +1,4 @@
-// Reads an output log (output_log.hpp) from its oldest file on, checking the chain record by record.
+// Reads an output log (output_format.hpp) from its oldest file on, checking the chain record by record.
 // Tolerates the torn end that a killed replica leaves, and says so.
 #pragma once
 
@@ -8,7 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "proxy/output_log.hpp"
+#include "proxy/config.hpp"
+#include "proxy/output_format.hpp"
 
 namespace crane::proxy {
 

@@ -47,7 +47,8 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       domain_(
           base, config, [this] { drain(); }, [this] { on_domain_changed(); }),
       checkpoints_(base, config),
-      log_(config.state_dir, config, checkpoints_.from() ? checkpoints_.from()->output : OutputPosition{}),
+      log_(config.state_dir, config, checkpoints_.from() ? checkpoints_.from()->output : OutputPosition{},
+           base),
       bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
       account_(config.input_bytes),
       pool_(base, config.keepalive, config.output_bytes / kClosingShare),
@@ -178,7 +179,12 @@ void Replica::stop(std::function<void()> done) {
 
 bool Replica::turn() {
     const uint64_t began_ns = monotonic_ns();
-    drain();
+    output_held_ = log_.must_wait(began_ns);
+    if (output_held_) {
+        more_output_ = false;
+    } else {
+        drain();
+    }
     look_ahead();
     end_where_decided();
     feed();
@@ -200,8 +206,9 @@ bool Replica::turn() {
     }
     lag_.worked("the server's output and its clients", monotonic_ns() - began_ns);
     if (more_output_ || !looked_ahead_) return false;
-    // Announce first, then look again at all that the domain may have said meanwhile.
-    if (!domain_.killed() && !domain_.link().prepare_sleep()) return false;
+    // Announce first, then look again at all that the domain may have said meanwhile. What is held is looked
+    // for when the log has been written, or at the next housekeeping.
+    if (!domain_.killed() && !output_held_ && !domain_.link().prepare_sleep()) return false;
     return !(may_propose() && batcher_.empty() && !native_ &&
              bubbles_.due(domain_.link().status(), under_way() > 0));
 }

@@ -83,8 +83,8 @@ class Replica {
     void stop(std::function<void()> done);
 
     nlohmann::json status() const;
-    /// Writes out what the output log still holds in memory.
-    void flush_log() { log_.flush(); }
+    /// Has written out what the output log still holds in memory, and waits for it for a moment.
+    void flush_log();
     /// The operator has moved log files away.
     void reopen_logs() { log_.reopen(); }
     bool leads() const { return sequencer_.leads(); }
@@ -273,6 +273,7 @@ class Replica {
     bool flush_armed_ = false;
     bool group_armed_ = false;
     bool more_output_ = false;
+    bool output_held_ = false;  ///< in the ring, until the log has taken what came before
     enum class ImagePhase { kNone, kWanted, kTaking };
     struct {
         ImagePhase phase = ImagePhase::kNone;

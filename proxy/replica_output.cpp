@@ -14,6 +14,7 @@ using timebubble::OutputKind;
 namespace {
 
 constexpr uint64_t kServerMessages = 1000;  // logged of one domain: it must not fill the log's disk
+constexpr int kSettleMs = 200;
 constexpr size_t kDrainBytes = 4 * 1024 * 1024;
 
 }  // namespace
@@ -37,6 +38,11 @@ void Replica::drain() {
     } catch (const std::runtime_error& error) {
         domain_overwrote(error.what());
     }
+}
+
+void Replica::flush_log() {
+    log_.flush();
+    log_.settle(kSettleMs);
 }
 
 void Replica::on_output(const timebubble::OutputHeader& header, std::string_view payload) {

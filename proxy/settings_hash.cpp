@@ -1,6 +1,6 @@
 #include "proxy/settings_hash.hpp"
 
-#include "proxy/output_log.hpp"
+#include "proxy/output_format.hpp"
 
 namespace crane::proxy {
 

@@ -114,7 +114,9 @@ def stop_cluster(path, say):
         done.ended += [pid for pid, _ in killed]
     if damage:
         raise damage
-    done.unknown = None if state.recorded or craneds or state.logs.folders() else state.path
+    one_of_several_hosts = (state.path / "db").exists()
+    known = state.recorded or craneds or state.logs.folders() or one_of_several_hosts
+    done.unknown = None if known else state.path
     if state.recorded:
         cleaned = state.clean()
         done.ended += [pid for pid, _ in cleaned.processes]

@@ -1,11 +1,19 @@
 // The output log: what is written is read back, torn ends are seen, and two logs are told apart where they
 // differ.
+#include <event2/event.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <thread>
 
 #include "proxy/output_log.hpp"
 #include "proxy/output_log_reader.hpp"
@@ -259,6 +267,109 @@ TEST_CASE("output log: goes on in a new file when the old one was moved away", "
     uint64_t records = 0;
     while (reader.next() == OutputLogReader::Next::kRecord) ++records;
     CHECK(records == 18);
+}
+
+namespace {
+
+/// In the place of output.log: who opens it waits, as for a disk that stands still, until it goes on.
+class StandingDisk {
+  public:
+    explicit StandingDisk(const std::string& dir) : path_(dir + "/output.log") {
+        fs::rename(path_, path_ + ".1");
+        REQUIRE(mkfifo(path_.c_str(), 0600) == 0);
+    }
+    ~StandingDisk() {
+        go_on();
+        ended_ = true;
+        reader_.join();
+    }
+    void go_on() {
+        if (reader_.joinable()) return;
+        reader_ = std::thread([this, fd = open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)] {
+            std::string bytes(1 << 16, '\0');
+            while (!ended_) {
+                const ssize_t got = read(fd, bytes.data(), bytes.size());
+                if (got > 0) taken_ += static_cast<size_t>(got);
+                if (got <= 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            close(fd);
+        });
+    }
+    size_t taken() const { return taken_; }
+    /// False: not within a minute.
+    bool takes(size_t bytes) const {
+        for (int i = 0; i < 60'000 && taken_ < bytes; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return taken_ >= bytes;
+    }
+
+  private:
+    std::string path_;
+    std::thread reader_;
+    std::atomic<bool> ended_{false};
+    std::atomic<size_t> taken_{0};
+};
+
+struct Base {
+    event_base* base = event_base_new();
+    ~Base() { event_base_free(base); }
+};
+
+}  // namespace
+
+TEST_CASE("output log: the loop does not wait for a disk that stands still", "[proxy]") {
+    const Dirs dirs;
+    const Base base;
+    const std::string dir = dirs.dir("r1");
+    const std::string block(1 << 20, 'x');
+    auto log = std::make_unique<OutputLog>(dir, config_of(1), OutputPosition{}, base.base);
+    send(*log, 7, "first", 0);
+    log->flush();
+    log->settle(10'000);
+    CHECK_FALSE(log->buffered());
+    StandingDisk disk(dir);
+    log->reopen();
+    uint64_t now_ns = 1;
+    CHECK_FALSE(log->must_wait(now_ns));
+    for (uint64_t i = 0; i < 8; ++i) send(*log, 7, block, i);
+    CHECK(log->must_wait(now_ns));  // it may just be slow
+    log->settle(1);
+    now_ns += OutputLog::kStandsStillNs;
+    CHECK_FALSE(log->must_wait(now_ns));  // service goes on
+
+    SECTION("what fits into memory is there when it goes on") {
+        disk.go_on();
+        log->flush();
+        CHECK(disk.takes(8 * block.size()));
+        log->settle(60'000);
+        CHECK_FALSE(log->buffered());
+        CHECK(log->error().empty());
+    }
+    SECTION("what does not is a gap, and the chain goes on") {
+        OutputLog whole(dirs.dir("r2"), config_of(2));
+        send(whole, 7, "first", 0);
+        for (uint64_t i = 0; i < 8; ++i) send(whole, 7, block, i);
+        for (uint64_t i = 8; i < 30; ++i) {
+            send(*log, 7, block, i);
+            send(whole, 7, block, i);
+        }
+        CHECK(log->chain() == whole.chain());
+        CHECK(log->buffered());
+        disk.go_on();
+        CHECK(disk.takes(OutputLog::kMaxBytes - block.size()));
+        log->settle(60'000);
+        CHECK(disk.taken() <= OutputLog::kMaxBytes + block.size());
+        log->flush();  // begins a file behind the gap
+        log->settle(60'000);
+        CHECK_FALSE(log->buffered());
+        fs::rename(dir + "/output.log.2", dir + "/output.log.1");  // in the place of what stood for the disk
+        CHECK_THROWS_WITH(compare_logs({dir, dirs.dir("r2")}), Catch::Contains("lacks records"));
+    }
+    SECTION("nor does the end wait for long") {
+        const auto before = std::chrono::steady_clock::now();
+        log.reset();
+        CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(30));
+    }
 }
 
 TEST_CASE("compare: the torn end of a killed replica is tolerated and said", "[proxy]") {

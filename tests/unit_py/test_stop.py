@@ -77,6 +77,14 @@ class StopTest(LauncherCase):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertRegex(json.loads(done.stdout)["error"], "is root's and not yours")
 
+    def test_where_nothing_runs_is_told_from_where_nothing_ever_did(self):
+        with tempfile.TemporaryDirectory() as never, tempfile.TemporaryDirectory() as one_of_several_hosts:
+            (pathlib.Path(one_of_several_hosts) / "db").mkdir()
+            for folder, said in ((never, "nothing was ever started"), (one_of_several_hosts, "nothing runs here")):
+                done = subprocess.run([SCRIPTS / "crane", "stop", "--state-dir", folder], capture_output=True, text=True, check=False,
+                                      timeout=60)
+                self.assertIn(said, done.stdout + done.stderr)
+
     def test_usage_errors_have_status_2(self):
         self.assertEqual(self.crane("stop", "--no-such-option").returncode, 2)
 

@@ -1,0 +1,150 @@
+#include "proxy/output_files.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <utility>
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr int kOldFiles = 3;
+
+}  // namespace
+
+OutputFiles::OutputFiles(const std::string& path, const OutputLogHeader& identity, uint64_t file_limit,
+                         const OutputPosition& from, const std::atomic<bool>& abandoned)
+    : path_(path), identity_(identity), file_limit_(file_limit), abandoned_(abandoned), at_(from) {
+    std::error_code ignored;
+    if (std::filesystem::exists(path_, ignored)) {
+        std::filesystem::rename(path_, path_ + ".previous", ignored);
+    }
+    for (int i = 1; i <= kOldFiles; ++i) std::filesystem::remove(path_ + "." + std::to_string(i), ignored);
+    begin_file(at_);
+    write_out();  // a file without a header is no log, however short the run
+}
+
+OutputFiles::~OutputFiles() {
+    if (fd_ >= 0) close(fd_);
+}
+
+void OutputFiles::failed(const std::string& what) {
+    const std::string now =
+        "OUTPUT LOG: " + what + " " + path_ + ": " + strerror(errno) +
+        "; it is tried again, records wait in memory: free space, or lower [output_log] max_bytes";
+    if (now != error_) spdlog::error("{}", now);
+    error_ = now;
+}
+
+/// In the place of the file that is open, if one is. False: none is now.
+bool OutputFiles::begin_file(const OutputPosition& from) {
+    if (abandoned_) return false;
+    if (fd_ >= 0) {
+        close(fd_);
+        shift_files();
+    }
+    fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    if (fd_ < 0) {
+        failed("cannot create");
+        return false;
+    }
+    if (from.records != at_.records) {
+        spdlog::error(
+            "{} lacks records {} to {}: there was no room for them; crane diff will say so. Restart craned "
+            "to "
+            "have the log made anew by replay",
+            path_, at_.records, from.records - 1);
+    }
+    at_ = from;
+    OutputLogHeader header = identity_;
+    header.first_record = from.records;
+    header.admitted_index = from.admitted_index;
+    header.chain = from.chain;
+    file_bytes_ = sizeof(header);
+    unwritten_.assign(reinterpret_cast<const char*>(&header), sizeof(header));
+    return true;
+}
+
+/// output.log becomes .1, and so on; the oldest goes.
+void OutputFiles::shift_files() {
+    for (int i = kOldFiles; i >= 1; --i) {
+        const std::string from = i == 1 ? path_ : path_ + "." + std::to_string(i - 1);
+        std::error_code ignored;
+        std::filesystem::rename(from, path_ + "." + std::to_string(i), ignored);
+    }
+}
+
+/// True: nothing of the open file is left to be written.
+bool OutputFiles::write_out() {
+    size_t done = 0;
+    while (fd_ >= 0 && done < unwritten_.size()) {
+        const ssize_t wrote = ::write(fd_, unwritten_.data() + done, unwritten_.size() - done);
+        if (wrote > 0) {
+            done += static_cast<size_t>(wrote);
+        } else if (wrote == 0 || errno != EINTR) {
+            failed("cannot write");
+            break;
+        }
+    }
+    unwritten_.erase(0, done);
+    return unwritten_.empty();
+}
+
+bool OutputFiles::retry() {
+    for (;;) {
+        if (!write_out()) return false;
+        if (waiting_.empty()) break;
+        OutputChunk& next = waiting_.front();
+        const bool full =
+            file_bytes_ > sizeof(OutputLogHeader) && file_bytes_ + next.bytes.size() > file_limit_;
+        const bool begin = fd_ < 0 || full || next.from.records != at_.records;
+        if (begin && !begin_file(next.from)) return false;
+        file_bytes_ += next.bytes.size();
+        at_ = next.to;
+        if (unwritten_.empty()) {
+            unwritten_.swap(next.bytes);
+        } else {
+            unwritten_ += next.bytes;
+        }
+        waiting_.pop_front();
+    }
+    if (fd_ >= 0 && !error_.empty()) {
+        spdlog::warn("{} is written again", path_);
+        error_.clear();
+    }
+    return fd_ >= 0;
+}
+
+std::string OutputFiles::write(OutputChunk chunk) {
+    waiting_.push_back(std::move(chunk));
+    retry();
+    std::string spare;
+    if (unwritten_.empty()) spare.swap(unwritten_);
+    return spare;
+}
+
+void OutputFiles::reopen() {
+    if (!retry()) return;
+    struct stat ours {
+    }, there{};
+    const bool same = fstat(fd_, &ours) == 0 && stat(path_.c_str(), &there) == 0 &&
+                      ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+    if (same) return;
+    close(std::exchange(fd_, -1));
+    begin_file(at_);
+    write_out();
+}
+
+size_t OutputFiles::bytes() const {
+    size_t bytes = unwritten_.size();
+    for (const OutputChunk& chunk : waiting_) bytes += chunk.bytes.size();
+    return bytes;
+}
+
+}  // namespace crane::proxy
