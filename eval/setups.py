@@ -93,6 +93,8 @@ SETUPS = {
             lambda server, extra: Crane(server, 1, ["--mode", "dmt", *extra])),
     "proxy": ("proxy and log alone, one replica, server unscheduled",
               lambda server, extra: Crane(server, 1, ["--mode", "proxy", *extra])),
-    "crane": ("full Crane, three replicas", lambda server, extra: Crane(server, COPIES, extra)),
+    "crane": ("full Crane, three replicas, durability disk", lambda server, extra: Crane(server, COPIES, extra)),
+    "crane-memory": ("full Crane, three replicas, durability memory",
+                     lambda server, extra: Crane(server, COPIES, ["--durability", "memory", *extra])),
     "3natives": ("three bare servers, the same load at each at once", lambda server, extra: Natives(server, COPIES)),
 }

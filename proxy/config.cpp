@@ -51,7 +51,7 @@ void read_consensus(ConfigTable& root, Config& config) {
     if (config.max_election_timeout_ms != 0 && config.max_election_timeout_ms < config.election_timeout_ms) {
         consensus.fail("max_election_timeout_ms", "must be 0 or at least election_timeout_ms");
     }
-    config.durable = consensus.boolean("durable", true);
+    config.durable = consensus.choice("durability", "disk", {"disk", "memory"}) == "disk";
     config.rejoin = consensus.boolean("rejoin", false);
     config.join = consensus.boolean("join", false);
     consensus.refuse_the_rest();

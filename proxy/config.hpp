@@ -73,7 +73,7 @@ struct Config {
     uint32_t heartbeat_ms = 50;
     uint32_t election_timeout_ms = 500;
     uint32_t max_election_timeout_ms = 0;
-    bool durable = true;
+    bool durable = true;  ///< false: durability = "memory", see log_durability.hpp
     bool join = false;    ///< added to a running cluster: see paxos::NodeConfig
     bool rejoin = false;  ///< a database that is not there has been lost: see paxos::NodeConfig
 

@@ -79,6 +79,11 @@ void read_replicas(ConfigTable& root, Config& config) {
     if (!single && begins && config.replicas.size() % 2 == 0) {
         root.fail("replica", "there are " + std::to_string(config.replicas.size()) + "; use 1, 3, 5 or 7");
     }
+    if (!config.durable && single) root.fail("consensus.durability", "memory is for mode full");
+    if (!config.durable && begins && config.replicas.size() == 1)
+        root.fail(
+            "consensus.durability",
+            "memory needs other replicas to copy the log from when this host has lost its own; use disk");
     if (begins && config.replicas.size() > paxos::kMaxVoters) root.fail("replica", "at most 7 replicas");
     if (config.replicas.size() > paxos::kMaxMembers) {
         root.fail("replica",

@@ -11,6 +11,7 @@
 #include "proxy/client_limit.hpp"
 #include "proxy/craned.hpp"
 #include "proxy/daemon_log.hpp"
+#include "proxy/log_durability.hpp"
 #include "proxy/state_dir.hpp"
 
 namespace {
@@ -84,11 +85,15 @@ int main(int argc, char** argv) {
                 clients.max_clients());
         spdlog::info("craned {} starts, replica {} of cluster {}", CRANE_VERSION, config.replica_id,
                      config.cluster_id);
+        crane::proxy::LogDurability durability(config.state_dir, !config.durable);
+        if (durability.lost()) config.rejoin = true;
         int status = 0;
         {
             crane::proxy::Craned craned(std::move(config));
+            durability.opened();
             status = craned.run();
         }
+        if (status == 0) durability.closed();
         spdlog::info("stopped");
         return status;
     } catch (const std::exception& error) {

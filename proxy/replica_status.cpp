@@ -224,6 +224,7 @@ nlohmann::json Replica::status() const {
         {"view", sequencer_.view_counter()},
         {"leader", sequencer_.leader()},
         {"ready", sequencer_.ready()},
+        {"durability", config_.durable ? "disk" : "memory"},
         {"decided", decided},
         {"admitted", admitted},
         {"connections", clients_.size()},

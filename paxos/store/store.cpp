@@ -32,6 +32,7 @@ class BdbStore::Impl {
   public:
     Impl(const StoreOptions& options, bool create)
         : directory_(options.directory),
+          durable_(options.durable),
           segment_bytes_(std::min<size_t>(kMaxSegmentBytes, options.sizes.log_file_bytes / 4)),
           environment_(options, create) {
         std::string bytes;
@@ -197,7 +198,7 @@ class BdbStore::Impl {
     void maintain() { environment_.maintain(); }
 
     const StateRecord& state() const { return state_; }
-    uint64_t syncs() const { return syncs_; }
+    uint64_t syncs() const { return durable_ ? syncs_ : 0; }
     const std::string& recovery() const { return environment_.recovery(); }
 
   private:
@@ -304,6 +305,7 @@ class BdbStore::Impl {
     }
 
     const std::string directory_;
+    const bool durable_;
     const size_t segment_bytes_;
     BdbEnvironment environment_;
     StateRecord state_;

@@ -38,6 +38,18 @@ void print_primary(const json& rows, const ClusterHealth& health) {
     printf("the primary is replica %u%s\n", health.primary, where.c_str());
 }
 
+/// Where it is not what everybody expects.
+void print_durability(const json& rows) {
+    for (const json& row : rows) {
+        if (!row["alive"] || row.value("durability", "disk") != "memory") continue;
+        printf(
+            "durability: memory. What is acknowledged outlives the end of any process and the loss of a "
+            "minority "
+            "of the hosts, not a loss of power on most of them at once\n");
+        return;
+    }
+}
+
 }  // namespace
 
 int tool_status(const std::string& state_dir, bool as_json) {
@@ -58,6 +70,7 @@ int tool_status(const std::string& state_dir, bool as_json) {
            "clients at", "view", "decided", "admitted", "clock", "lag", "conns", "output hash");
     for (const json& row : rows) print_row(row);
     print_primary(rows, health);
+    print_durability(rows);
     for (const json& row : rows) {
         const std::string message = row["alive"] ? row.value("message", "") : "";
         if (!message.empty()) printf("replica %u: %s\n", row["replica"].get<uint32_t>(), message.c_str());

@@ -11,6 +11,7 @@
 #include "paxos/core/describe.hpp"
 #include "paxos/store/offline.hpp"
 #include "paxos/store/store.hpp"
+#include "proxy/log_durability.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
@@ -62,6 +63,7 @@ json report_json(const ReplicaDir& replica, const paxos::StoreReport& report) {
             {"view", paxos::view_name(report.state.view)},
             {"rejoining", report.state.rejoining},
             {"recovery", report.recovery},
+            {"lost_with_memory", is_lost_with_memory(replica.path)},
             {"problems", report.problems}};
 }
 
@@ -70,6 +72,9 @@ void print_report(const json& report) {
               << ", replica " << report["replica"] << ", " << report["entries"] << " entries "
               << report["first"] << " to " << report["last"] << ", " << report["bytes"] << " bytes, view "
               << report["view"].get<std::string>() << (report["rejoining"] ? ", rejoining" : "") << "\n";
+    if (report["lost_with_memory"])
+        std::cout << "    it was in memory when its host last stopped (durability = \"memory\"): what was "
+                     "acknowledged last may be missing\n";
     if (report["recovery"] != "") std::cout << "    " << report["recovery"].get<std::string>() << "\n";
     for (const json& problem : report["problems"]) std::cout << "    " << problem.get<std::string>() << "\n";
 }
@@ -152,6 +157,7 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
     if (!(std::ofstream(mark) << best->id << "\n").flush())
         throw std::runtime_error("cannot write " + mark + ", by which crane-run knows: nothing was changed");
     const paxos::ForcedCluster forced = force(best->path, mark);
+    accept_database(best->path);  // it is what there is, whatever its host has lost
     const std::string text = "replica " + std::to_string(paxos::view_leader(forced.entry.view)) +
                              " is the only member from entry " + paxos::describe(forced.entry.position()) +
                              " on; its log ended at " + paxos::describe(forced.before.end);

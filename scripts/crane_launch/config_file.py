@@ -12,7 +12,7 @@ INTEGERS = {"replicas": 3, "quantum": 1000, "heartbeat-ms": 50, "election-timeou
             "disk-reserve-mib": 256, "checkpoint-log-mib": 64, "checkpoint-every-s": 300}
 NUMBERS = {"timeout-s": 60}
 AUTO_OR_INTEGER = ("w-timeout-us", "n-clock")
-STRINGS = {"state-dir": "/var/lib/crane/web", "schedule": "serial", "placement": "auto", "isolation": "lxc", "disk-format": "ext4",
+STRINGS = {"state-dir": "/var/lib/crane/web", "schedule": "serial", "placement": "auto", "isolation": "lxc", "disk-format": "ext4", "durability": "disk",
            "mode": "full", "output-log": "full", "log-level": "info", "restart": "always", "hostname": "crane", "user": "redis", "group": "redis",
            "image": "/srv/web.img", "image-store": "/var/lib/crane/images"}
 # One item may stand alone: nothing else can be meant by it. A command line that is one string could mean two things.

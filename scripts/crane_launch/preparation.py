@@ -172,6 +172,7 @@ class Preparation:
         difference = state.difference(self.settings)
         if difference and state.was_ready():
             raise LaunchError(f"{difference}: use --fresh to discard that log, or another --state-dir")
+        self._refuse_what_memory_lost(count)
         self.lost = state.replicas_without_log(count) if self.settings["mode"] != "dmt" else []
         too_many = len(self.lost) > count // 2
         if difference and state.was_restored():
@@ -190,6 +191,16 @@ class Preparation:
         self.say(f"{numbers(self.lost)} lost the log ({place}); rejoining: it is copied from the others, and they alone "
                  "decide until then")
         return False
+
+    def _refuse_what_memory_lost(self, count):
+        """Nobody would be left to copy from. Before any craned moves its database aside."""
+        lost = self.state.replicas_lost_with_memory(count)
+        if len(lost) <= count // 2 or not self.state.was_ready():
+            return
+        raise LaunchError(f"the log was in memory (--durability memory), and {numbers(lost)} of {count} stopped with their host: what "
+                          "they acknowledged last may be missing, and no majority is left to copy it from. See what is there "
+                          f"(crane log verify --state-dir {self.state.path}), then make a cluster of the longest log (crane recover "
+                          "--force-new-cluster), or use --fresh to begin anew")
 
     def _new_record(self, goes_on, environment):
         settings, old = self.settings, self.state.run

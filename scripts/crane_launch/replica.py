@@ -72,6 +72,7 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         f"w_timeout_us = {settings['w-timeout-us']}", f"n_clock = {settings['n-clock']}",
         "", "[consensus]", f"heartbeat_ms = {settings['heartbeat-ms']}",
         f"election_timeout_ms = {settings['election-timeout-ms']}",
+        f"durability = {toml_text(settings['durability'])}",
         # Ignored where there is a database; without one, a replica that was a member must not vote as if it were new.
         f"rejoin = {str(rejoin).lower()}",
         "", "[output_log]", f"content = {toml_text(settings['output-log'])}",

@@ -36,10 +36,11 @@ the server, rN/craned.log, rN/output.log. A second run with the same command
 and state directory goes on where the first one ended; --fresh starts anew."""
 
 CHOICES = {"schedule": ("serial", "parallel"), "isolation": ("lxc", "none"), "mode": ("full", "dmt", "proxy"),
-           "placement": ("auto", "none"), "disk-format": ("ext4", "xfs"), "output-log": ("full", "hash"), "restart": ("always", "on-failure", "no"),
+           "placement": ("auto", "none"), "disk-format": ("ext4", "xfs"), "durability": ("disk", "memory"), "output-log": ("full", "hash"),
+           "restart": ("always", "on-failure", "no"),
            "log-level": ("trace", "debug", "info", "warning", "error")}
 DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir": None, "schedule": "serial",
-            "placement": "auto", "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto",
+            "placement": "auto", "durability": "disk", "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto",
             "no-time-bubble": False, "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
             "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
@@ -102,6 +103,9 @@ def build_parser():
     how.add_argument("--no-time-bubble", action="store_true", help="admit input on arrival: replicas will diverge")
     how.add_argument("--heartbeat-ms", type=int, metavar="N", help="(default 50)")
     how.add_argument("--election-timeout-ms", type=int, metavar="N", help="(default 500)")
+    how.add_argument("--durability", choices=CHOICES["durability"],
+                     help="disk (default): what is acknowledged is on the disks of a majority; memory: in their memory, faster, and "
+                          "lost when most hosts stop at once")
     how.add_argument("--watchdog-s", type=int, metavar="N",
                      help="name the thread that keeps the server still for so long (default 10; 0: never)")
     how.add_argument("--endless-s", type=int, metavar="N",
@@ -225,6 +229,7 @@ def check(settings):
         if settings[name] not in allowed:
             raise LaunchError(f"{settings.called(name)} must be one of {', '.join(allowed)}, not {settings[name]}")
     check_replicas(settings)
+    check_durability(settings)
     if settings["image"] and settings["isolation"] != "lxc":
         raise LaunchError(f"{settings.called('image')} is for containers, not for --isolation none")
     for name, low, high in (("quantum", 1, 10**9), ("heartbeat-ms", 1, 60_000), ("election-timeout-ms", 3, 600_000),
@@ -246,6 +251,16 @@ def check(settings):
         settings["state-dir"] = default_state_dir()
     settings["state-dir"] = absolute_dir(settings["state-dir"], settings.called("state-dir"))
     return settings
+
+
+def check_durability(settings):
+    if settings["durability"] == "disk":
+        return
+    called = settings.called("durability")
+    if settings["mode"] != "full":
+        raise LaunchError(f"{called} memory is for mode full: in mode {settings['mode']} no other replica has the log")
+    if settings["replicas"] == 1:
+        raise LaunchError(f"{called} memory needs other replicas to copy the log from when a host has lost its own; use disk")
 
 
 def absolute_dir(path, called):

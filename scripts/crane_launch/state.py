@@ -149,6 +149,19 @@ class State:
     def replicas_without_log(self, count):
         return [n for n in range(1, count + 1) if not holds_files(self.replica_dir(n) / "db")]
 
+    def replicas_lost_with_memory(self, count):
+        """Those whose log was in memory (durability = "memory") when this host last stopped."""
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+        def is_lost(number):
+            try:
+                return (self.replica_dir(number) / "log-in-memory").read_text(encoding="ascii").strip() != boot
+            except FileNotFoundError:
+                return False
+            except (OSError, UnicodeDecodeError):
+                return True
+        return [n for n in range(1, count + 1) if is_lost(n)]
+
     def difference(self, settings):
         """Why this log cannot go on under these settings, as text: its replay would make no sense. Or None."""
         recorded = self.run.get("identity")
