@@ -1,6 +1,8 @@
 // Descriptor numbers: close, dup, fcntl, ioctl, pipes, eventfd, and what travels over unix sockets.
+#include <asm/sockios.h>
 #include <sys/ioctl.h>
 
+#include <atomic>
 #include <cstdarg>
 
 #include "interpose/core/blocking.hpp"
@@ -82,6 +84,39 @@ bool virtual_fcntl(const FdEntry& entry, int command, long argument, long& rc) {
     return false;
 }
 
+/// Signals that the kernel sends when it likes have no place in the schedule: signal-driven I/O is accepted,
+/// since programs set it up whose work does not depend on it, and no signal is ever sent.
+void refuse_io_signals() {
+    static std::atomic<bool> said{false};
+    if (said.exchange(true)) return;
+    Operation turn(Op::kSignal, process_key(runtime.process->pid));
+    refuse_call("a signal for input or output (O_ASYNC, F_SETSIG): none is sent");
+}
+
+/// fcntl commands by which the kernel is told to send signals. True if it was answered.
+bool signal_fcntl(int fd, int command, long& argument, long& rc) {
+    switch (command) {
+        case F_SETOWN:
+        case F_SETOWN_EX:
+        case F_SETSIG:
+            rc = raw(SYS_fcntl, fd, F_GETFD);
+            if (rc >= 0) rc = 0;
+            return true;
+        case F_NOTIFY:
+            rc = -EINVAL;
+            return true;
+        case F_SETLEASE:
+            rc = -EINVAL;
+            return argument != F_UNLCK;
+        case F_SETFL:
+            if (argument & O_ASYNC) refuse_io_signals();
+            argument &= ~long{O_ASYNC};
+            return false;
+        default:
+            return false;
+    }
+}
+
 long do_fcntl(int fd, int command, long argument) {
     if (is_reserved_fd(fd)) return -EBADF;
     if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
@@ -89,11 +124,19 @@ long do_fcntl(int fd, int command, long argument) {
     if (is_file_lock(command)) return lock_by_fcntl(fd, command, argument);
     const FdEntry* entry = fd_entry(fd);
     long rc = 0;
+    if (signal_fcntl(fd, command, argument, rc)) return rc;
     if (entry && virtual_fcntl(*entry, command, argument, rc)) return rc;
     return raw(SYS_fcntl, fd, command, argument);
 }
 
 long do_ioctl(int fd, unsigned long request, void* argument) {
+    if (request == FIOASYNC || request == FIOSETOWN || request == SIOCSPGRP) {
+        int given = 0;
+        if (!fetch(given, argument)) return -EFAULT;
+        if (request == FIOASYNC && given != 0) refuse_io_signals();
+        const long known = raw(SYS_fcntl, fd, F_GETFD);
+        return known < 0 ? known : 0;
+    }
     const FdEntry* entry = fd_entry(fd);
     if (!entry || entry->kind != FdKind::kSocket) return raw(SYS_ioctl, fd, request, argument);
     VirtualSocket& s = domain().sockets[entry->object];

@@ -41,6 +41,7 @@ long change_action(int signal, const struct sigaction* action, struct sigaction*
         }
         return real.sigaction(signal, action, nullptr) == 0 ? 0 : -errno;
     }
+    follow_action(signal);
     return 0;
 }
 

@@ -42,7 +42,7 @@ void Checkpoints::choose() {
     for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
         CheckpointState state;
         const std::string wrong = usable(one, state);
-        if (wrong.empty() && state.live && !takes_images_) {
+        if (wrong.empty() && state.live && !takes_images_ && !config_.witness) {
             error_ =
                 "the checkpoint at log index " + std::to_string(one.index) +
                 " holds an image of a running server, and this host has no CRIU to restore it: see crane "
@@ -70,7 +70,8 @@ std::string Checkpoints::usable(const checkpoint::StoredCheckpoint& one, Checkpo
     if (std::string wrong = from_json(one.manifest.state, state); !wrong.empty()) return wrong;
     if (state.cluster != config_.cluster_id) return "it is of another cluster, " + state.cluster;
     if (state.position.index != one.index) return "it names another entry";
-    if (state.live && state.live->words.transport_version != timebubble::kTransportVersion)
+    const bool begins = state.live && !config_.witness;
+    if (begins && state.live->words.transport_version != timebubble::kTransportVersion)
         return "its server runs under a shim of another version, which this craned does not understand; "
                "start "
                "the version of Crane that took it";

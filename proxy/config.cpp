@@ -15,6 +15,14 @@ namespace {
 constexpr uint64_t kMostInputMib = timebubble::kCommonChunks * timebubble::kInputChunkBytes >> 20;
 constexpr uint64_t kMegabyte = 1'000'000;
 
+void read_own_files(ConfigTable& root, Config& config) {
+    if (config.witness && !root.has("shim") && !root.has("init")) return;  // it starts nothing
+    config.shim = root.required_text("shim");
+    root.check_absolute("shim", config.shim);
+    config.init = root.required_text("init");
+    root.check_absolute("init", config.init);
+}
+
 void read_schedule(ConfigTable& root, Config& config) {
     ConfigTable schedule = root.table("schedule");
     config.policy = schedule.choice("policy", "serial", {"serial", "parallel"}) == "serial"
@@ -184,8 +192,12 @@ Config parse_config(std::string_view text, const std::string& path) {
     const std::string mode = root.choice("mode", "full", {"full", "dmt", "proxy"});
     config.mode = mode == "full" ? Mode::kFull : mode == "dmt" ? Mode::kDmt : Mode::kProxy;
     config.container = root.choice("isolation", "lxc", {"lxc", "none"}) == "lxc";
+    config.witness = root.boolean("witness", false);
+    if (config.witness && config.mode != Mode::kFull)
+        root.fail("witness", "is for mode full: without consensus nobody votes");
     config.server = root.texts("server");
-    if (config.server.empty()) root.fail("server", "is missing; write server = [\"program\", \"argument\"]");
+    if (config.server.empty() && !config.witness)
+        root.fail("server", "is missing; write server = [\"program\", \"argument\"]");
     config.cwd = root.text("cwd", "/");
     root.check_absolute("cwd", config.cwd);
     config.environment = root.texts("environment");
@@ -196,10 +208,7 @@ Config parse_config(std::string_view text, const std::string& path) {
     config.restart = restart == "always"       ? Restart::kAlways
                      : restart == "on-failure" ? Restart::kOnFailure
                                                : Restart::kNo;
-    config.shim = root.required_text("shim");
-    root.check_absolute("shim", config.shim);
-    config.init = root.required_text("init");
-    root.check_absolute("init", config.init);
+    read_own_files(root, config);
     read_schedule(root, config);
     read_bubble(root, config);
     read_consensus(root, config);

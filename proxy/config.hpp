@@ -82,6 +82,8 @@ struct Config {
     LogContent log_content = LogContent::kFull;
     uint64_t log_max_bytes = 4ULL << 30;
 
+    bool witness = false;  ///< votes and keeps the log, and has no server: see witness.hpp
+
     std::string user, group;  ///< whom the server runs as; "": as craned
     checkpoint::Confinement confinement;
     std::vector<std::string> hide, show;

@@ -79,6 +79,8 @@ void read_replicas(ConfigTable& root, Config& config) {
     if (!single && begins && config.replicas.size() % 2 == 0) {
         root.fail("replica", "there are " + std::to_string(config.replicas.size()) + "; use 1, 3, 5 or 7");
     }
+    if (config.witness && begins && config.replicas.size() == 1)
+        root.fail("witness", "cannot be the only replica: nobody would have a server");
     if (!config.durable && single) root.fail("consensus.durability", "memory is for mode full");
     if (!config.durable && begins && config.replicas.size() == 1)
         root.fail(

@@ -11,6 +11,8 @@
 #include "paxos/core/storage.hpp"
 #include "proxy/clock.hpp"
 #include "proxy/daemon_log.hpp"
+#include "proxy/replica.hpp"
+#include "proxy/witness.hpp"
 #include "proxy/worker.hpp"
 
 namespace crane::proxy {
@@ -77,13 +79,18 @@ Craned::~Craned() {
 }
 
 void Craned::make_replica() {
-    replica_ = std::make_unique<Replica>(
-        base_, config_, timekeeper_, repairs_,
-        Replica::Events{[this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); },
-                        [this](uint64_t index) {
-                            begin_stop("removed from the cluster by log entry " + std::to_string(index));
-                        },
-                        [this](const nlohmann::json& request) { return order(request); }});
+    Participant::Events events{
+        [this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); },
+        [this](uint64_t index) {
+            begin_stop("removed from the cluster by log entry " + std::to_string(index));
+        },
+        [this](const nlohmann::json& request) { return order(request); }};
+    if (config_.witness) {
+        replica_ = std::make_unique<Witness>(base_, config_, timekeeper_, std::move(events));
+    } else {
+        replica_ =
+            std::make_unique<Replica>(base_, config_, timekeeper_, repairs_, losses_, std::move(events));
+    }
     replica_->start();
 }
 

@@ -12,8 +12,10 @@
 
 #include "proxy/config.hpp"
 #include "proxy/control.hpp"
+#include "proxy/loss_history.hpp"
+#include "proxy/participant.hpp"
 #include "proxy/repairs.hpp"
-#include "proxy/replica.hpp"
+#include "proxy/timekeeper.hpp"
 
 struct event;
 struct event_base;
@@ -59,8 +61,9 @@ class Craned {
     event* stop_timer_ = nullptr;
     Timekeeper timekeeper_;  ///< outlives the replicas: the cluster's clock runs on
     Repairs repairs_;        ///< and what is known of this one
+    LossHistory losses_;     ///< of its server
     std::unique_ptr<ControlServer> control_;
-    std::unique_ptr<Replica> replica_;
+    std::unique_ptr<Participant> replica_;
     bool stopping_ = false;
     bool done_ = false;
     int exit_status_ = 0;

@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
             if (!warning.empty()) fprintf(stderr, "craned: %s\n", warning.c_str());
             return 0;
         }
-        check_files(config);
+        if (!config.witness) check_files(config);
         const std::string exposed = crane::proxy::make_state_dir(config.state_dir);
         const crane::proxy::StateDirLock lock(config.state_dir);
         crane::proxy::open_daemon_log(config);

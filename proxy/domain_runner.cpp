@@ -110,10 +110,11 @@ std::string wait_status_text(int32_t status) {
     return "exited with status " + std::to_string(WEXITSTATUS(status));
 }
 
-DomainRunner::DomainRunner(event_base* base, const Config& config, std::function<void()> woken,
-                           Changed changed)
+DomainRunner::DomainRunner(event_base* base, const Config& config, LossHistory& losses,
+                           std::function<void()> woken, Changed changed)
     : base_(base),
       config_(config),
+      losses_(losses),
       woken_(std::move(woken)),
       changed_(std::move(changed)),
       segment_(config.state_dir, config.cluster_id, config.replica_id, !config.container),
@@ -506,13 +507,14 @@ void DomainRunner::poll_attachment() {
 }
 
 /// It could not say so any more (an overflown stack, an exit past the C library), but did it with the turn in
-/// hand, so at the same place on every replica.
-bool DomainRunner::ended_by_its_own_deed(const checkpoint::ExitReport& report) const {
+/// hand, so at the same place on every replica; or it does so whenever it comes there.
+bool DomainRunner::ended_by_its_own_deed(const checkpoint::ExitReport& report) {
     if (config_.mode == Mode::kProxy || state_ != DomainState::kAttached || !report.known) return false;
     if (!report.signaled) return true;
     for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGXCPU, SIGXFSZ})
         if (report.signal == crash) return true;
-    return false;
+    const timebubble::DomainStatus& status = link_->status();
+    return losses_.lost({status.admitted_index.load(), status.clock.load(), report.signal});
 }
 
 void DomainRunner::domain_gone(const std::optional<checkpoint::ExitReport>& report) {

@@ -19,6 +19,7 @@
 #include "proxy/config.hpp"
 #include "proxy/domain_link.hpp"
 #include "proxy/domain_words.hpp"
+#include "proxy/loss_history.hpp"
 #include "proxy/segment.hpp"
 #include "proxy/worker.hpp"
 
@@ -34,7 +35,8 @@ class DomainRunner {
     using Changed = std::function<void()>;
 
     /// `woken`: the doorbell rang. `changed`: state() is another.
-    DomainRunner(event_base* base, const Config& config, std::function<void()> woken, Changed changed);
+    DomainRunner(event_base* base, const Config& config, LossHistory& losses, std::function<void()> woken,
+                 Changed changed);
     ~DomainRunner();
     DomainRunner(const DomainRunner&) = delete;
     DomainRunner& operator=(const DomainRunner&) = delete;
@@ -128,13 +130,14 @@ class DomainRunner {
     void launch(const Bring& bring, const std::string* image_program = nullptr);
     void started(const Started& result, bool attached);
     void poll_attachment();
-    bool ended_by_its_own_deed(const checkpoint::ExitReport& report) const;
+    bool ended_by_its_own_deed(const checkpoint::ExitReport& report);
     void domain_gone(const std::optional<checkpoint::ExitReport>& report);
     void forget_exit_fd();
     void enter(DomainState state, std::string message);
 
     event_base* base_;
     const Config& config_;
+    LossHistory& losses_;
     std::function<void()> woken_;
     Changed changed_;
     Segment segment_;

@@ -48,15 +48,18 @@ uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Vo
         return 0;
     }
     if (whom_ != 0) return 0;
-    const auto choose = [&](bool self) {
+    const auto choose = [&](bool self, bool takes) {
         const auto found = std::find_if(voters.begin(), voters.end(), [&](const Voter& one) {
-            return (one.id == self_) == self && one.able && one.held < first_index_ &&
+            return (one.id == self_) == self && one.takes == takes && one.able && one.held < first_index_ &&
                    tried_.count(one.id) == 0;
         });
         return found != voters.end() ? found->id : 0;
     };
-    whom_ = choose(false);
-    if (whom_ == 0) whom_ = choose(true);
+    const bool taken =
+        std::any_of(voters.begin(), voters.end(), [&](const Voter& one) { return one.held >= first_index_; });
+    whom_ = choose(false, true);
+    if (whom_ == 0 && taken) whom_ = choose(false, false);
+    if (whom_ == 0) whom_ = choose(true, true);
     if (whom_ == 0) {
         finish();
         return 0;

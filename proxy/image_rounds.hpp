@@ -1,7 +1,8 @@
 // When the primary has checkpoints taken of the server that runs, and by whom. Pure.
 //
 // In a round replicas take one after the other, so that two never stand still at once: the backups, and the
-// primary itself only where they are not enough. It ends when a majority holds one, or nobody is left to ask.
+// primary itself only where they are not enough. A witness has no server, and fetches one as soon as there is
+// one. It ends when a majority holds one, or nobody is left to ask.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,9 @@ class ImageRounds {
 
     struct Voter {
         uint32_t id;
-        bool able;      ///< can be asked now
-        uint64_t held;  ///< entry of its newest checkpoint
+        bool able;          ///< can be asked now
+        uint64_t held;      ///< entry of its newest checkpoint
+        bool takes = true;  ///< of its own server; a witness only fetches one that another has taken
     };
     void logged(uint64_t bytes) { bytes_ += bytes; }
     /// A round is wanted now, whatever was decided since.

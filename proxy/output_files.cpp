@@ -67,7 +67,9 @@ bool OutputFiles::begin_file(const OutputPosition& from) {
     header.admitted_index = from.admitted_index;
     header.chain = from.chain;
     file_bytes_ = sizeof(header);
-    unwritten_.assign(reinterpret_cast<const char*>(&header), sizeof(header));
+    header_.assign(reinterpret_cast<const char*>(&header), sizeof(header));
+    current_ = {};
+    written_ = 0;
     return true;
 }
 
@@ -82,18 +84,19 @@ void OutputFiles::shift_files() {
 
 /// True: nothing of the open file is left to be written.
 bool OutputFiles::write_out() {
-    size_t done = 0;
-    while (fd_ >= 0 && done < unwritten_.size()) {
-        const ssize_t wrote = ::write(fd_, unwritten_.data() + done, unwritten_.size() - done);
+    while (fd_ >= 0 && left() > 0) {
+        const bool in_header = written_ < header_.size();
+        const std::string& text = in_header ? header_ : current_.bytes;
+        const size_t at = in_header ? written_ : written_ - header_.size();
+        const ssize_t wrote = ::write(fd_, text.data() + at, text.size() - at);
         if (wrote > 0) {
-            done += static_cast<size_t>(wrote);
+            written_ += static_cast<size_t>(wrote);
         } else if (wrote == 0 || errno != EINTR) {
             failed("cannot write");
             break;
         }
     }
-    unwritten_.erase(0, done);
-    return unwritten_.empty();
+    return left() == 0;
 }
 
 bool OutputFiles::retry() {
@@ -105,13 +108,11 @@ bool OutputFiles::retry() {
             file_bytes_ > sizeof(OutputLogHeader) && file_bytes_ + next.bytes.size() > file_limit_;
         const bool begin = fd_ < 0 || full || next.from.records != at_.records;
         if (begin && !begin_file(next.from)) return false;
+        if (!begin) header_.clear();
+        written_ = 0;
         file_bytes_ += next.bytes.size();
         at_ = next.to;
-        if (unwritten_.empty()) {
-            unwritten_.swap(next.bytes);
-        } else {
-            unwritten_ += next.bytes;
-        }
+        current_ = std::move(next);
         waiting_.pop_front();
     }
     if (fd_ >= 0 && !error_.empty()) {
@@ -125,24 +126,36 @@ std::string OutputFiles::write(OutputChunk chunk) {
     waiting_.push_back(std::move(chunk));
     retry();
     std::string spare;
-    if (unwritten_.empty()) spare.swap(unwritten_);
+    if (left() != 0) return spare;
+    spare.swap(current_.bytes);
+    header_.clear();
+    written_ = 0;
     return spare;
 }
 
 void OutputFiles::reopen() {
-    if (!retry()) return;
+    const bool written = retry();
+    if (fd_ < 0) return;  // it is tried again, at that place
     struct stat ours {
     }, there{};
     const bool same = fstat(fd_, &ours) == 0 && stat(path_.c_str(), &there) == 0 &&
                       ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
     if (same) return;
+    // What the moved file has in part goes into the new one as a whole: a torn end is seen, a gap is not
+    // made.
     close(std::exchange(fd_, -1));
-    begin_file(at_);
-    write_out();
+    if (!written && !current_.bytes.empty()) {
+        at_ = current_.from;
+        waiting_.push_front(std::exchange(current_, {}));
+    }
+    header_.clear();
+    written_ = 0;
+    if (!begin_file(at_)) return;
+    retry();
 }
 
 size_t OutputFiles::bytes() const {
-    size_t bytes = unwritten_.size();
+    size_t bytes = left();
     for (const OutputChunk& chunk : waiting_) bytes += chunk.bytes.size();
     return bytes;
 }

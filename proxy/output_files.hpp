@@ -53,6 +53,7 @@ class OutputFiles {
   private:
     bool begin_file(const OutputPosition& from);
     bool write_out();
+    size_t left() const { return header_.size() + current_.bytes.size() - written_; }
     void shift_files();
     void failed(const std::string& what);
 
@@ -62,9 +63,11 @@ class OutputFiles {
     const std::atomic<bool>& abandoned_;
     int fd_ = -1;
     uint64_t file_bytes_ = 0;
-    std::string unwritten_;            ///< of the file that is open
+    std::string header_;               ///< of the file that is open, if that is still to be written
+    OutputChunk current_;              ///< behind it
+    size_t written_ = 0;               ///< bytes of these two
     std::deque<OutputChunk> waiting_;  ///< behind that
-    OutputPosition at_;                ///< behind all that was written, or is in unwritten_
+    OutputPosition at_;                ///< behind current_
     std::string error_;
 };
 

@@ -166,6 +166,7 @@ void OutputLog::append(const timebubble::OutputHeader& header, std::string_view 
 
 void OutputLog::flush() {
     if (shared_->posted_jobs >= kMaxJobs) return;  // the disk stands still; what is pending is bounded
+    if (reopen_wanted_) reopen();
     if (losing_ && shared_->outstanding() == 0) {
         losing_ = false;
         pending_.from = at_;
@@ -184,7 +185,8 @@ void OutputLog::settle(int patience_ms) {
 }
 
 void OutputLog::reopen() {
-    if (shared_->posted_jobs >= kMaxJobs) return;
+    reopen_wanted_ = shared_->posted_jobs >= kMaxJobs;  // then when the disk goes on
+    if (reopen_wanted_) return;
     if (!pending_.bytes.empty()) hand_over();
     run([](Shared& shared) { shared.files->reopen(); });
 }
@@ -200,7 +202,7 @@ bool OutputLog::must_wait(uint64_t now_ns) {
 }
 
 bool OutputLog::buffered() const {
-    return !pending_.bytes.empty() || losing_ || shared_->waiting_bytes != 0;
+    return !pending_.bytes.empty() || losing_ || reopen_wanted_ || shared_->waiting_bytes != 0;
 }
 
 std::string OutputLog::error() const {

@@ -32,7 +32,7 @@ class OutputLog {
   public:
     static constexpr size_t kHoldBytes = 8 * 1024 * 1024;
     static constexpr size_t kMaxBytes = 16 * 1024 * 1024;
-    static constexpr uint64_t kStandsStillNs = 2'000'000'000;
+    static constexpr uint64_t kStandsStillNs = 500'000'000;
 
     /// `from`: where it begins; later than at the start when that is not replayed. Without `base` what is
     /// written is written by the caller's thread.
@@ -77,7 +77,8 @@ class OutputLog {
     OutputChunk pending_;
     OutputPosition at_;
     uint64_t bytes_ = 0;
-    bool losing_ = false;    ///< what comes is only counted, until all that waits is written
+    bool losing_ = false;  ///< what comes is only counted, until all that waits is written
+    bool reopen_wanted_ = false;
     uint64_t moved_ns_ = 0;  ///< when the disk was last seen to be up to date or to take something
     uint64_t jobs_seen_ = 0;
     std::optional<uint64_t> stuck_at_;  ///< as many jobs were done when settle() waited in vain

@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "proxy/clock.hpp"
+#include "proxy/members.hpp"
 #include "proxy/settings_hash.hpp"
+#include "proxy/witness.hpp"
 
 namespace crane::proxy {
 
@@ -21,23 +23,10 @@ constexpr uint64_t kClosingShare = 4;
 constexpr size_t kShipBesideBytes = 512 * 1024;
 constexpr uint64_t kFrozenNs = 1'000'000'000;
 
-std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
-    std::vector<uint32_t> ids;
-    for (const paxos::Member& member : membership.members) ids.push_back(member.id);
-    return ids;
-}
-
-std::vector<uint32_t> voter_ids(const paxos::Membership& membership) {
-    std::vector<uint32_t> ids;
-    for (const paxos::Member& member : membership.members)
-        if (member.voter) ids.push_back(member.id);
-    return ids;
-}
-
 }  // namespace
 
 Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs,
-                 Events events)
+                 LossHistory& losses, Events events)
     : base_(base),
       config_(config),
       timekeeper_(timekeeper),
@@ -45,7 +34,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       events_(std::move(events)),
       settings_hash_(settings_hash(config)),
       domain_(
-          base, config, [this] { drain(); }, [this] { on_domain_changed(); }),
+          base, config, losses, [this] { drain(); }, [this] { on_domain_changed(); }),
       checkpoints_(base, config),
       log_(config.state_dir, config, checkpoints_.from() ? checkpoints_.from()->output : OutputPosition{},
            base),
@@ -250,6 +239,7 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     if (message[0] == 'A') mail_.on_answer(body);
     if (message[0] == 'F' && from == sequencer_.leader()) on_finding(body);
     if (message[0] == 'E') divergence_.evidence(from, decode_admissions(body), history_);
+    if (message[0] == kWitnessWord) witnesses_.insert(from);
     if (message[0] == 'Q') {
         DivergenceCheck::Query query;
         if (body.size() != sizeof(query)) return;

@@ -49,6 +49,7 @@
 #include "proxy/native_backend.hpp"
 #include "proxy/operator_mail.hpp"
 #include "proxy/output_log.hpp"
+#include "proxy/participant.hpp"
 #include "proxy/repairs.hpp"
 #include "proxy/restart_policy.hpp"
 #include "proxy/sequencer.hpp"
@@ -62,55 +63,35 @@ struct event_base;
 
 namespace crane::proxy {
 
-class Replica {
+class Replica : public Participant {
   public:
-    struct Events {
-        std::function<void()> lost;  ///< the domain was taken away
-        std::function<void(const std::string&)> fatal;
-        std::function<void(uint64_t index)> removed;  ///< from the cluster, by this log entry
-        /// An order of the operator, which a backup took and handed on. Its answer.
-        std::function<nlohmann::json(const nlohmann::json& request)> order;
-    };
+    Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs,
+            LossHistory& losses, Events events);
+    ~Replica() override;
 
-    Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs, Events events);
-    ~Replica();
+    void start() override;
+    bool turn() override;
+    void awake() override { domain_.link().awake(); }
+    void stop(std::function<void()> done) override;
 
-    void start();
-    /// Does all that is to be done now. True: the loop may sleep.
-    bool turn();
-    void awake() { domain_.link().awake(); }
-    /// Hands leadership over and closes the log, then calls `done`.
-    void stop(std::function<void()> done);
+    nlohmann::json status() const override;
+    void flush_log() override;
+    void reopen_logs() override { log_.reopen(); }
+    bool leads() const override { return sequencer_.leads(); }
+    uint32_t leader() const override { return sequencer_.leader(); }
+    bool settled() const override { return domain_.settled(); }
+    bool disowned() const override { return sequencer_.disowned(); }
+    bool alone() const override { return config_.replicas.size() == 1; }
+    void hand_over() override { sequencer_.transfer(0); }
+    OperatorMail& mail() override { return mail_; }
 
-    nlohmann::json status() const;
-    /// Has written out what the output log still holds in memory, and waits for it for a moment.
-    void flush_log();
-    /// The operator has moved log files away.
-    void reopen_logs() { log_.reopen(); }
-    bool leads() const { return sequencer_.leads(); }
-    /// The domain is neither being started nor ended: this can be destroyed without waiting for it.
-    bool settled() const { return domain_.settled(); }
-    /// Its database is an old or a second copy.
-    bool disowned() const { return sequencer_.disowned(); }
-    bool alone() const { return config_.replicas.size() == 1; }
-    /// Empty, or why not.
-    std::string transfer(uint32_t to);
-    /// Somebody else shall lead, whoever is best placed.
-    void hand_over() { sequencer_.transfer(0); }
-    std::string signal_server(uint32_t signal);
-    /// The server is ended and another one begun on its files, by decision.
-    /// `image`: from a base image of this sum from then on; nothing: from what it has.
-    std::string restart_server(const std::optional<std::string>& image);
-    /// It is to come from another replica.
-    bool fetches_image() const { return image_shipping_.wanted() != 0; }
-    /// A checkpoint of the server that runs.
-    std::string take_checkpoint();
-    /// This replica's server alone, from its newest checkpoint and the log; nobody decides it.
-    std::string remake_server();
-    std::string change_membership(const paxos::MembershipChange& change);
-    uint32_t leader() const { return sequencer_.leader(); }
-    OperatorMail& mail() { return mail_; }
-    const OperatorMail& mail() const { return mail_; }
+    std::string transfer(uint32_t to) override;
+    std::string signal_server(uint32_t signal) override;
+    std::string restart_server(const std::optional<std::string>& image) override;
+    bool fetches_image() const override { return image_shipping_.wanted() != 0; }
+    std::string take_checkpoint() override;
+    std::string remake_server() override;
+    std::string change_membership(const paxos::MembershipChange& change) override;
 
   private:
     void on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch);
@@ -199,13 +180,12 @@ class Replica {
     bool without_server() const;
     bool serves() const { return !stopping_ && !server_ended_ && fenced_.empty() && !repairs_.on_trial(); }
     nlohmann::json listen_json() const;
-    nlohmann::json peers_json() const;
-    nlohmann::json membership_json() const;
     nlohmann::json domain_json() const;
     nlohmann::json counters_json() const;
     nlohmann::json loop_json() const;
     std::string message() const;
     std::vector<std::string> alarms() const;
+    bool has_server(const paxos::Member& member) const { return witnesses_.count(member.id) == 0; }
     void on_membership(const paxos::MembershipAt& decided);
     void housekeep();
     void begin_time();
@@ -250,6 +230,7 @@ class Replica {
     std::deque<Pending> pending_;  ///< decided, no room in the ring yet
     bool delivery_paused_ = true;
     std::set<uint32_t> peers_up_;
+    std::set<uint32_t> witnesses_;  ///< as they said themselves
     AdmissionHistory history_;
     DivergenceCheck divergence_;
     StallDetector stall_;

@@ -9,6 +9,7 @@
 
 #include "proxy/clock.hpp"
 #include "proxy/replica.hpp"
+#include "proxy/report_words.hpp"
 
 namespace crane::proxy {
 
@@ -36,34 +37,25 @@ constexpr char kNotRepaired[] =
 }  // namespace
 
 std::string Replica::make_report() const {
-    std::string report(reinterpret_cast<const char*>(&settings_hash_), sizeof(settings_hash_));
-    const Reading reading = timekeeper_.reading(host_time());
-    report.append(reinterpret_cast<const char*>(&reading), sizeof(reading));
-    const uint64_t ended = server_ended_ ? generation_.fed : 0;
-    report.append(reinterpret_cast<const char*>(&ended), sizeof(ended));
     // In mode proxy nothing makes the servers' outputs equal, and nothing is to be compared.
-    if (const Admission* last = native_ ? nullptr : history_.last()) report += encode_admissions({*last});
-    return report;
+    return encode_report(
+        {settings_hash_, timekeeper_.reading(host_time()), server_ended_ ? generation_.fed : 0},
+        native_ ? nullptr : history_.last());
 }
 
 void Replica::on_report(uint32_t from, const std::string& report) {
-    uint64_t settings = 0;
-    Reading reading{};
-    uint64_t ended = 0;
-    constexpr size_t kFixed = sizeof(settings) + sizeof(reading) + sizeof(ended);
-    if (report.size() < kFixed) return;
-    memcpy(&settings, report.data(), sizeof(settings));
-    memcpy(&reading, report.data() + sizeof(settings), sizeof(reading));
-    memcpy(&ended, report.data() + sizeof(settings) + sizeof(reading), sizeof(ended));
-    timekeeper_.heard(from, reading, host_time());
-    if (settings != settings_hash_ && settings_differ_.insert(from).second) {
+    ReportHead head;
+    std::string_view rest = report;
+    if (!decode_report(rest, head)) return;
+    timekeeper_.heard(from, head.reading, host_time());
+    if (head.settings != 0 && head.settings != settings_hash_ && settings_differ_.insert(from).second) {
         spdlog::error(
             "replica {} has other settings of schedule, bubble, machine, server or environment than this "
             "one: the replicas will diverge; give all the same and start the cluster anew",
             from);
     }
-    const auto admissions = decode_admissions(std::string_view(report).substr(kFixed));
-    peer_ends_[from] = {ended, admissions.empty() ? 0 : admissions[0].index};
+    const auto admissions = decode_admissions(rest);
+    peer_ends_[from] = {head.ended, admissions.empty() ? 0 : admissions[0].index};
     if (admissions.empty()) {
         divergence_.began_anew(from);
         return;

@@ -18,6 +18,12 @@ constexpr uint64_t kRestPatienceNs = 20'000'000'000;
 constexpr uint64_t kFetchBehind = 3;
 constexpr uint64_t kAskAgainNs = 10'000'000'000;
 
+/// A connection outlives a host without power for long.
+bool hears(const paxos::PeerStatus& peer) {
+    constexpr uint64_t kSilentMs = 5000;
+    return peer.connected && peer.heard_ms_ago < kSilentMs;
+}
+
 }  // namespace
 
 /// On the primary: who is to take one now.
@@ -27,8 +33,8 @@ void Replica::ask_for_images(uint64_t now_ns) {
         {config_.replica_id, fenced_.empty() && !server_ended_, checkpoints_.held_index()}};
     for (const paxos::PeerStatus& peer : sequencer_.peers())
         if (peer.voter)
-            voters.push_back(
-                {peer.id, peer.connected && !peer.rejoining && !peer.needs_checkpoint, peer.checkpoint});
+            voters.push_back({peer.id, hears(peer) && !peer.rejoining && !peer.needs_checkpoint,
+                              peer.checkpoint, witnesses_.count(peer.id) == 0});
     const uint32_t whom = image_rounds_.next(now_ns, sequencer_.decided_index(), voters);
     const uint64_t first = image_rounds_.first_index();
     if (whom == config_.replica_id) want_image(first);

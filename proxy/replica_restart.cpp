@@ -25,6 +25,8 @@ namespace {
 constexpr uint64_t kGraceNs = 10'000'000'000;
 /// Replicas come to the same end within what their servers lag behind each other.
 constexpr uint64_t kAgreementNs = 2'000'000'000;
+/// Two servers with a witness: the other one is gone, and cannot be asked.
+constexpr uint64_t kSilentMs = 5000;
 
 }  // namespace
 
@@ -50,6 +52,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
         checkpoint::fail_point("restart.fed");
         generation_.starting = 0;
         generation_.fed = generation;
+        server_message_.clear();  // what the one before had to say
         generation_.fed_time_ns = timestamp_ns;
         restarts_.started(timestamp_ns);
         return true;
@@ -109,16 +112,23 @@ bool Replica::ended_alone() const {
 /// replica.
 bool Replica::end_is_agreed() const {
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
-    size_t voters = 0, agree = 0;
+    size_t voters = 0, agree = 0, reached = 0;
+    std::set<uint32_t> heard;  // a connection outlives a host without power for long
+    for (const paxos::PeerStatus& peer : sequencer_.peers())
+        if (peer.connected && peer.heard_ms_ago < kSilentMs) heard.insert(peer.id);
     for (const paxos::Member& member : sequencer_.membership().members) {
-        if (!member.voter) continue;
+        if (!member.voter || !has_server(member)) continue;
         ++voters;
         const auto found = peer_ends_.find(member.id);
         const bool same = found != peer_ends_.end() && found->second.generation == generation_.fed &&
                           found->second.admitted == admitted;
-        agree += member.id == config_.replica_id || same;
+        const bool own = member.id == config_.replica_id;
+        agree += own || same;
+        reached += own || heard.count(member.id) != 0;
     }
-    return alone() || agree > voters / 2;
+    // Two with a witness: one alone cannot be outvoted, and there is nobody else to ask.
+    const bool half = !witnesses_.empty() && 2 * agree == voters && reached == agree;
+    return alone() || agree > voters / 2 || half;
 }
 
 void Replica::watch_server_end(uint64_t now_ns) {

@@ -104,7 +104,7 @@ void Replica::lead_standstill(uint64_t now_ns) {
     look.forced = restarts_.asked() && stop_at_ns_ == 0 && look.own.at.clock == asked_clock_;
     standstill_.set_limit(look.forced ? kAskedLimitNs : restarts_.wanted_if_ended() ? limit_ns : 0);
     for (const paxos::Member& member : sequencer_.membership().members) {
-        if (!member.voter) continue;
+        if (!member.voter || !has_server(member)) continue;
         ++look.voters;
         // What one that differs does says nothing of the others' servers.
         const bool differs = divergence_.diverged().count(member.id) != 0 ||

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "proxy/clock.hpp"
+#include "proxy/members.hpp"
 #include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"
 
@@ -119,32 +120,6 @@ std::vector<std::string> Replica::alarms() const {
     return out;
 }
 
-nlohmann::json Replica::peers_json() const {
-    nlohmann::json peers = nlohmann::json::array();
-    for (const auto& peer : sequencer_.peers()) {
-        peers.push_back({{"replica", peer.id},
-                         {"voter", peer.voter},
-                         {"rejoining", peer.rejoining},
-                         {"needs_checkpoint", peer.needs_checkpoint},
-                         {"connected", peer.connected},
-                         {"protocol", peer.protocol},
-                         {"matched", peer.matched},
-                         {"heard_ms_ago", peer.heard_ms_ago}});
-    }
-    return peers;
-}
-
-nlohmann::json Replica::membership_json() const {
-    nlohmann::json members = nlohmann::json::array();
-    for (const auto& member : sequencer_.membership().members) {
-        members.push_back({{"replica", member.id}, {"voter", member.voter}, {"address", member.address}});
-    }
-    return {{"index", sequencer_.membership_index()},
-            {"decided", sequencer_.membership_index() <= sequencer_.decided_index()},
-            {"highest_id", sequencer_.membership().highest_id},
-            {"members", members}};
-}
-
 nlohmann::json Replica::counters_json() const {
     const timebubble::DomainStatus& domain = domain_.link().status();
     const paxos::NodeStats node = sequencer_.stats();
@@ -258,8 +233,8 @@ nlohmann::json Replica::status() const {
         {"checkpoint_fetch", shipping_.status()},
         {"image_fetch", image_shipping_.status()},
         {"first_log_index", sequencer_.first_log_index()},
-        {"peers", peers_json()},
-        {"membership", membership_json()},
+        {"peers", peers_json(sequencer_, witnesses_)},
+        {"membership", membership_json(sequencer_)},
         {"counters", counters_json()},
         {"loop", loop_json()},
     };

@@ -68,9 +68,10 @@ void Replica::housekeep() {
     }
     fetch_to_keep();
     ask_for_new_image(now);
-    // One that lacks a checkpoint stands still for want of the log, as does one without room for it.
+    // One that lacks a checkpoint stands still for want of the log, as does one without room for it; what a
+    // server says is held while the output log has no place for it.
     const bool attached = domain_.state() == DomainState::kAttached && !native_ && !lacking_ &&
-                          !disk_.critical() && image_.phase != ImagePhase::kTaking;
+                          !disk_.critical() && image_.phase != ImagePhase::kTaking && !output_held_;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
     if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();

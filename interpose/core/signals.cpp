@@ -214,6 +214,25 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 
+namespace {
+
+void on_stray(int) {}
+
+}  // namespace
+
+void follow_action(int signal) {
+    constexpr int kFirstOfProgram = 34;  // the two before are the C library's
+    const bool reserved = signal >= 32 && signal < kFirstOfProgram;
+    if (is_synchronous(signal) || signal == SIGCHLD || signal == SIGPIPE || reserved) return;
+    const uint64_t wanted = handler_of(*runtime.process, signal);
+    struct sigaction action {};
+    action.sa_handler = on_stray;
+    if (wanted <= reinterpret_cast<uint64_t>(SIG_IGN))
+        action.sa_handler = reinterpret_cast<void (*)(int)>(wanted);
+    action.sa_flags = SA_RESTART;
+    real.sigaction(signal, &action, nullptr);
+}
+
 void install_fault_handlers() {
     real.signal(SIGPIPE, SIG_IGN);
     struct sigaction child {};

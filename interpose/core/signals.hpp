@@ -25,6 +25,10 @@ bool is_synchronous(int signal);
 [[noreturn]] void die_by_signal(int signal);
 /// In a program fresh from exec: handlers are gone, ignored signals stay ignored.
 void reset_handlers_after_exec();
+/// The kernel's own disposition of a signal that no instruction raises follows the program's: what comes from
+/// outside the schedule after all (the kernel's own doing, another process's) ends no process that handles or
+/// ignores it. It has no place in the schedule, so its handler is not run.
+void follow_action(int signal);
 /// Handlers for faults that the program leaves to their default, so that a crash is a scheduled end.
 void install_fault_handlers();
 

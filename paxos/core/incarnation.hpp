@@ -82,8 +82,10 @@ class Incarnations {
     /// False when the bytes are not exactly one well-formed table.
     friend bool decode(std::string_view bytes, Incarnations& table);
 
-  private:
+    /// Null: it is not known.
     const Incarnation* find(ReplicaId replica) const;
+
+  private:
     Incarnation& place(ReplicaId replica);
     std::vector<Incarnation> known_;  ///< by replica, ascending
 };

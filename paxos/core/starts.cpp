@@ -1,5 +1,6 @@
 // Core: which starts of which databases count. See incarnation.hpp and lineage.hpp.
 #include <algorithm>
+#include <optional>
 
 #include "base/check.hpp"
 #include "paxos/core/core.hpp"
@@ -68,7 +69,12 @@ void Core::adopt_starts(const Entry& entry) {
     CRANE_CHECK(decode(*entry.value, said));
     if (starts_.index != 0 && starts_.index <= commit_) decided_starts_ = starts_.table;
     forget_starts_of_strangers();
+    const Incarnation* accused = starts_.table.find(stats_.disowned_from);
+    const std::optional<Incarnation> before = accused ? std::optional(*accused) : std::nullopt;
     starts_.index = starts_.table.learn(said) ? entry.index : 0;
+    // It has begun anew, and was accepted: a backup may not hear from it for long.
+    accused = starts_.table.find(stats_.disowned_from);
+    if (accused && before != *accused) stats_.disowned_from = kNoReplica;
     starts_due_ = true;
     if (starts_.table.names(config_.self, origin_)) origin_.previous_runs.clear();
     const Copy own = starts_.table.judge(config_.self, origin_);

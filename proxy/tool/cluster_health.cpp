@@ -133,7 +133,8 @@ void judge_replica(const json& row, ClusterHealth& out) {
     const std::string server = row.value("server", "");
     const std::string message = row.value("message", "");
     const std::string tail = message.empty() ? "" : ": " + message;
-    if (server != "listening" && server != "running")
+    const bool witness = row.value("witness", false);
+    if (!witness && server != "listening" && server != "running")
         out.problems.push_back(who + ": its server is " + (server.empty() ? "not known" : server) + tail);
     for (const json& port : list_in(row, "listen"))
         if (!port.value("open", true) || port.contains("error"))
@@ -166,6 +167,7 @@ std::string why_unhealthy(const json& row) {
     std::string fenced = row.value("fenced", "");
     if (!fenced.empty()) return fenced;
     const std::string server = row.value("server", "");
+    if (row.value("witness", false)) return "it is a witness: it has no server";
     if (server != "listening" && server != "running") return "its server is " + server;
     for (const json& port : list_in(row, "listen"))
         if (!port.value("open", true) || port.contains("error"))

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "proxy/clock.hpp"
+#include "proxy/config.hpp"
 #include "proxy/tool/compare.hpp"
 #include "proxy/tool/tools.hpp"
 
@@ -103,6 +104,15 @@ uint64_t highest_decided(const std::vector<std::string>& paths) {
     return highest;
 }
 
+/// It puts nothing out. What has no configuration, or one that cannot be read, is taken for a replica.
+bool is_witness(const std::string& path) {
+    try {
+        return load_config(path + "/craned.toml").witness;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
 /// Has every replica, or every one that runs, admitted all up to `index`?
 bool all_reached(const std::vector<std::string>& paths, uint64_t index, bool also_down) {
     return std::all_of(paths.begin(), paths.end(), [&](const std::string& path) {
@@ -145,7 +155,8 @@ int tool_diff(const std::string& state_dir, const DiffRequest& request, bool as_
     std::vector<std::string> paths = request.logs;
     CompareResult result;
     if (paths.empty()) {
-        for (const ReplicaDir& replica : find_replicas(state_dir)) paths.push_back(replica.path);
+        for (const ReplicaDir& replica : find_replicas(state_dir))
+            if (!is_witness(replica.path)) paths.push_back(replica.path);
     }
     if (paths.size() < 2) throw std::runtime_error("there is one log only, and nothing to compare it with");
     if (request.logs.empty()) {

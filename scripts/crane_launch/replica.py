@@ -57,6 +57,7 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         f"state_dir = {toml_text(str(state_dir))}",
         f"log_level = {toml_text(settings['log-level'])}",
         f"mode = {toml_text(settings['mode'])}",
+        f"witness = {str(number > settings['replicas'] - settings['witnesses']).lower()}",
         f"isolation = {toml_text(settings['isolation'])}",
         f"server = {toml_list(settings['command'])}",
         f"cwd = {toml_text(settings['cwd'])}",

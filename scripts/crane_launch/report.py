@@ -58,6 +58,8 @@ class StartReport:
             self.say(f"  replica {n}: its craned {replica.ended()}")
         elif self.server[n] == "blocked":
             self.say(f"  replica {n}: CANNOT SERVE CLIENTS: {'; '.join(closed_ports(row).values())}")
+        elif self.server[n] == "witness":
+            self.say(f"  replica {n}: a witness, without a server  {replica.state_dir}")
         elif self.server[n] not in ("listening", "running"):
             self.say(f"  replica {n}: {self.server[n]}: {row.get('message') or 'not yet ready'}  {replica.state_dir}")
         else:
@@ -73,7 +75,7 @@ class StartReport:
     def say_failure(self, program, timeout_s):
         """timeout_s is None when the start ended before its time was over."""
         ended = [row.get("message") or "" for n, row in self.rows.items() if self.server[n] == "exited"]
-        if ended and len(ended) == len(self.rows):
+        if ended and len(ended) == sum(what != "witness" for what in self.server.values()):
             self.say(f"the server {program} ended before it listened: {ended[0]}")
         else:
             self.say(f"the server {program} did not start")

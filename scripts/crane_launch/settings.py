@@ -39,7 +39,7 @@ CHOICES = {"schedule": ("serial", "parallel"), "isolation": ("lxc", "none"), "mo
            "placement": ("auto", "none"), "disk-format": ("ext4", "xfs"), "durability": ("disk", "memory"), "output-log": ("full", "hash"),
            "restart": ("always", "on-failure", "no"),
            "log-level": ("trace", "debug", "info", "warning", "error")}
-DEFAULTS = {"replicas": None, "client-address": None, "port-map": [], "state-dir": None, "schedule": "serial",
+DEFAULTS = {"replicas": None, "witnesses": 0, "client-address": None, "port-map": [], "state-dir": None, "schedule": "serial",
             "placement": "auto", "durability": "disk", "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto",
             "no-time-bubble": False, "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
@@ -61,6 +61,8 @@ def build_parser():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     cluster = parser.add_argument_group("the cluster")
     cluster.add_argument("--replicas", type=int, metavar="N", help="1, 3, 5 or 7 (default 3)")
+    cluster.add_argument("--witnesses", type=int, metavar="N",
+                         help="so many of the replicas, the last ones, vote and keep the log, and run no server (default 0)")
     cluster.add_argument("--client-address", metavar="A1,A2,...",
                          help="where clients reach each replica (default 127.0.0.1,127.0.0.2,...)")
     cluster.add_argument("--port-map", action="append", metavar="LISTEN:CLIENT",
@@ -282,6 +284,10 @@ def check_replicas(settings):
     if settings["replicas"] not in (1, 3, 5, 7):
         raise LaunchError(f"{settings.called('replicas')} must be 1, 3, 5 or 7 (a majority must exist), not "
                           f"{settings['replicas']}")
+    most = settings["replicas"] - 1
+    if not 0 <= settings["witnesses"] <= most:
+        raise LaunchError(f"{settings.called('witnesses')} must be 0 to {most}, not {settings['witnesses']}: of "
+                          f"{settings['replicas']} replica{'s' if most else ''} at least one has to run the server")
 
 
 def client_addresses(settings):

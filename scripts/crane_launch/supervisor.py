@@ -138,7 +138,7 @@ class Supervisor:
             dead = {r.number for r in self.replicas if r.ended()}
             rows = {n: row or {} for n, row in self._all_status().items()}
             server = {n: server_state(row) for n, row in rows.items()}
-            open_ = [n for n in server if n not in dead and server[n] not in (*ENDED_STATES, "listening", "blocked")]
+            open_ = [n for n in server if n not in dead and server[n] not in (*ENDED_STATES, "listening", "blocked", "witness")]
             late = time.monotonic() > deadline
             if not open_ and not late and self._lacks_primary(rows, server):
                 open_ = ["primary"]
@@ -148,10 +148,13 @@ class Supervisor:
             self.signals.wait(pause)
             pause = min(pause * 1.5, 0.25)
 
+    def _servers(self):
+        return len(self.replicas) - self.settings["witnesses"]
+
     def _lacks_primary(self, rows, server):
         """Servers listen before an election has ended; clients are served after it."""
         listening = [n for n, what in server.items() if what in ("listening", "blocked")]
-        return (self.settings["mode"] == "full" and len(listening) > len(self.replicas) // 2
+        return (self.settings["mode"] == "full" and len(listening) > self._servers() // 2
                 and all(rows[n].get("role") != "primary" for n in listening))
 
     def _judge_start(self, rows, server, late):
@@ -159,7 +162,7 @@ class Supervisor:
         good = [n for n in server if n not in report.dead and server[n] in ("listening", "blocked")]
         if not good and late:
             good = [n for n in server if n not in report.dead and server[n] == "running"]
-        if len(good) <= len(self.replicas) // 2:
+        if len(good) <= self._servers() // 2:
             report.say_failure(self.settings["command"][0], self.settings["timeout-s"] if late else None)
             return 1
         if all(server[n] == "blocked" for n in good):
@@ -352,7 +355,8 @@ class Supervisor:
 
     def _server_ended(self, rows):
         """The exit status when the server has ended on every replica that answers; else None."""
-        if len(rows) <= len(self.replicas) // 2 or any(row.get("server") != "exited" for row in rows):
+        rows = [row for row in rows if not row.get("witness")]
+        if len(rows) <= self._servers() // 2 or any(row.get("server") != "exited" for row in rows):
             return None
         text = rows[0].get("message") or "exited"
         self.say(f"the server has ended on all replicas: {text}")

@@ -153,6 +153,24 @@ class Programs(CraneTest):
     def test_interrupted(self):
         self.check("interrupted", rounds=1)
 
+    def test_io_signals(self):
+        self.check("io_signals")
+
+    def test_what_ends_every_replay_at_one_place_costs_a_restart(self):
+        self.built_program("struck")
+        with self.crane(Program, "struck") as cluster:
+            def served():
+                try:
+                    return ask(cluster.address(1 + tries.pop() % 3), timeout_s=10) == "served\n"
+                except OSError:
+                    return False
+            tries = list(range(100))
+            procs.wait_until(served, 90, f"the next server serves\n{cluster.report()}")
+            procs.wait_until(lambda: len(cluster.status()) == 3, 10, "all answer")
+            for row in cluster.status().values():
+                self.assertEqual(row["generation"], 2, row["last_end"])
+            cluster.assert_identical()
+
     def test_racy_under_serial(self):
         self.check("racy")
 

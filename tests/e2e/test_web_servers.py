@@ -62,6 +62,19 @@ class WebServers(CraneTest):
     def test_nginx_master_and_workers(self):
         self.check_static(Nginx)
 
+    def test_nginx_reloads(self):
+        """Its processes talk over a pair that tells the master of each word by a signal of the kernel's."""
+        with self.crane(Nginx) as cluster:
+            for _ in range(3):
+                self.assertEqual(get(cluster.address(), "/10k.bin").status, "HTTP/1.1 200 OK")
+                reloaded = cluster.crane("signal", 1)
+                self.assertEqual(reloaded.returncode, 0, reloaded.stdout)
+            for _ in range(20):
+                self.assertEqual(get(cluster.address(), "/10k.bin").status, "HTTP/1.1 200 OK")
+            rows = cluster.status()
+            self.assertEqual([(row["generation"], row["counters"]["domain_restarts"]) for row in rows.values()], [(1, 0)] * 3)
+            cluster.assert_identical()
+
     def test_nginx_single(self):
         self.check_static(NginxSingle)
 

@@ -139,3 +139,29 @@ TEST_CASE("image rounds: one that is asked for while another ends takes place", 
     rounds.stop();
     CHECK_FALSE(rounds.wanted());
 }
+
+TEST_CASE("image rounds: a witness fetches one as soon as somebody has taken it", "[checkpoint]") {
+    constexpr bool kWitness = false;  // it takes none
+    SECTION("of a backup, so that the primary need not") {
+        ImageRounds rounds(1, {1000, 0});
+        Voters voters{{1, true, 0}, {2, true, 0, kWitness}, {3, true, 0}};
+        rounds.ask();
+        CHECK(rounds.next(0, 50, voters) == 3);
+        voters[2].held = 50;
+        CHECK(rounds.next(1, 50, voters) == 2);
+        voters[1].held = 50;
+        CHECK(rounds.next(2, 50, voters) == 0);
+        CHECK_FALSE(rounds.open());
+    }
+    SECTION("of the primary, where there is no other server") {
+        ImageRounds rounds(1, {1000, 0});
+        Voters voters{{1, true, 0}, {2, true, 0, kWitness}, {3, false, 0}};
+        rounds.ask();
+        CHECK(rounds.next(0, 50, voters) == 1);
+        voters[0].held = 52;
+        CHECK(rounds.next(1, 60, voters) == 2);
+        voters[1].held = 52;
+        CHECK(rounds.next(2, 60, voters) == 0);
+        CHECK_FALSE(rounds.open());
+    }
+}

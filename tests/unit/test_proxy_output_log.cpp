@@ -269,6 +269,33 @@ TEST_CASE("output log: goes on in a new file when the old one was moved away", "
     CHECK(records == 18);
 }
 
+TEST_CASE("output log: moved away from a full disk it goes on at once, and whole", "[proxy]") {
+    const Dirs dirs;
+    {
+        OutputLog whole(dirs.dir("r1"), config_of(1));
+        OutputLog starved(dirs.dir("r2"), config_of(2));
+        fill(whole, 400);
+        {
+            const FullDisk full(1000);
+            fill(starved, 300);
+            starved.flush();
+            CHECK_FALSE(starved.error().empty());
+            fs::rename(dirs.dir("r2") + "/output.log", dirs.dir("r2") + "/moved");
+            starved.reopen();
+            CHECK(fs::exists(dirs.dir("r2") + "/output.log"));
+        }
+        starved.flush();
+        CHECK(starved.error().empty());
+        for (int i = 300; i < 400; ++i) {
+            admitted(starved, static_cast<uint64_t>(i + 2), static_cast<uint64_t>(i));
+            send(starved, 7, "answer number two", static_cast<uint64_t>(i));
+        }
+    }
+    const CompareResult result = compare_logs({dirs.dir("r1"), dirs.dir("r2")});
+    CHECK(result.verdict == Verdict::kIdentical);
+    CHECK(result.first_record + result.records == 800);
+}
+
 namespace {
 
 /// In the place of output.log: who opens it waits, as for a disk that stands still, until it goes on.

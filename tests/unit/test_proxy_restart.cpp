@@ -6,6 +6,7 @@
 #include "proxy/batcher.hpp"
 #include "proxy/connection_table.hpp"
 #include "proxy/domain_account.hpp"
+#include "proxy/loss_history.hpp"
 #include "proxy/replica.hpp"
 #include "proxy/restart_policy.hpp"
 
@@ -196,4 +197,17 @@ TEST_CASE("restart: where a server ends last, its clients' connections end with 
     CHECK(of_the_next.closed);
     CHECK(primary.left == primary.opened);
     CHECK_FALSE(old.was_reset);
+}
+
+TEST_CASE("loss history: only what comes at one place again and again is the server's own deed", "[proxy]") {
+    LossHistory losses;
+    CHECK_FALSE(losses.lost({10, 500, 9}));
+    CHECK_FALSE(losses.lost({10, 500, 9}));
+    CHECK(losses.lost({10, 500, 9}));
+    CHECK(losses.lost({10, 500, 9}));
+    CHECK_FALSE(losses.lost({10, 501, 9}));   // killed by hand a moment later
+    CHECK_FALSE(losses.lost({10, 500, 29}));  // by another signal
+    CHECK_FALSE(losses.lost({11, 500, 29}));
+    CHECK_FALSE(losses.lost({11, 500, 29}));
+    CHECK(losses.lost({11, 500, 29}));
 }

@@ -199,8 +199,12 @@ class Cluster:
                 return pid
         return None
 
+    def is_witness(self, replica):
+        return self.config(replica).get("witness", False)
+
     def living(self):
-        return [n for n in range(1, self.replicas + 1) if self.craned_pid(n)]
+        """Those that have a server."""
+        return [n for n in range(1, self.replicas + 1) if self.craned_pid(n) and not self.is_witness(n)]
 
     def replica_pids(self, replica):
         """craned and every process of its domain."""

@@ -1,0 +1,47 @@
+#include "proxy/members.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace crane::proxy {
+
+std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
+    std::vector<uint32_t> ids;
+    for (const paxos::Member& member : membership.members) ids.push_back(member.id);
+    return ids;
+}
+
+std::vector<uint32_t> voter_ids(const paxos::Membership& membership) {
+    std::vector<uint32_t> ids;
+    for (const paxos::Member& member : membership.members)
+        if (member.voter) ids.push_back(member.id);
+    return ids;
+}
+
+nlohmann::json peers_json(const Sequencer& sequencer, const std::set<uint32_t>& witnesses) {
+    nlohmann::json peers = nlohmann::json::array();
+    for (const auto& peer : sequencer.peers()) {
+        peers.push_back({{"replica", peer.id},
+                         {"voter", peer.voter},
+                         {"witness", witnesses.count(peer.id) != 0},
+                         {"rejoining", peer.rejoining},
+                         {"needs_checkpoint", peer.needs_checkpoint},
+                         {"connected", peer.connected},
+                         {"protocol", peer.protocol},
+                         {"matched", peer.matched},
+                         {"heard_ms_ago", peer.heard_ms_ago}});
+    }
+    return peers;
+}
+
+nlohmann::json membership_json(const Sequencer& sequencer) {
+    nlohmann::json members = nlohmann::json::array();
+    for (const auto& member : sequencer.membership().members) {
+        members.push_back({{"replica", member.id}, {"voter", member.voter}, {"address", member.address}});
+    }
+    return {{"index", sequencer.membership_index()},
+            {"decided", sequencer.membership_index() <= sequencer.decided_index()},
+            {"highest_id", sequencer.membership().highest_id},
+            {"members", members}};
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,20 @@
+// Who the others are, for whoever takes part: ids, and what craned says of them.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <vector>
+
+#include "proxy/sequencer.hpp"
+
+namespace crane::proxy {
+
+std::vector<uint32_t> member_ids(const paxos::Membership& membership);
+std::vector<uint32_t> voter_ids(const paxos::Membership& membership);
+
+/// `witnesses`: those that said they are.
+nlohmann::json peers_json(const Sequencer& sequencer, const std::set<uint32_t>& witnesses);
+nlohmann::json membership_json(const Sequencer& sequencer);
+
+}  // namespace crane::proxy

@@ -1,0 +1,159 @@
+"""Two replicas with a server and a witness, which votes and keeps the log; and one replica with two."""
+
+import os
+import pathlib
+import signal
+import time
+
+from support.case import CraneTest
+from support.cluster import ClusterError
+from support.procs import read, wait_until
+from support.redisclient import Redis as RedisClient
+from support.servers import Redis
+
+ONE_WITNESS = ("--witnesses=1",)
+WITNESS = 3
+
+
+class WitnessTest(CraneTest):
+    timeout_s = 240
+
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+
+    def row(self, cluster, replica):
+        return cluster.status().get(replica, {})
+
+    def stopped(self, cluster, replica):
+        """Its craned stands still until this is called."""
+        pid = cluster.craned_pid(replica)
+        os.kill(pid, signal.SIGSTOP)
+
+        def go_on():
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        self.addCleanup(go_on)
+        return go_on
+
+    def wait_level(self, cluster, replicas):
+        def level():
+            rows = cluster.status()
+            return all(n in rows and rows[n]["server"] == "listening" and rows[n]["lag"] == 0 for n in replicas)
+        wait_until(level, 60, f"{replicas} are level\n{cluster.report()}")
+
+    def served(self, cluster, replica):
+        """Writes once through it; False: not now."""
+        try:
+            with RedisClient(cluster.address(replica), timeout_s=5) as client:
+                return int(client("INCR", "counter"))
+        except OSError:
+            return 0
+
+    def test_it_runs_no_server_and_says_so(self):
+        with self.crane(Redis, options=ONE_WITNESS) as cluster:
+            row = self.row(cluster, WITNESS)
+            self.assertEqual((row["server"], row["role"], row["witness"]), ("witness", "backup", True))
+            self.assertEqual(cluster.crane("status").returncode, 0, cluster.report())
+            self.assertFalse((cluster.state / f"r{WITNESS}" / "container").exists())
+            for _ in range(20):
+                self.assertTrue(self.served(cluster, 1))
+            wait_until(lambda: self.row(cluster, WITNESS)["decided"] > 20, 10, "it has the log")
+            refused = cluster.crane("transfer", WITNESS)
+            time.sleep(1)
+            self.assertNotEqual(cluster.primary(), WITNESS, refused.stdout)
+            cluster.assert_identical()
+
+    def test_service_goes_on_with_it_when_either_server_is_lost(self):
+        with self.crane(Redis, options=ONE_WITNESS) as cluster:
+            for _ in range(2):
+                lost = cluster.primary()
+                other = 3 - lost
+                before = self.served(cluster, lost)
+                go_on = self.stopped(cluster, lost)
+                wait_until(lambda to=other: self.served(cluster, to), 20, f"replica {other} serves with the witness alone")
+                self.assertEqual(cluster.primary(), other)
+                self.assertGreater(self.served(cluster, other), before)
+                go_on()
+                self.wait_level(cluster, [1, 2])
+            cluster.assert_identical()
+
+    def test_what_it_alone_has_is_given_to_a_server_before_anybody_is_served(self):
+        with self.crane(Redis, options=ONE_WITNESS) as cluster:
+            first = cluster.primary()
+            behind = 3 - first
+            go_on = self.stopped(cluster, behind)
+            with RedisClient(cluster.address(first)) as client:
+                for number in range(100):
+                    client("SET", f"k{number}", number)
+            for pid in [cluster.craned_pid(first), *cluster.supervisor_pids()]:
+                os.kill(pid, signal.SIGSTOP)
+                self.addCleanup(self._continue, pid)
+            go_on()
+            wait_until(lambda: self.served(cluster, behind), 40, f"replica {behind} serves\n{cluster.report()}")
+            with RedisClient(cluster.address(behind)) as client:
+                self.assertEqual(int(client("EXISTS", *(f"k{number}" for number in range(100)))), 100)
+            for pid in [cluster.craned_pid(first), *cluster.supervisor_pids()]:
+                os.kill(pid, signal.SIGCONT)
+            self.wait_level(cluster, [1, 2])
+            cluster.assert_identical()
+
+    def _continue(self, pid):
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+    def test_the_log_is_cut_with_its_help_while_a_server_is_lost(self):
+        self.needs_criu()
+        options = (*ONE_WITNESS, "--checkpoint-log-mib=0")
+        with self.crane(Redis, options=options) as cluster:
+            lost = next(n for n in (1, 2) if n != cluster.primary())
+            serving = 3 - lost
+            go_on = self.stopped(cluster, lost)
+            with RedisClient(cluster.address(serving)) as client:
+                for number in range(300):
+                    client("SET", f"k{number}", "x" * 100)
+            taken = cluster.crane("checkpoint", "take")
+            self.assertEqual(taken.returncode, 0, taken.stdout)
+
+            def held():
+                row = self.row(cluster, WITNESS)
+                return list((cluster.state / f"r{WITNESS}" / "checkpoints").glob("0*")) and row["first_log_index"] > 1
+            wait_until(held, 60, f"the witness holds it, and the log is cut\n{cluster.report()}")
+            cluster.kill_craned(WITNESS)
+            wait_until(lambda: self.row(cluster, WITNESS).get("lag", 1) == 0, 30, "it is back")
+            go_on()
+            self.wait_level(cluster, [1, 2])
+            cluster.assert_identical()
+
+    def test_a_server_that_ends_is_started_again_though_the_other_is_lost(self):
+        with self.crane(Redis, options=ONE_WITNESS) as cluster:
+            lost = next(n for n in (1, 2) if n != cluster.primary())
+            serving = 3 - lost
+            self.stopped(cluster, lost)
+            with RedisClient(cluster.address(serving)) as client:
+                try:
+                    client("SHUTDOWN", "NOSAVE")
+                except OSError:
+                    pass
+            wait_until(lambda: self.row(cluster, serving).get("generation") == 2 and self.served(cluster, serving), 40,
+                       f"it serves again\n{cluster.report()}")
+
+    def test_one_replica_with_two(self):
+        with self.crane(Redis, options=("--witnesses=2",)) as cluster:
+            self.assertTrue(self.served(cluster, 1))
+            cluster.kill_craned(2)
+            self.assertTrue(self.served(cluster, 1))
+            wait_until(lambda: self.row(cluster, 2).get("server") == "witness", 20, "it is back")
+            cluster.kill_craned(1)
+            wait_until(lambda: self.served(cluster, 1) > 2, 40, f"it serves again\n{cluster.report()}")
+            self.assertFalse(pathlib.Path(cluster.state / "r2" / "output.log").exists())
+            self.assertIn("witness", read(cluster.state / "r2" / "craned.log"))
+
+    def test_all_cannot_be_witnesses(self):
+        with self.assertRaisesRegex(ClusterError, "at least one has to run the server"):
+            with self.crane(Redis, options=("--witnesses=3",)):
+                pass
