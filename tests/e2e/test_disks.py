@@ -1,5 +1,6 @@
 """A server's disk that stands still, while the log's is well."""
 
+import ctypes
 import os
 import pathlib
 import subprocess
@@ -9,10 +10,35 @@ import test_checkpoint  # the module: a class by name would be run here again
 from support.case import CraneTest
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
+from support.servers import Redis as RedisServer
 from test_restart import SavingRedis
 
 STALL_S = 30 if "CRANE_SOAK" in os.environ else 10
 QUOTA = ("--disk-quota-bytes=134217728",)  # so that the server's files have a file system of their own
+
+
+class StoppedThread:
+    """One thread of a process stands still, as if its disk did; its other threads run. Used in one thread."""
+
+    SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+
+    def __init__(self, pid, name):
+        tasks = [task for task in pathlib.Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text().strip() == name]
+        self.tid, = (int(task.name) for task in tasks)
+
+    def _ptrace(self, request):
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.ptrace(ctypes.c_long(request), ctypes.c_long(self.tid), None, None) != 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
+
+    def __enter__(self):
+        self._ptrace(self.SEIZE)
+        self._ptrace(self.INTERRUPT)
+        os.waitpid(self.tid, self.WALL)
+        return self
+
+    def __exit__(self, *_):
+        self._ptrace(self.DETACH)
 
 
 class Disks(CraneTest):
@@ -94,4 +120,23 @@ class Disks(CraneTest):
                 self.assertGreaterEqual(redis("INCR", "counter"), known + 1)
             for row in cluster.status().values():
                 self.assertEqual((row["view"], row["fenced"], row["counters"]["domain_restarts"]), (view, "", 0))
+            cluster.assert_identical()
+
+    def test_of_the_output_log_alone_costs_nobody_a_connection(self):
+        with self.crane(RedisServer) as cluster:
+            leader, view = cluster.primary(), cluster.status()[cluster.primary()]["view"]
+            others = [n for n in (1, 2, 3) if n != leader]
+            with RedisClient(cluster.address(leader)) as redis, RedisClient(cluster.address(others[0])) as other:
+                redis("SET", "large", "x" * 100_000)
+                with StoppedThread(cluster.craned_pid(leader), "crane-outlog"):
+                    for _ in range(120):  # more than is waited for, and less than is lost
+                        self.assertEqual(len(redis("GET", "large")), 100_000)
+                    until = time.monotonic() + 3
+                    while time.monotonic() < until:
+                        redis("INCR", "counter")
+                        other("INCR", "counter")
+                self.assertGreater(redis("INCR", "counter"), 2)
+                self.assertGreater(other("INCR", "counter"), 2)
+            for row in cluster.status().values():
+                self.assertEqual((row["leader"], row["view"], row["counters"]["domain_restarts"]), (leader, view, 0))
             cluster.assert_identical()
