@@ -77,7 +77,12 @@ OutputLog::OutputLog(const std::string& state_dir, const Config& config, const O
          from](Shared& shared) { shared.files.emplace(path, identity, limit, from, shared.abandoned); });
 }
 
+void OutputLog::abandon() {
+    shared_->abandoned = true;
+}
+
 OutputLog::~OutputLog() {
+    if (shared_->abandoned) return;
     flush();
     if (!worker_) return;
     if (worker_->finish(kFinishMs)) return;

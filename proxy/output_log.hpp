@@ -54,6 +54,8 @@ class OutputLog {
     /// The disk is behind by more than it should be, and still takes what it is given.
     bool must_wait(uint64_t now_ns);
     bool buffered() const;
+    /// It is made anew by replay: what is not written yet is not worth waiting for.
+    void abandon();
 
     const OutputPosition& position() const { return at_; }
     const Hash128& chain() const { return at_.chain; }

@@ -119,6 +119,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
 }
 
 Replica::~Replica() {
+    if (!stopping_) log_.abandon();
     stopping_ = true;
     event_free(housekeeping_);
     event_free(flush_timer_);

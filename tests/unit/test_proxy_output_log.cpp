@@ -392,6 +392,15 @@ TEST_CASE("output log: the loop does not wait for a disk that stands still", "[p
         fs::rename(dir + "/output.log.2", dir + "/output.log.1");  // in the place of what stood for the disk
         CHECK_THROWS_WITH(compare_logs({dir, dirs.dir("r2")}), Catch::Contains("lacks records"));
     }
+    SECTION("nor does who makes it anew wait at all") {
+        log->abandon();
+        log.reset();
+        OutputLog anew(dir, config_of(1));
+        send(anew, 7, "anew", 1);
+        anew.flush();
+        CHECK(fs::is_regular_file(dir + "/output.log"));
+        CHECK(fs::file_size(dir + "/output.log") > sizeof(OutputLogHeader));
+    }
     SECTION("nor does the end wait for long") {
         const auto before = std::chrono::steady_clock::now();
         log.reset();
