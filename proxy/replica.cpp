@@ -208,10 +208,21 @@ void Replica::on_membership(const paxos::MembershipAt& decided) {
     const paxos::Membership& now = decided.membership;
     if (decided.index == sequencer_.membership_index())
         spdlog::info("members by entry {}: {}", decided.index, paxos::describe(now));
-    divergence_.set_members(member_ids(now));
+    compare_with_servers(now);
     timekeeper_.set_voters(voter_ids(now));
     if (now.removed(config_.replica_id) && sequencer_.membership().removed(config_.replica_id))
         events_.removed(decided.index);
+}
+
+/// A witness puts nothing out that could be compared.
+void Replica::compare_with_servers(const paxos::Membership& membership) {
+    std::vector<uint32_t> servers;
+    for (const paxos::Member& member : membership.members)
+        if (has_server(member)) servers.push_back(member.id);
+    divergence_.set_members(std::move(servers));
+    const auto up = std::count_if(peers_up_.begin(), peers_up_.end(),
+                                  [this](uint32_t peer) { return witnesses_.count(peer) == 0; });
+    divergence_.set_reachable(static_cast<size_t>(up) + 1);
 }
 
 // --- what other replicas say
@@ -240,7 +251,8 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     if (message[0] == 'A') mail_.on_answer(body);
     if (message[0] == 'F' && from == sequencer_.leader()) on_finding(body);
     if (message[0] == 'E') divergence_.evidence(from, decode_admissions(body), history_);
-    if (message[0] == kWitnessWord) witnesses_.insert(from);
+    if (message[0] == kWitnessWord && witnesses_.insert(from).second)
+        compare_with_servers(sequencer_.membership());
     if (message[0] == 'Q') {
         DivergenceCheck::Query query;
         if (body.size() != sizeof(query)) return;

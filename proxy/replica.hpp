@@ -187,6 +187,7 @@ class Replica : public Participant {
     std::vector<std::string> alarms() const;
     bool has_server(const paxos::Member& member) const { return witnesses_.count(member.id) == 0; }
     void on_membership(const paxos::MembershipAt& decided);
+    void compare_with_servers(const paxos::Membership& membership);
     void housekeep();
     void begin_time();
     void tell_time();

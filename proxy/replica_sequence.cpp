@@ -110,7 +110,7 @@ void Replica::on_link(uint32_t peer, bool up) {
         peers_up_.erase(peer);
         standing_.gone(peer);
     }
-    divergence_.set_reachable(peers_up_.size() + 1);
+    compare_with_servers(sequencer_.membership());
     if (up) divergence_.began_anew(peer);  // or it goes on, and is found again
     shipping_.on_link(peer, up);
     image_shipping_.on_link(peer, up);

@@ -10,6 +10,7 @@ from support.cluster import ClusterError
 from support.procs import read, wait_until
 from support.redisclient import Redis as RedisClient
 from support.servers import Redis
+from test_repair import FLIPPED, VALUE, flip
 
 ONE_WITNESS = ("--witnesses=1",)
 WITNESS = 3
@@ -141,6 +142,20 @@ class WitnessTest(CraneTest):
                     pass
             wait_until(lambda: self.row(cluster, serving).get("generation") == 2 and self.served(cluster, serving), 40,
                        f"it serves again\n{cluster.report()}")
+
+    def test_two_that_differ_are_told_though_a_witness_is_silent(self):
+        with self.crane(Redis, options=(*ONE_WITNESS, "--no-repair")) as cluster:
+            other = 3 - cluster.primary()
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                redis("SET", "planted", VALUE)
+                self.assertGreater(flip(cluster.server_pid(other), VALUE, FLIPPED), 0)
+                self.assertEqual(redis("GET", "planted"), VALUE)
+
+                def told():
+                    redis("INCR", "more")
+                    status = cluster.crane("status")
+                    return status.returncode != 0 and "no majority agrees" in status.stdout
+                wait_until(told, 30, f"it is said that they differ\n{cluster.report()}")
 
     def test_one_replica_with_two(self):
         with self.crane(Redis, options=("--witnesses=2",)) as cluster:
