@@ -91,7 +91,7 @@ def measure(setup_name, load, options):
         }
         row |= per_request(before["counters"], after["counters"], per_copy)
         row["syscalls"] = count_syscalls(setup, load)
-        if isinstance(setup, Crane) and len(setup.cluster.status()) > 1:
+        if isinstance(setup, Crane) and len(setup.with_server()) > 1:
             row["identical"] = "same" if setup.identical() else "DIFFER"
         return row
 

@@ -67,8 +67,11 @@ class Crane(contextlib.ExitStack):
         wait_until(lambda: len(self.cluster.status()) == replicas, 30, "all replicas answer")
         return self.cluster.primary()
 
+    def with_server(self):
+        return {number: row for number, row in self.cluster.status().items() if not row.get("witness")}
+
     def sample(self):
-        rows = self.cluster.status()
+        rows = self.with_server()
         cpu = [sum(row["cpu_seconds"].values()) for row in rows.values()]
         counters = {key: value for key, value in rows[self.primary]["counters"].items()
                     if isinstance(value, (int, float))}
@@ -83,6 +86,7 @@ class Crane(contextlib.ExitStack):
         return self.cluster.report()
 
     def identical(self):
+        """Of those that have a server."""
         return self.cluster.diff()[0]
 
 
@@ -93,6 +97,8 @@ SETUPS = {
             lambda server, extra: Crane(server, 1, ["--mode", "dmt", *extra])),
     "proxy": ("proxy and log alone, one replica, server unscheduled",
               lambda server, extra: Crane(server, 1, ["--mode", "proxy", *extra])),
+    "crane-1of3": ("one replica with two witnesses, durability disk",
+                   lambda server, extra: Crane(server, COPIES, ["--witnesses", COPIES - 1, *extra])),
     "crane": ("full Crane, three replicas, durability disk", lambda server, extra: Crane(server, COPIES, extra)),
     "crane-memory": ("full Crane, three replicas, durability memory",
                      lambda server, extra: Crane(server, COPIES, ["--durability", "memory", *extra])),

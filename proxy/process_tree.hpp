@@ -29,6 +29,8 @@ std::string own_proc(pid_t root);
 
 /// CPU time of a process and all its descendants, in seconds; what they waited for included.
 double tree_cpu_seconds(pid_t root);
+/// The same of this process alone.
+double own_cpu_seconds();
 /// Memory that is theirs and not a file's, in bytes; what they share is counted where most of it is.
 uint64_t tree_memory_bytes(pid_t root);
 /// Their threads, by the numbers that they have here, in the order of their processes; `most` at most.

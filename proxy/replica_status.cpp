@@ -1,6 +1,4 @@
 // What craned says of itself on its control socket.
-#include <sys/resource.h>
-
 #include <nlohmann/json.hpp>
 
 #include "proxy/clock.hpp"
@@ -20,15 +18,6 @@ std::string hex64(uint64_t value) {
     char text[17];
     snprintf(text, sizeof(text), "%016lx", value);
     return text;
-}
-
-double own_cpu_seconds() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& t) {
-        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-    };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 nlohmann::json divergence_json(const DivergenceCheck& check, bool leads, size_t settings_differ) {

@@ -12,6 +12,7 @@
 #include "proxy/clock.hpp"
 #include "proxy/lack.hpp"
 #include "proxy/members.hpp"
+#include "proxy/process_tree.hpp"
 #include "proxy/report_words.hpp"
 
 namespace crane::proxy {
@@ -280,6 +281,7 @@ nlohmann::json Witness::status() const {
             {"connections", 0},
             {"output_hash", ""},
             {"listen", nlohmann::json::array()},
+            {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", 0.0}}},
             {"pid", getpid()},
             {"message", wrong.empty() ? "" : wrong.front()},
             {"fenced", ""},
