@@ -102,8 +102,8 @@ void OutputLog::run(Job job, size_t bytes) {
     worker_->post([shared = shared_, job = std::move(job), bytes] { shared->run(job, bytes); }, {});
 }
 
-void OutputLog::hand_over() {
-    pending_.to = at_;
+void OutputLog::hand_over(const OutputPosition& to) {
+    pending_.to = to;
     const size_t bytes = pending_.bytes.size();
     // A std::function must be able to be copied; this one never is.
     auto chunk = std::make_shared<OutputChunk>(std::exchange(pending_, {}));
@@ -126,10 +126,7 @@ bool OutputLog::room_for(const OutputPosition& before) {
     const size_t waits = shared_->outstanding();
     if (losing_ && waits == 0) losing_ = false;
     if (!losing_ && waits + pending_.bytes.size() > kMaxBytes) {
-        if (!pending_.bytes.empty()) {
-            pending_.to = before;
-            hand_over();
-        }
+        if (!pending_.bytes.empty()) hand_over(before);
         losing_ = true;
         spdlog::error("OUTPUT LOG: the disk takes nothing, and memory is full: records from {} on are lost",
                       before.records);
@@ -166,7 +163,7 @@ void OutputLog::append(const timebubble::OutputHeader& header, std::string_view 
         bytes.append(payload);
         bytes.append(timebubble::padded(payload.size()) - payload.size(), '\0');
     }
-    if (bytes.size() >= chunk_bytes_) hand_over();
+    if (bytes.size() >= chunk_bytes_) hand_over(at_);
 }
 
 void OutputLog::flush() {
@@ -175,9 +172,9 @@ void OutputLog::flush() {
     if (losing_ && shared_->outstanding() == 0) {
         losing_ = false;
         pending_.from = at_;
-        hand_over();  // nothing, from here on: the gap shows even if no record comes any more
+        hand_over(at_);  // nothing, from here on: the gap shows even if no record comes any more
     } else if (!pending_.bytes.empty()) {
-        hand_over();
+        hand_over(at_);
     } else if (shared_->waiting_bytes != 0 && shared_->posted_jobs == 0) {
         run([](Shared& shared) { shared.files->retry(); });
     }
@@ -192,7 +189,7 @@ void OutputLog::settle(int patience_ms) {
 void OutputLog::reopen() {
     reopen_wanted_ = shared_->posted_jobs >= kMaxJobs;  // then when the disk goes on
     if (reopen_wanted_) return;
-    if (!pending_.bytes.empty()) hand_over();
+    if (!pending_.bytes.empty()) hand_over(at_);
     run([](Shared& shared) { shared.files->reopen(); });
 }
 

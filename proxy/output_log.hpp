@@ -69,7 +69,8 @@ class OutputLog {
     using Job = std::function<void(Shared&)>;
     /// In the thread that writes. `bytes`: that it holds.
     void run(Job job, size_t bytes = 0);
-    void hand_over();
+    /// What is pending, which ends there.
+    void hand_over(const OutputPosition& to);
     bool room_for(const OutputPosition& before);
 
     std::shared_ptr<Shared> shared_;  ///< with the thread, which may outlive this
