@@ -2,7 +2,6 @@
 #include <asm/sockios.h>
 #include <sys/ioctl.h>
 
-#include <atomic>
 #include <cstdarg>
 
 #include "interpose/core/blocking.hpp"
@@ -87,9 +86,10 @@ bool virtual_fcntl(const FdEntry& entry, int command, long argument, long& rc) {
 /// Signals that the kernel sends when it likes have no place in the schedule: signal-driven I/O is accepted,
 /// since programs set it up whose work does not depend on it, and no signal is ever sent.
 void refuse_io_signals() {
-    static std::atomic<bool> said{false};
-    if (said.exchange(true)) return;
-    Operation turn(Op::kSignal, process_key(runtime.process->pid));
+    static bool said = false;
+    Operation turn(Op::kSignal, process_key(runtime.process->pid));  // who is first is the schedule's to say
+    if (said) return;
+    said = true;
     refuse_call("a signal for input or output (O_ASYNC, F_SETSIG): none is sent");
 }
 

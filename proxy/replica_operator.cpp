@@ -9,6 +9,7 @@ std::string Replica::transfer(uint32_t to) {
     }
     if (!sequencer_.membership().voter(to))
         return "there is no replica " + std::to_string(to) + " that votes";
+    if (witnesses_.count(to)) return "replica " + std::to_string(to) + " is a witness: it does not lead";
     if (divergence_.diverged().count(to))
         return "replica " + std::to_string(to) + " differs from the majority: it may not lead";
     if (to != config_.replica_id) sequencer_.transfer(to);

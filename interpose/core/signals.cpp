@@ -212,10 +212,6 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     real.signal(signal, SIG_DFL);
 }
 
-}  // namespace
-
-namespace {
-
 void on_stray(int) {}
 
 }  // namespace
