@@ -95,19 +95,20 @@ void refuse_io_signals() {
 
 /// fcntl commands by which the kernel is told to send signals. True if it was answered.
 bool signal_fcntl(int fd, int command, long& argument, long& rc) {
+    const auto answer = [&](long answered) {
+        rc = raw(SYS_fcntl, fd, F_GETFD);
+        if (rc >= 0) rc = answered;
+        return true;
+    };
     switch (command) {
         case F_SETOWN:
         case F_SETOWN_EX:
         case F_SETSIG:
-            rc = raw(SYS_fcntl, fd, F_GETFD);
-            if (rc >= 0) rc = 0;
-            return true;
+            return answer(0);
         case F_NOTIFY:
-            rc = -EINVAL;
-            return true;
+            return answer(-EINVAL);
         case F_SETLEASE:
-            rc = -EINVAL;
-            return argument != F_UNLCK;
+            return argument != F_UNLCK && answer(-EINVAL);
         case F_SETFL:
             if (argument & O_ASYNC) refuse_io_signals();
             argument &= ~long{O_ASYNC};

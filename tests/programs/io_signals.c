@@ -41,6 +41,8 @@ static void by_fcntl(void) {
     say("read %s", outcome(read(pipe_fds[0], &byte, 1)));
     say("empty %s", outcome(read(pipe_fds[0], &byte, 1)));
     say("bad %s", outcome(fcntl(-1, F_SETOWN, getpid())));
+    say("bad lease %s", outcome(fcntl(-1, F_SETLEASE, F_RDLCK)));
+    say("bad notify %s", outcome(fcntl(-1, F_NOTIFY, DN_CREATE)));
     close(pipe_fds[0]);
     close(pipe_fds[1]);
 }

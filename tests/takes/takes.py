@@ -67,6 +67,7 @@ class Trial:
 
     def takes(self, primary, clients):
         every = max(1, self.options.takes // max(1, self.options.restores))
+        began = time.monotonic()
         for number in range(1, self.options.takes + 1):
             before = {n: row["checkpoint"]["index"] for n, row in self.cluster.status().items()}
             done = self.cluster.crane("checkpoint", "take", timeout_s=BACK_S)
@@ -80,6 +81,7 @@ class Trial:
                 self.problems.append(f"take {number}: nobody holds a newer one than before")
             if self.options.restores and number % every == 0:
                 self.restore(next(n for n in holders if n != primary))
+            say(f"take {number} of {self.options.takes}, {time.monotonic() - began:.0f} s after the first was asked for")
             if any(client.error for client in clients):
                 return
 

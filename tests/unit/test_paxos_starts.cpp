@@ -23,6 +23,7 @@ struct One {
     Core core;
     Outbox out;
     std::vector<Message> said;
+    uint64_t chain = 0;  // of what take() gave
 
     static CoreConfig config() {
         CoreConfig config;
@@ -55,6 +56,32 @@ struct One {
         message.index = message.hint = index;
         message.origin = origin;
         core.step(message);
+        turn();
+    }
+
+    // As a backup, from replica 2: the next entry says that `replica` has started so.
+    void take(ReplicaId replica, const Origin& start) {
+        Incarnations table;
+        REQUIRE(table.record(replica, start));
+        Entry entry;
+        entry.index = core.last_index() + 1;
+        entry.view = make_view(1, 2);
+        entry.kind = EntryKind::kStart;
+        std::string value;
+        encode(table, value);
+        entry.value = std::make_shared<const std::string>(value);
+        entry.chain = chain_hash(chain, entry);
+        Message prepare;
+        prepare.type = MessageType::kPrepare;
+        prepare.from = 2;
+        prepare.to = 1;
+        prepare.view = prepare.promised = prepare.index_view = entry.view;
+        if (entry.index == 1) prepare.index_view = 0;
+        prepare.index = entry.index - 1;
+        prepare.chain = chain;
+        prepare.entries = {entry};
+        chain = entry.chain;
+        core.step(prepare);
         turn();
     }
 
@@ -229,22 +256,20 @@ TEST_CASE("paxos starts: a replica that finds a later start of its own in the lo
     stored.database = 7;
     stored.starts = 3;
     One one(stored);
-    Incarnations table;
-    REQUIRE(table.record(1, start_of(7, 3, 99)));
-    Message prepare;
-    prepare.type = MessageType::kPrepare;
-    prepare.from = 2;
-    prepare.to = 1;
-    prepare.view = prepare.promised = make_view(1, 2);
-    Entry entry;
-    entry.index = 1;
-    entry.view = prepare.view;
-    entry.kind = EntryKind::kStart;
-    std::string value;
-    encode(table, value);
-    entry.value = std::make_shared<const std::string>(value);
-    entry.chain = chain_hash(0, entry);
-    prepare.entries = {entry};
-    one.core.step(prepare);
+    one.take(1, start_of(7, 3, 99));
     CHECK(one.core.disowned() == Copy::kSecond);
+}
+
+TEST_CASE("paxos starts: a backup drops its accusation when the accused begins anew, and not before") {
+    StoredState stored = knowing(3, start_of(7, 3, 30));
+    One one(stored);
+    one.hear(MessageType::kAck, start_of(7, 2, 20), 3, make_view(1, 2));
+    REQUIRE(one.core.stats().disowned_from == 3);
+    one.take(1, start_of(9, 1, 99));
+    CHECK(one.core.stats().disowned_from == 3);
+    Origin rebuilt = start_of(8, 1, 40);
+    rebuilt.replaces = true;
+    one.take(3, rebuilt);
+    CHECK(one.core.stats().disowned_from == kNoReplica);
+    CHECK(one.core.describe().find("REFUSED") == std::string::npos);
 }
