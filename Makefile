@@ -294,7 +294,8 @@ soak: all programs $(BUILD)/bin/sim $(BUILD)/bin/unit
 	    CRANE_SOAK=1 $(RUN_TESTS) --seed $$seed disturbance failover MicroBenchmark || exit 1; done
 
 bench: all programs
-	BUILD=$(BUILD) python3 eval/bench.py $(BENCH)
+	scripts/install_deps.sh --test --bench
+	BUILD=$(BUILD) /usr/bin/python3 -B eval/bench.py $(BENCH)
 
 # From kill -9 of the primary to the next acknowledged call: make failover FAILOVER="--saturate"
 failover: all programs

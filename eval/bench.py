@@ -1,11 +1,13 @@
 #!/usr/bin/python3
 """The evaluation: native against Crane, side by side. See README.md for what each number is.
 
-usage: bench.py [--quick] [--rounds N] [--seconds S] [--json FILE] [--setups a,b] [--option=OPT …] [LOAD …]
+usage: bench.py [--quick] [--rounds N] [--seconds S] [--json FILE] [--setups a,b] [--option=OPT …] [--compare FILE] [LOAD …]
 """
 
 import argparse
+import importlib.util
 import json
+import os
 import pathlib
 import platform
 import shutil
@@ -15,7 +17,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import against  # noqa: E402
 from loads import LOADS, USUAL  # noqa: E402
+from page import page  # noqa: E402
 from report import aims, ceiling, medians, table  # noqa: E402
 from setups import SETUPS, Crane  # noqa: E402
 from support.paths import BUILD  # noqa: E402  (setups.py put tests/e2e into the path)
@@ -34,7 +38,13 @@ def parse_arguments():
     parser.add_argument("--option", action="append", default=[], metavar="OPT",
                         help="passed to crane-run, e.g. --option=--schedule=parallel")
     parser.add_argument("--json", type=pathlib.Path, default=BUILD / "bench.json", metavar="FILE")
+    parser.add_argument("--compare", type=pathlib.Path, metavar="FILE",
+                        help="an earlier run's JSON: say what is slower now; exits with 1 if anything is")
     options = parser.parse_args()
+    try:
+        options.compare = options.compare and against.read(options.compare)
+    except ValueError as error:
+        parser.error(str(error))
     options.setups = options.setups.split(",")
     for kind, given, known in (("load", options.loads, LOADS), ("setup", options.setups, SETUPS)):
         for name in given:
@@ -128,6 +138,22 @@ def measure_load(load, options, failures):
     return rows, rounds
 
 
+def write(run, about, reached, path):
+    """The figures, and beside them a page for people."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(run, indent=1) + "\n")
+    print(f"written: {path}")
+    if not importlib.util.find_spec("matplotlib"):
+        print("no page: matplotlib is missing: scripts/install_deps.sh --bench")
+        return
+    measured = {load: rows for load, rows in run["medians"].items() if rows}
+    if measured:
+        titles = {name: load.title for name, load in LOADS.items()}
+        machine = f"{os.cpu_count()} CPUs, {run['machine']['system']} {run['machine']['release']} {run['machine']['machine']}"
+        path.with_suffix(".html").write_text(page(measured, titles, [about, machine], reached))
+        print(f"written: {path.with_suffix('.html')}")
+
+
 def main():
     options = parse_arguments()
     if not shutil.which("wrk"):
@@ -139,17 +165,20 @@ def main():
         print(f"\n{load.title}", flush=True)
         results[name], raw[name] = measure_load(load, options, failures)
         print(table(results[name]), flush=True)
-    print(f"\nmedians of {options.rounds} interleaved rounds of {options.seconds:g} s; {time.time() - begin:.0f} s in all"
-          + ("; --quick: not figures to quote" if options.quick else ""))
-    print("\n".join(aims(results)))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps({
-        "machine": platform.uname()._asdict(), "rounds": options.rounds, "seconds": options.seconds,
-        "options": options.option, "medians": results, "raw": raw, "failures": failures}, indent=1) + "\n")
-    print(f"written: {options.json}")
+    about = (f"medians of {options.rounds} interleaved rounds of {options.seconds:g} s; {time.time() - begin:.0f} s in all"
+             + ("; --quick: not figures to quote" if options.quick else ""))
+    reached = aims(results)
+    print("\n".join([f"\n{about}", *reached]))
+    run = {"machine": platform.uname()._asdict(), "rounds": options.rounds, "seconds": options.seconds,
+           "options": options.option, "medians": results, "raw": raw, "failures": failures}
+    write(run, about, reached, options.json)
+    losses = []
+    if options.compare:
+        lines, losses = against.compare(options.compare, run)
+        print("\n".join(["\nAgainst the earlier run:", *lines]))
     for failure in failures:
         print(f"\nfailed: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    return 1 if failures or losses else 0
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "
 
 from support.paths import BUILD  # noqa: E402
 from support.databases import MariaDb, Postgres  # noqa: E402
-from support.servers import Apache, CivetWeb, Memcached, Nginx, Redis  # noqa: E402
+from support.servers import Apache, CivetWeb, Clamd, Memcached, Nginx, Redis  # noqa: E402
 
 UNITS_US = {"us": 1, "ms": 1e3, "s": 1e6, "m": 60e6}
 
@@ -107,13 +107,15 @@ class Ping(Load):
 class Sysbench(Load):
     """Transactions a second; 4 tables of 10,000 rows."""
 
+    script = "oltp_{test}"
+
     def __init__(self, test, clients):
         super().__init__(f"mariadb-{test.replace('_', '-')}-{clients}", f"MariaDB, sysbench {test}, {clients} clients", MariaDb,
                          clients)
         self.test = test
 
     def words(self, host, port, *rest):
-        return ["sysbench", f"oltp_{self.test}", "--db-driver=mysql", f"--mysql-host={host}", f"--mysql-port={port}",
+        return ["sysbench", self.script.format(test=self.test), "--db-driver=mysql", f"--mysql-host={host}", f"--mysql-port={port}",
                 "--mysql-user=tester", "--mysql-db=test", "--tables=4", "--table-size=10000", *rest]
 
     def prepare(self, addresses):
@@ -130,6 +132,18 @@ class Sysbench(Load):
         reconnects = int(re.search(r"reconnects: +(\d+)", text)[1])
         requests = int(total[1])
         return Result(requests, requests / max(float(total[2]), 1e-9), average * 1e3, p99 * 1e3, reconnects)
+
+
+class Computing(Sysbench):
+    """Queries a second of a query that reads nothing and computes."""
+
+    script = str(pathlib.Path(__file__).resolve().parent / "load" / "{test}.lua")
+
+    def words(self, host, port, *rest):
+        return [word for word in super().words(host, port, *rest) if not word.startswith("--table")]
+
+    def prepare(self, addresses):
+        pass
 
 
 class Pgbench(Load):
@@ -167,6 +181,8 @@ LOADS = {load.name: load for load in (
     Ping("memcached", "memcached, 9 get to 1 set of 256 bytes, 50 clients", Memcached, 50, "memcached"),
     Wrk("nginx", "nginx, 10 KB file, keep-alive, 8 clients", 8, "/10k.bin", Nginx),
     Wrk("civetweb", "CivetWeb, 10 KB file, keep-alive, 3 clients", 3, "/10k.bin", CivetWeb),
+    Ping("clamd", "clamd, scan of 4 KB that come with the request, 8 clients", Clamd, 8, "clamd"),
+    Computing("compute", 8),
     *(Sysbench(test, clients) for test in ("read_only", "read_write", "update_index") for clients in (1, 8, 16)),
     *(Pgbench(clients) for clients in (1, 8)),
 )}

@@ -173,10 +173,16 @@ bool DomainLink::prepare_sleep() {
     return ring.head.load(std::memory_order_seq_cst) == output_tail_;
 }
 
+bool DomainLink::all_drained() const {
+    return view_.control->output.head.load(std::memory_order_seq_cst) == output_tail_;
+}
+
 bool DomainLink::at_rest() const {
-    const Control& control = *view_.control;
-    return control.status.quiescent.load(std::memory_order_seq_cst) &&
-           control.output.head.load(std::memory_order_seq_cst) == output_tail_;
+    return view_.control->status.quiescent.load(std::memory_order_seq_cst) && all_drained();
+}
+
+bool DomainLink::at_standstill() const {
+    return starved() && all_drained();
 }
 
 void DomainLink::awake() {

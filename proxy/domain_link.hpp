@@ -52,6 +52,9 @@ class DomainLink {
     std::string refusal() const;
     /// Every thread of the domain waits, and all it has said is drained.
     bool at_rest() const;
+    /// It has used up what it was granted and waits for the next batch, and all it has said is drained. Under
+    /// `serial` nothing runs in it then, though a thread of it would go on.
+    bool at_standstill() const;
     const timebubble::DomainStatus& status() const { return view_.control->status; }
     const timebubble::TscFaults& tsc() const { return view_.control->tsc; }
     /// Batches fed and not yet seen as admitted in the output.
@@ -60,6 +63,7 @@ class DomainLink {
     DomainGate& gate() { return gate_; }
 
   private:
+    bool all_drained() const;
     void free_output();
     uint64_t published_output() const;
     void check_record(const timebubble::OutputHeader& header, std::string_view payload);

@@ -127,6 +127,7 @@ class Replica : public Participant {
     void on_turn_for_image(std::string_view said);
     void want_image(uint64_t first_index);
     void look_for_image();
+    bool stands_for_image(uint64_t wanted_ns) const;
     void forget_image();
     void image_failed(uint32_t whose);
     void begin_image();

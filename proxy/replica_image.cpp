@@ -12,7 +12,9 @@ namespace crane::proxy {
 
 namespace {
 
-/// A server that is never at rest for so long has no image taken.
+/// A server that never rests has an image taken between two batches.
+constexpr uint64_t kRestWantedNs = 500'000'000;
+/// One that does not come so far either has none.
 constexpr uint64_t kRestPatienceNs = 20'000'000'000;
 /// So many times the log between two rounds, and a replica that takes none itself fetches one.
 constexpr uint64_t kFetchBehind = 3;
@@ -76,6 +78,14 @@ void Replica::forget_image() {
     feed();
 }
 
+/// Nothing runs in the domain, which is then the same as at that place on any other replica. Best where every
+/// thread waits: what is under way need not be in the image.
+bool Replica::stands_for_image(uint64_t wanted_ns) const {
+    const DomainLink& link = domain_.link();
+    if (link.at_rest()) return true;
+    return config_.policy == timebubble::Policy::kSerial && wanted_ns > kRestWantedNs && link.at_standstill();
+}
+
 /// In each turn while one is wanted. The server is given one batch after the other until it rests behind one
 /// that is far enough.
 void Replica::look_for_image() {
@@ -100,7 +110,7 @@ void Replica::look_for_image() {
     const bool known = sequencer_.delivered_position().index >= image_.first_index &&
                        generation_.decided == generation_.fed && history_.last() != nullptr &&
                        sequencer_.delivered_membership() != nullptr;
-    if (known && link.at_rest()) {
+    if (known && stands_for_image(monotonic_ns() - image_.since_ns)) {
         begin_image();
     } else if (!known || link.starved()) {
         delivery_paused_ = false;

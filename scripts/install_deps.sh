@@ -9,7 +9,7 @@ usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials] [--ch
   (none)    what building and running Crane needs
   --demo    besides: Apache, curl and ab
   --test    besides: every server and client of the tests and the evaluation
-  --bench   besides: what consensus is measured against (etcd)
+  --bench   besides: what consensus is measured against (etcd), and what draws the plots
   --trials  besides what --test has: further servers and their loads, for make takes
   --coverage  besides: what tells which lines the tests run (gcovr)
   --check   install nothing; list what is missing and exit 1 if anything is
@@ -25,7 +25,7 @@ demo=(apache2 apache2-utils curl)
 test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strace wrk linux-perf
     lighttpd mariadb-server postgresql git clang-format clang-tidy clang libclang-rt-14-dev openssl spin golang-go nftables
     e2fsprogs xfsprogs)
-bench=(etcd-server golang-go)
+bench=(etcd-server golang-go python3-matplotlib)
 coverage=(gcovr)
 trials=(php8.2-fpm clamav-daemon sysbench)
 # From wherever they are.

@@ -1,12 +1,13 @@
 // A cheap closed-loop load: N connections, one request outstanding on each, one thread, epoll.
 //
-// usage: pingload HOST PORT CLIENTS SECONDS redis-set|memcached [OFFSET]
+// usage: pingload HOST PORT CLIENTS SECONDS redis-set|memcached|clamd [OFFSET]
 // Prints one JSON object: requests, seconds, errors, p50_us, p99_us, max_us. Latencies are counted in a histogram
 // of 2 % wide buckets, so memory does not grow with the run. OFFSET makes several copies use different keys.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
 #include <netinet/tcp.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kMaxClients = 1024, kBuckets = 1200, kValueBytes = 256, kKeys = 10000 };
+enum { kMaxClients = 1024, kBuckets = 1200, kValueBytes = 256, kScannedBytes = 4096, kKeys = 10000 };
 
 struct Client {
     int fd;
     double sent_at;
     const char* terminator;
+    int terminator_bytes;
     char tail[8];  // the last bytes received: a reply is complete when they end with the terminator
     int tail_bytes;
     unsigned long number;
@@ -30,7 +32,7 @@ static struct Client clients[kMaxClients];
 static unsigned long histogram[kBuckets], requests, errors;
 static double worst;
 static char value[kValueBytes + 1];
-static int kind_redis;
+static enum { kRedis, kMemcached, kClamd } kind;
 static unsigned random_state = 12345;
 
 static double now(void) {
@@ -56,24 +58,49 @@ static unsigned next_random(void) {
     return random_state >> 8;
 }
 
+static void send_text(struct Client* client, const char* text, size_t bytes, const char* terminator,
+                      int terminator_bytes) {
+    client->terminator = terminator;
+    client->terminator_bytes = terminator_bytes;
+    client->tail_bytes = 0;
+    client->sent_at = now();
+    if (send(client->fd, text, bytes, MSG_NOSIGNAL) != (ssize_t)bytes) errors++;
+}
+
+// A scan of bytes that come with the request.
+static void send_scan(struct Client* client) {
+    static const char command[] = "zINSTREAM";  // its NUL ends it
+    char text[sizeof command + 4 + kScannedBytes + 4] = {0};
+    const uint32_t length = htonl(kScannedBytes);
+    memcpy(text, command, sizeof command);
+    memcpy(text + sizeof command, &length, 4);
+    memset(text + sizeof command + 4, 'v', kScannedBytes);
+    snprintf(text + sizeof command + 4, 32, "file %u", next_random());
+    send_text(client, text, sizeof text, ": OK", 5);
+}
+
 static void send_request(struct Client* client) {
     char text[kValueBytes + 128];
     char key[32];
+    if (kind == kClamd) return send_scan(client);
     int key_bytes = snprintf(key, sizeof key, "key:%06u", next_random() % kKeys), bytes;
-    if (kind_redis) {
+    if (kind == kRedis) {
         bytes = snprintf(text, sizeof text, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", key_bytes, key,
                          kValueBytes, value);
-        client->terminator = "+OK\r\n";
+        send_text(client, text, bytes, "+OK\r\n", 5);
     } else if (client->number++ % 10 == 0) {  // one set to nine gets
         bytes = snprintf(text, sizeof text, "set %s 0 0 %d\r\n%s\r\n", key, kValueBytes, value);
-        client->terminator = "STORED\r\n";
+        send_text(client, text, bytes, "STORED\r\n", 8);
     } else {
         bytes = snprintf(text, sizeof text, "get %s\r\n", key);
-        client->terminator = "END\r\n";
+        send_text(client, text, bytes, "END\r\n", 5);
     }
-    client->tail_bytes = 0;
-    client->sent_at = now();
-    if (send(client->fd, text, bytes, MSG_NOSIGNAL) != bytes) errors++;
+}
+
+// Every server's way to say no.
+static int refused(const char* reply, ssize_t bytes) {
+    if (kind == kClamd) return reply[bytes - 1] == '\0';
+    return reply[0] == '-' || (bytes >= 5 && memcmp(reply, "ERROR", 5) == 0);
 }
 
 // True if the reply is complete.
@@ -88,11 +115,11 @@ static int receive(struct Client* client) {
         if (client->tail_bytes == 8) memmove(client->tail, client->tail + 1, --client->tail_bytes);
         client->tail[client->tail_bytes++] = buffer[n];
     }
-    int wanted = (int)strlen(client->terminator);
+    const int wanted = client->terminator_bytes;
     if (client->tail_bytes >= wanted &&
         memcmp(client->tail + client->tail_bytes - wanted, client->terminator, wanted) == 0)
         return 1;
-    if (buffer[0] == '-' || (got >= 5 && memcmp(buffer, "ERROR", 5) == 0)) {  // both servers' way to refuse
+    if (refused(buffer, got)) {
         errors++;
         return 1;
     }
@@ -110,6 +137,7 @@ static void connect_all(const char* host, int port, int count, int epoll) {
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
         clients[n] = (struct Client){.fd = fd, .number = n};
+        if (kind == kClamd) send(fd, "zIDSESSION", 11, MSG_NOSIGNAL);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &clients[n]};
         epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
     }
@@ -117,11 +145,11 @@ static void connect_all(const char* host, int port, int count, int epoll) {
 
 int main(int argc, char** argv) {
     if (argc < 6 || atoi(argv[3]) < 1 || atoi(argv[3]) > kMaxClients) {
-        fprintf(stderr, "usage: pingload HOST PORT CLIENTS SECONDS redis-set|memcached [OFFSET]\n");
+        fprintf(stderr, "usage: pingload HOST PORT CLIENTS SECONDS redis-set|memcached|clamd [OFFSET]\n");
         return 2;
     }
     int count = atoi(argv[3]), epoll = epoll_create1(0);
-    kind_redis = strncmp(argv[5], "redis", 5) == 0;
+    kind = strcmp(argv[5], "clamd") == 0 ? kClamd : strcmp(argv[5], "memcached") == 0 ? kMemcached : kRedis;
     if (argc > 6) random_state += atoi(argv[6]);
     memset(value, 'v', kValueBytes);
     connect_all(argv[1], atoi(argv[2]), count, epoll);

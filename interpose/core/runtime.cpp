@@ -189,22 +189,21 @@ void on_input(void*, bool quiescent) {
 void park(void*, dmt::Slot& slot) {
     for (uint32_t i = domain().scheduler.spin; i > 0; --i) {
         if (slot.wake.load(std::memory_order_acquire) == dmt::kGranted && slot.generation == self.generation)
-            return;
+            return look_for_restore();
         __builtin_ia32_pause();
     }
     for (;;) {
         // The slot may have been given to another thread while this one's process was ending: sleep for good.
         const bool mine = slot.generation == self.generation;
-        if (mine && slot.wake.load(std::memory_order_acquire) == dmt::kGranted) return;
+        if (mine && slot.wake.load(std::memory_order_acquire) == dmt::kGranted) return look_for_restore();
         uint32_t expected = dmt::kNotGranted;
         slot.wake.compare_exchange_strong(expected, dmt::kAsleep, std::memory_order_acq_rel);
-        if (mine && expected == dmt::kGranted) return;
+        if (mine && expected == dmt::kGranted) return look_for_restore();
         if (!mine) {
             raw(SYS_pause);
             continue;
         }
         raw(SYS_futex, &slot.wake, FUTEX_WAIT, dmt::kAsleep, 0, 0, 0);
-        look_for_restore();
     }
 }
 

@@ -233,6 +233,16 @@ class Images(CraneTest):
                 cluster.assert_identical()
             self.check_equal(cluster)
 
+    def test_server_that_never_rests(self):
+        """A thread of it works all the time: its images are taken between two batches."""
+        self.built_program("restless")
+        with self.crane(Program, "restless") as cluster:
+            self.assertIn("after", ask(cluster.address(cluster.primary())))
+            for one in (0, 1):
+                self.begin_there(cluster, self.take(cluster)[one])
+                self.assertIn("after", ask(cluster.address(cluster.primary())))
+            self.check_equal(cluster)
+
     def test_database_with_open_transaction(self):
         """Of a client that stays, while the replicas that hold an image of it begin there."""
         with self.crane(MariaDb) as cluster:

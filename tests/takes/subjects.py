@@ -7,7 +7,7 @@ import subprocess
 from clients import Cached, Client, Counted, FewPages, Pages, RedisCounter, Scanned, Tool
 from support.databases import MariaDb, Postgres, run
 from support.redisclient import Redis as RedisClient
-from support.servers import Apache, CivetWeb, Memcached, Nginx, Redis, Server, write
+from support.servers import Apache, CivetWeb, Clamd, Memcached, Nginx, Redis, Server, write
 
 CLIENTS = 8
 SLICE_S = 8  # of a benchmark
@@ -177,30 +177,6 @@ class PostgresSubject(Subject):
 
 
 # --- runtimes
-
-CLAMD_CONF = """\
-Foreground yes
-DatabaseDirectory {site}/db
-TCPSocket {port}
-TCPAddr 0.0.0.0
-MaxThreads 12
-IdleTimeout 300
-CommandReadTimeout 300
-ReadTimeout 300
-User root
-"""
-
-
-class Clamd(Server):
-    name = "clamd"
-    container_port = 3310
-
-    def prepare(self):
-        write(self.site / "db" / "test.hdb", "44d88612fea8a8f36de82e1278abb02f:68:Eicar-Test\n")
-        write(self.site / "clamd.conf", CLAMD_CONF.format(site=self.site, port=self.port))
-
-    def command(self):
-        return ["/usr/sbin/clamd", "-c", self.site / "clamd.conf"]
 
 
 class ClamdSubject(Subject):

@@ -140,6 +140,33 @@ class Memcached(Server):
         return ["/usr/bin/memcached", "-u", "root", "-l", "0.0.0.0", "-p", self.port, "-U", "0", "-t", "4", "-m", "64"]
 
 
+CLAMD_CONF = """\
+Foreground yes
+DatabaseDirectory {site}/db
+TCPSocket {port}
+TCPAddr 0.0.0.0
+MaxThreads 12
+IdleTimeout 300
+CommandReadTimeout 300
+ReadTimeout 300
+User root
+"""
+
+
+class Clamd(Server):
+    """With a database of one signature of its own: the real one changes by the day."""
+
+    name = "clamd"
+    container_port = 3310
+
+    def prepare(self):
+        write(self.site / "db" / "test.hdb", "44d88612fea8a8f36de82e1278abb02f:68:Eicar-Test\n")
+        write(self.site / "clamd.conf", CLAMD_CONF.format(site=self.site, port=self.port))
+
+    def command(self):
+        return ["/usr/sbin/clamd", "-c", self.site / "clamd.conf"]
+
+
 NGINX_CONF = """\
 daemon off;
 user www-data;
