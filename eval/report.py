@@ -3,7 +3,8 @@
 import os
 import statistics
 
-COLUMNS = [("per_second", "ops/s", "{:,.0f}"), ("spread", "+-", "{:.0%}"), ("p50_us", "p50 us", "{:,.0f}"), ("p99_us", "p99 us", "{:,.0f}"),
+COLUMNS = [("per_second", "ops/s", "{:,.0f}"), ("spread", "+-", "{:.0%}"), ("p50_us", "p50 us", "{:,.0f}"),
+           ("p99_us", "p99 us", "{:,.0f}"),
            ("cpu_ms", "CPU ms/op", "{:.3f}"), ("client_cpu_ms", "client", "{:.3f}"), ("syscalls", "syscalls", "{:.1f}"),
            ("handovers", "handover", "{:.2f}"), ("wakeups", "wakeups", "{:.2f}"), ("doorbells", "bells", "{:.2f}"),
            ("syncs", "syncs", "{:.3f}"), ("bubble_share", "bubbles", "{:.2f}"), ("identical", "diff", "{}")]
@@ -19,8 +20,9 @@ AIMS = [
     *((load, "crane", 0.5, "ceiling") for load in ("redis-50", "memcached", "apache-static", "mariadb-read-only-8",
                                                    "mariadb-read-write-8", "mariadb-update-index-8")),
 ]
-# Of one request alone, above native.
+# Of one request alone: above native where each replica has a host of its own, and with three on this one.
 ONE_LIMIT_US = 300
+THREE_LIMIT_US = 1000
 
 
 def medians(rows):
@@ -69,12 +71,20 @@ def aims(results):
         reached = rows[setup]["per_second"] / rows[base]["per_second"]
         lines.append(f"{'met   ' if reached >= share else 'MISSED'} {load}: {setup} is {reached:.2f} of {base}, "
                      f"aim {share}{explain(rows[setup]) if reached < share else ''}")
-    rows = results.get("redis-1", {})
-    if "native" in rows and "crane-1of3" in rows:
-        added_us = rows["crane-1of3"]["p50_us"] - rows["native"]["p50_us"]
-        met = added_us < ONE_LIMIT_US
-        lines.append(f"{'met   ' if met else 'MISSED'} redis-1: crane-1of3 answers {added_us:.0f} us after native (median), "
-                     f"aim under {ONE_LIMIT_US} us{'' if met else explain(rows['crane-1of3'])}")
+    return lines + one_request(results.get("redis-1", {}))
+
+
+def one_request(rows):
+    """Lines for the aims of latency."""
+    lines = []
+    for setup, above, limit_us in (("crane-1of3", "native", ONE_LIMIT_US), ("crane", None, THREE_LIMIT_US)):
+        if setup not in rows or (above and above not in rows):
+            continue
+        took_us = rows[setup]["p50_us"] - (rows[above]["p50_us"] if above else 0)
+        met = took_us < limit_us
+        lines.append(f"{'met   ' if met else 'MISSED'} redis-1: {setup} answers in {took_us:.0f} us"
+                     f"{f' more than {above}' if above else ''} (median), aim under {limit_us} us"
+                     f"{'' if met else explain(rows[setup])}")
     return lines
 
 

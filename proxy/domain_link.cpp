@@ -170,7 +170,7 @@ size_t DomainLink::drain(const Handler& handler, size_t max_bytes) {
 bool DomainLink::prepare_sleep() {
     Ring& ring = view_.control->output;
     ring.waiting.store(1, std::memory_order_seq_cst);
-    return ring.head.load(std::memory_order_seq_cst) == output_tail_;
+    return all_drained();
 }
 
 bool DomainLink::all_drained() const {

@@ -137,19 +137,22 @@ static void connect_all(const char* host, int port, int count, int epoll) {
         }
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
         clients[n] = (struct Client){.fd = fd, .number = n};
-        if (kind == kClamd) send(fd, "zIDSESSION", 11, MSG_NOSIGNAL);
+        if (kind == kClamd && send(fd, "zIDSESSION", 11, MSG_NOSIGNAL) != 11) errors++;
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &clients[n]};
         epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
     }
 }
 
 int main(int argc, char** argv) {
-    if (argc < 6 || atoi(argv[3]) < 1 || atoi(argv[3]) > kMaxClients) {
+    static const char* const kinds[] = {[kRedis] = "redis-set", [kMemcached] = "memcached", [kClamd] = "clamd"};
+    int known = 0;
+    for (int n = 0; argc > 5 && n < 3; n++)
+        if (strcmp(argv[5], kinds[n]) == 0) known = 1, kind = n;
+    if (!known || atoi(argv[3]) < 1 || atoi(argv[3]) > kMaxClients) {
         fprintf(stderr, "usage: pingload HOST PORT CLIENTS SECONDS redis-set|memcached|clamd [OFFSET]\n");
         return 2;
     }
     int count = atoi(argv[3]), epoll = epoll_create1(0);
-    kind = strcmp(argv[5], "clamd") == 0 ? kClamd : strcmp(argv[5], "memcached") == 0 ? kMemcached : kRedis;
     if (argc > 6) random_state += atoi(argv[6]);
     memset(value, 'v', kValueBytes);
     connect_all(argv[1], atoi(argv[2]), count, epoll);
