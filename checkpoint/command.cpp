@@ -12,6 +12,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "base/session_priority.hpp"
 #include "checkpoint/processes.hpp"
 
 namespace crane::checkpoint {
@@ -20,6 +21,8 @@ namespace {
 constexpr size_t kQuotedBytes = 2000;
 constexpr size_t kMostOutputBytes = 1 << 20;
 constexpr int kCheckMs = 20;
+/// Behind servers, and before what runs on idle processors only.
+constexpr int kBackgroundNice = 10;
 
 std::string first_bytes(FILE* file, size_t most) {
     std::string text(most, '\0');
@@ -54,7 +57,8 @@ std::string run(const std::vector<std::string>& words, const std::string& doing,
                 const Check& check, size_t most, Pace pace = Pace::kWaitedFor) {
     // One that outlived a killed craned would write where the next one works.
     std::vector<std::string> all{"/usr/bin/setpriv", "--pdeathsig", "KILL", "--"};
-    if (pace == Pace::kInBackground) all.insert(all.end(), {"/usr/bin/nice", "-n", "10", "--"});
+    if (pace == Pace::kInBackground)
+        all.insert(all.end(), {"/usr/bin/nice", "-n", std::to_string(kBackgroundNice), "--"});
     all.insert(all.end(), words.begin(), words.end());
     std::vector<char*> argv;
     argv.reserve(all.size() + 1);
@@ -68,9 +72,14 @@ std::string run(const std::vector<std::string>& words, const std::string& doing,
     ::posix_spawn_file_actions_adddup2(&actions, ::fileno(said.get()), 1);
     ::posix_spawn_file_actions_adddup2(&actions, ::fileno(said.get()), 2);
     pid_t pid = 0;
-    const int error = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+    posix_spawnattr_t attributes;
+    ::posix_spawnattr_init(&attributes);
+    if (pace == Pace::kInBackground) ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    const int error = ::posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
     if (error != 0) throw std::runtime_error(doing + ": " + all[0] + ": " + std::strerror(error));
+    if (pace == Pace::kInBackground) set_session_nice(pid, kBackgroundNice);
     work_under(pid, check);
     const int status = wait_status(pid);
     if (!WIFEXITED(status) || WEXITSTATUS(status) > most_status)

@@ -15,6 +15,8 @@
 #include <system_error>
 #include <thread>
 
+#include "base/session_priority.hpp"
+
 namespace crane::proxy {
 
 namespace {
@@ -139,6 +141,8 @@ void prefer_this_thread() {
     nice_at_start();
     // Refused without the right to: then the loop competes as everybody does.
     setpriority(PRIO_PROCESS, 0, std::min(nice_at_start(), kPreferredNice));
+    // Others of a session that is not its own are none of its business.
+    if (getsid(0) == getpid()) set_session_nice(getpid(), std::min(nice_at_start(), kPreferredNice));
 }
 
 }  // namespace crane::proxy
