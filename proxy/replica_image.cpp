@@ -106,12 +106,12 @@ void Replica::look_for_image() {
         sequencer_.pause_delivery(true);
     }
     const DomainLink& link = domain_.link();
-    if (!pending_.empty() || link.unadmitted() != 0) return;
     const bool known = sequencer_.delivered_position().index >= image_.first_index &&
                        generation_.decided == generation_.fed && history_.last() != nullptr &&
                        sequencer_.delivered_membership() != nullptr;
     // One that has just come back may have far to go: what its server does meanwhile says nothing of it.
-    if (!known) image_.since_ns = monotonic_ns();
+    if (!known || !pending_.empty()) image_.since_ns = monotonic_ns();
+    if (!pending_.empty() || link.unadmitted() != 0) return;
     if (known && stands_for_image(monotonic_ns() - image_.since_ns)) {
         begin_image();
     } else if (!known || link.starved()) {
