@@ -9,6 +9,7 @@
 
 #include "interpose/core/runtime.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/threads.hpp"
 
 using namespace crane::interpose;
 
@@ -22,6 +23,8 @@ struct SignalTimer {
     bool realtime;
     uint64_t next_ns;  ///< 0: disarmed
     uint64_t interval_ns;
+    bool by_wall;      ///< armed for a time of the wall clock
+    int64_t shift_ns;  ///< of the wall clock, when next_ns was reckoned
     int notify;
     int signal;
     int tid;
@@ -49,13 +52,25 @@ Timers& timers() {
     if (own_timers.owner != owner) {
         std::memset(static_cast<void*>(&own_timers), 0, sizeof(own_timers));
         own_timers.owner = owner;
-        own_timers.timers[kIntervalTimer] = {true, true, 0, 0, SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
+        own_timers.timers[kIntervalTimer] = {true,         true,    0, 0, false,   0,
+                                             SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
     }
     return own_timers;
 }
 
 uint64_t wake_key() {
     return address_key(&own_timers);
+}
+
+/// The program has set its clock: what waits for a time of it comes sooner or later.
+void follow_wall_clock() {
+    const int64_t shift = domain().wall_shift_ns;
+    for (SignalTimer& timer : own_timers.timers) {
+        if (!timer.used || !timer.by_wall || timer.next_ns == 0 || timer.shift_ns == shift) continue;
+        const int64_t next = static_cast<int64_t>(timer.next_ns) + timer.shift_ns - shift;
+        timer.next_ns = next > 0 ? static_cast<uint64_t>(next) : 1;
+        timer.shift_ns = shift;
+    }
 }
 
 uint64_t earliest_ns() {
@@ -67,16 +82,12 @@ uint64_t earliest_ns() {
     return earliest;
 }
 
-crane::dmt::SlotId slot_of_tid(int tid) {
-    const crane::dmt::State& s = domain().scheduler;
-    for (crane::dmt::SlotId slot = 0; slot < s.high_water; ++slot) {
-        if (s.slots[slot].tid == static_cast<uint32_t>(tid) &&
-            s.slots[slot].process == runtime.process_index &&
-            s.slots[slot].state != crane::dmt::SlotState::kFree) {
-            return slot;
-        }
-    }
-    return crane::dmt::kNoSlot;
+/// A thread of this process.
+crane::dmt::SlotId own_slot_of_tid(int tid) {
+    const crane::dmt::SlotId slot = slot_of_tid(tid);
+    const bool own =
+        slot != crane::dmt::kNoSlot && domain().scheduler.slots[slot].process == runtime.process_index;
+    return own ? slot : crane::dmt::kNoSlot;
 }
 
 struct Call {
@@ -98,10 +109,20 @@ uint32_t fire_due(Call* calls) {
             calls[count++] = {timer.function, timer.value};
         } else if (timer.notify != SIGEV_NONE) {
             const bool thread = timer.notify == SIGEV_THREAD_ID;
-            const crane::dmt::SlotId slot = thread ? slot_of_tid(timer.tid) : crane::dmt::kNoSlot;
+            const crane::dmt::SlotId slot = thread ? own_slot_of_tid(timer.tid) : crane::dmt::kNoSlot;
             // The thread it was meant for is gone: so is the signal.
             if (thread && slot == crane::dmt::kNoSlot) continue;
-            post_signal(runtime.process_index, timer.signal, slot);
+            const auto number = static_cast<int>(&timer - own_timers.timers);
+            const auto value = reinterpret_cast<uint64_t>(timer.value.sival_ptr);
+            post_signal(runtime.process_index,
+                        number == static_cast<int>(kIntervalTimer)
+                            ? signal_from_kernel(timer.signal)
+                            : signal_of_timer(timer.signal, number, timer.overruns, value),
+                        slot);
+            const PendingSignals& pending =
+                thread ? domain().threads[slot].pending : runtime.process->pending;
+            const int32_t overruns = overruns_pending(pending, timer.signal, number);
+            if (overruns >= 0) timer.overruns = static_cast<uint64_t>(overruns);
         }
     }
     return count;
@@ -114,8 +135,9 @@ void* timer_thread(void*) {
         {
             Operation turn(Op::kTimer, wake_key());
             domain().threads[self.slot].mask = ~uint64_t{0};
+            follow_wall_clock();
             count = fire_due(calls);
-            if (count == 0) turn.wait(wake_key(), earliest_ns());
+            if (count == 0) turn.wait(wake_key(), earliest_ns(), false, wall_clock_bit());
         }
         for (uint32_t i = 0; i < count; ++i) calls[i].function(calls[i].value);
     }
@@ -137,9 +159,11 @@ bool ensure_thread() {
     return made;
 }
 
-void arm(SignalTimer& timer, uint64_t next_ns, uint64_t interval_ns) {
+void arm(SignalTimer& timer, uint64_t next_ns, uint64_t interval_ns, bool by_wall = false) {
     timer.next_ns = next_ns;
     timer.interval_ns = interval_ns;
+    timer.by_wall = by_wall;
+    timer.shift_ns = domain().wall_shift_ns;
     timer.overruns = 0;
     scheduler().signal(wake_key(), 1);
 }
@@ -240,7 +264,7 @@ CRANE_EXPORT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noe
         return fail(EINVAL);
     }
     asm("" : "+r"(event));
-    SignalTimer made{true, realtime, 0, 0, SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
+    SignalTimer made{true, realtime, 0, 0, false, 0, SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
     if (event) {
         made.notify = event->sigev_notify;
         made.signal = event->sigev_signo;
@@ -286,7 +310,8 @@ CRANE_EXPORT int timer_settime(timer_t id, int flags, const itimerspec* value, i
                 ? deadline_from_absolute(timer->realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, value->it_value)
                 : deadline_from_relative_ns(crane::interpose::to_ns(value->it_value));
     }
-    arm(*timer, next, crane::interpose::to_ns(value->it_interval));
+    arm(*timer, next, crane::interpose::to_ns(value->it_interval),
+        (flags & TIMER_ABSTIME) && timer->realtime);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <climits>
 #include <cstring>
 
+#include "interpose/core/blocking.hpp"
 #include "interpose/core/object_waits.hpp"
 #include "interpose/core/runtime.hpp"
 #include "interpose/core/threads.hpp"
@@ -121,7 +122,7 @@ CRANE_EXPORT int pthread_barrier_wait(pthread_barrier_t* b) noexcept {
         return PTHREAD_BARRIER_SERIAL_THREAD;
     }
     const uint32_t round = v->round;
-    while (v->round == round) turn.wait(object_key(b, v->shared));
+    while (v->round == round) turn.outlast(object_key(b, v->shared));
     return 0;
 }
 
@@ -158,6 +159,7 @@ int semaphore_wait_in_turn(sem_t* s, uint64_t deadline) {
                 errno = ETIMEDOUT;
                 return -1;
             case crane::dmt::WaitResult::kInterrupted:
+                if (restart_after_signals()) break;
                 errno = EINTR;
                 return -1;
         }
@@ -255,7 +257,7 @@ CRANE_EXPORT int pthread_once(pthread_once_t* control, void (*routine)(void)) {
             const int state = __atomic_load_n(control, __ATOMIC_ACQUIRE);
             if (state == kOnceDone) return 0;
             if (state != once_running()) break;
-            turn.wait(address_key(control));
+            turn.outlast(address_key(control));
         }
         __atomic_store_n(control, once_running(), __ATOMIC_RELAXED);
     }

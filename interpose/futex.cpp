@@ -1,15 +1,10 @@
-// syscall(): the system calls that programs make by number. Those that block or that carry nondeterminism go
-// the same way as their wrappers; the others go to the kernel.
+// Futexes: waits on a word of memory, which programs make by syscall().
+#include "interpose/futex.hpp"
+
 #include <linux/futex.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 
-#include <cstdarg>
-
-#include "interpose/core/entropy.hpp"
 #include "interpose/core/object_waits.hpp"
 #include "interpose/core/runtime.hpp"
-#include "interpose/core/sandbox.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -90,17 +85,28 @@ long futex_wake_op(uint32_t* word, int operation, uint32_t wake, uint32_t wake2,
     return woken;
 }
 
+}  // namespace
+
 long do_futex(long a, long b, long c, long d, long e, long f) {
     auto* word = reinterpret_cast<uint32_t*>(a);
     const int operation = static_cast<int>(b);
     switch (operation & FUTEX_CMD_MASK) {
-        case FUTEX_WAIT:
         case FUTEX_WAIT_BITSET:
+            if (static_cast<uint32_t>(f) == 0) return fail(EINVAL);
+            [[fallthrough]];
+        case FUTEX_WAIT:
             return futex_wait(word, operation, static_cast<uint32_t>(c),
                               reinterpret_cast<const timespec*>(d));
         case FUTEX_WAKE:
-        case FUTEX_WAKE_BITSET:
             return futex_wake(word, operation, static_cast<uint32_t>(c));
+        case FUTEX_WAKE_BITSET: {
+            const auto bits = static_cast<uint32_t>(f);
+            if (bits == 0) return fail(EINVAL);
+            // Whom it is not meant for sees a futex that returned for no reason, and those it is meant for
+            // are not passed over.
+            return futex_wake(word, operation,
+                              bits == FUTEX_BITSET_MATCH_ANY ? static_cast<uint32_t>(c) : ~uint32_t{0});
+        }
         case FUTEX_REQUEUE:
         case FUTEX_CMP_REQUEUE:
             return futex_requeue(word, operation, static_cast<uint32_t>(c), static_cast<uint32_t>(d),
@@ -114,79 +120,4 @@ long do_futex(long a, long b, long c, long d, long e, long f) {
     }
 }
 
-}  // namespace
 }  // namespace crane::interpose
-
-using namespace crane::interpose;
-
-CRANE_EXPORT long syscall(long number, ...) noexcept {
-    va_list list;
-    va_start(list, number);
-    long a[6];
-    for (long& value : a) value = va_arg(list, long);
-    va_end(list);
-    if (!active()) {
-        const long rc = raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-        return rc < 0 && rc > -4096 ? fail(static_cast<int>(-rc)) : rc;
-    }
-    switch (number) {
-        case SYS_futex:
-            return do_futex(a[0], a[1], a[2], a[3], a[4], a[5]);
-        case SYS_getrandom: {
-            Operation turn(Op::kEntropy, entropy_key());
-            fill_random(reinterpret_cast<void*>(a[0]), static_cast<size_t>(a[1]));
-            return a[1];
-        }
-        case SYS_clock_gettime:
-            return clock_gettime(static_cast<clockid_t>(a[0]), reinterpret_cast<timespec*>(a[1]));
-        case SYS_gettimeofday:
-            return gettimeofday(reinterpret_cast<timeval*>(a[0]), nullptr);
-        case SYS_sched_yield:
-            return sched_yield();
-        case SYS_read:
-            return read(static_cast<int>(a[0]), reinterpret_cast<void*>(a[1]), static_cast<size_t>(a[2]));
-        case SYS_write:
-            return write(static_cast<int>(a[0]), reinterpret_cast<const void*>(a[1]),
-                         static_cast<size_t>(a[2]));
-        case SYS_close:
-            return close(static_cast<int>(a[0]));
-        case SYS_accept4:
-            return accept4(static_cast<int>(a[0]), reinterpret_cast<sockaddr*>(a[1]),
-                           reinterpret_cast<socklen_t*>(a[2]), static_cast<int>(a[3]));
-        case SYS_tgkill:
-        case SYS_tkill: {
-            const long tid = number == SYS_tgkill ? a[1] : a[0];
-            const long signal = number == SYS_tgkill ? a[2] : a[1];
-            if (tid == raw(SYS_gettid)) return raise(static_cast<int>(signal));
-            break;
-        }
-        case SYS_io_uring_setup:
-        case SYS_io_setup:
-            return fail(ENOSYS);
-        case SYS_clone:
-        case SYS_clone3:
-        case SYS_fork:
-        case SYS_vfork:
-            refuse_call("a process or thread made by syscall(): it would run outside the schedule");
-            return fail(ENOSYS);
-        case SYS_kill:
-            return kill(static_cast<pid_t>(a[0]), static_cast<int>(a[1]));
-        case SYS_prctl:
-            return prctl(static_cast<int>(a[0]), a[1], a[2], a[3], a[4]);
-        case SYS_seccomp:
-            if (a[0] == SECCOMP_SET_MODE_STRICT) return prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
-            if (a[0] == SECCOMP_SET_MODE_FILTER) {
-                const long rc = set_filter(static_cast<unsigned>(a[1]), reinterpret_cast<const void*>(a[2]));
-                return rc < 0 ? fail(static_cast<int>(-rc)) : rc;
-            }
-            break;
-        case SYS_getppid:
-            return getppid();
-        case SYS_exit_group:
-            _exit(static_cast<int>(a[0]));
-        default:
-            break;
-    }
-    const long rc = raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    return rc < 0 && rc > -4096 ? fail(static_cast<int>(-rc)) : rc;
-}

@@ -2,6 +2,7 @@
 // kind); a call that would block waits in the schedule and tries again.
 #include "interpose/core/object_waits.hpp"
 #include "interpose/core/runtime.hpp"
+#include "interpose/core/threads.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -25,17 +26,29 @@ uint64_t spin_key(const pthread_spinlock_t* l) {
     return shared_key(const_cast<const int*>(l));
 }
 
-/// Repeats a try-call until it stops saying EBUSY, or the deadline passes.
+constexpr int kCancelled = -1;
+
 template <typename Try>
-int lock_with(Op op, uint64_t key, uint64_t deadline_ns, Try try_it) {
+int lock_in_turn(Op op, uint64_t key, uint64_t deadline_ns, Try try_it) {
     Operation turn(op, key);
     for (;;) {
         const int rc = try_it();
         if (rc != EBUSY) return rc;
-        if (turn.contend(key, deadline_ns) == dmt::WaitResult::kTimedOut) {
+        if (asynchronous_cancel_due()) return kCancelled;
+        if (turn.outlast(key, deadline_ns, true) == dmt::WaitResult::kTimedOut) {
             const int last = try_it();
             return last == EBUSY ? ETIMEDOUT : last;
         }
+    }
+}
+
+/// Repeats a try-call until it stops saying EBUSY, or the deadline passes.
+template <typename Try>
+int lock_with(Op op, uint64_t key, uint64_t deadline_ns, Try try_it) {
+    for (;;) {
+        const int rc = lock_in_turn(op, key, deadline_ns, try_it);
+        if (rc != kCancelled) return rc;
+        test_cancel();
     }
 }
 

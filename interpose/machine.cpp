@@ -109,19 +109,6 @@ CRANE_EXPORT int getcpu(unsigned int* cpu, unsigned int* node) noexcept {
     return 0;
 }
 
-CRANE_EXPORT int sched_setscheduler(pid_t pid, int policy, const sched_param* parameter) noexcept {
-    return active() ? 0 : real.sched_setscheduler(pid, policy, parameter);
-}
-CRANE_EXPORT int sched_setparam(pid_t pid, const sched_param* parameter) noexcept {
-    return active() ? 0 : real.sched_setparam(pid, parameter);
-}
-CRANE_EXPORT int pthread_setschedparam(pthread_t thread, int policy, const sched_param* parameter) noexcept {
-    return active() ? 0 : real.pthread_setschedparam(thread, policy, parameter);
-}
-CRANE_EXPORT int pthread_setschedprio(pthread_t thread, int priority) noexcept {
-    return active() ? 0 : real.pthread_setschedprio(thread, priority);
-}
-
 CRANE_EXPORT int sysinfo(struct sysinfo* out) noexcept {
     if (!active()) return resolve_real(), real.sysinfo(out);
     std::memset(out, 0, sizeof(*out));

@@ -1,5 +1,5 @@
-// fork, exec, exit and wait. A child is in the schedule from the moment of its birth; of those that
-// cannot be scheduled see core/opaque.hpp.
+// fork, exec and exit; wait is in waiting.cpp. A child is in the schedule from the moment of its birth; of
+// those that cannot be scheduled see core/opaque.hpp.
 #include <alloca.h>
 
 #include <cstdarg>
@@ -25,12 +25,23 @@ struct ForkHandlers {
     void (*parent)();
     void (*child)();
 };
-constexpr size_t kMaxForkHandlers = 256;
-ForkHandlers fork_handlers[kMaxForkHandlers];
-size_t fork_handler_count = 0;
+ForkHandlers* fork_handlers;
+size_t fork_handler_count = 0, fork_handler_room = 0;
+
+bool add_fork_handlers(const ForkHandlers& handlers) {
+    if (fork_handler_count == fork_handler_room) {
+        const size_t room = fork_handler_room ? 2 * fork_handler_room : 64;
+        void* more = realloc(fork_handlers, room * sizeof(ForkHandlers));
+        if (!more) return false;
+        fork_handlers = static_cast<ForkHandlers*>(more);
+        fork_handler_room = room;
+    }
+    fork_handlers[fork_handler_count++] = handlers;
+    return true;
+}
 
 void reap_children_nobody_waits_for() {
-    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+    for (uint32_t i = 0; i < domain().processes_high; ++i) {
         Process& p = domain().processes[i];
         if (p.state != ProcessState::kExited || p.parent != runtime.process_index || !p.unseen) continue;
         raw(SYS_wait4, p.pid, nullptr, 0, nullptr);
@@ -162,91 +173,6 @@ long exec_by_search(const char* file, char* const* argv, char* const* environmen
     return denied ? -EACCES : rc;
 }
 
-// --- wait
-
-bool matches(const Process& p, int pid) {
-    if (pid > 0) return p.pid == pid;
-    if (pid == -1) return true;
-    const long group = raw(SYS_getpgid, p.pid);
-    return group == (pid == 0 ? raw(SYS_getpgid, 0) : -pid);
-}
-
-/// The child really is gone, or about to be: the kernel's wait does not last.
-long collect(Process& p, int* status, bool keep) {
-    const long pid = p.pid;
-    if (p.status_unknown) {
-        const int known = status_of_dead(p.pid);
-        p.status = known < 0 ? 0 : known;
-        p.status_unknown = 0;
-    }
-    if (status) *status = p.status;
-    if (keep) return pid;
-    while (raw(SYS_wait4, pid, nullptr, 0, nullptr) == -EINTR) {
-    }
-    p.state = ProcessState::kFree;
-    return pid;
-}
-
-/// A child among those that `pid` means, as waitpid has it.
-struct Found {
-    Process* exited = nullptr;
-    bool any = false;
-    bool left_to_chance = false;
-};
-
-Found find_child(int pid) {
-    Found found;
-    for (uint32_t i = 0; i < kMaxProcesses && !found.exited; ++i) {
-        Process& p = domain().processes[i];
-        if (p.state == ProcessState::kFree || p.parent != runtime.process_index || !matches(p, pid)) continue;
-        const bool left = p.state == ProcessState::kOpaque && p.opaque_phase == OpaquePhase::kLeft;
-        if (left && has_ended(p.pid)) note_end_of_opaque(p);
-        if (p.state == ProcessState::kExited && p.unseen) continue;
-        found.any = true;
-        found.left_to_chance = found.left_to_chance || left;
-        if (p.state == ProcessState::kExited) found.exited = &p;
-    }
-    return found;
-}
-
-long wait_child(int pid, int* status, int options) {
-    const uint64_t key = make_key(ObjectKind::kChild, runtime.process_index);
-    Operation turn(Op::kWaitChild, key);
-    for (uint32_t looks = 0;;) {
-        settle_opaque();
-        const Found found = find_child(pid);
-        if (found.exited) return collect(*found.exited, status, options & WNOWAIT);
-        if (!found.any) return -ECHILD;
-        if (options & WNOHANG) {
-            turn.yield();
-            return 0;
-        }
-        const uint64_t look_ns = found.left_to_chance ? next_look_ns(looks) : dmt::kNoDeadline;
-        if (turn.wait(key, look_ns, true) == dmt::WaitResult::kInterrupted && !restart_after_signals())
-            return -EINTR;
-    }
-}
-
-long wait_by_id(idtype_t type, id_t id, siginfo_t* info, int options) {
-    int pid = -1;
-    if (type == P_PID) pid = static_cast<int>(id);
-    if (type == P_PGID) pid = -static_cast<int>(id ? id : static_cast<id_t>(raw(SYS_getpgid, 0)));
-    if (type != P_PID && type != P_PGID && type != P_ALL) return -EINVAL;
-    int status = 0;
-    const long rc = wait_child(pid, &status, options);
-    if (rc < 0) return rc;
-    if (info) {
-        *info = {};
-        if (rc > 0) {
-            info->si_signo = SIGCHLD;
-            info->si_pid = static_cast<pid_t>(rc);
-            info->si_code = WIFEXITED(status) ? CLD_EXITED : CLD_KILLED;
-            info->si_status = WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status);
-        }
-    }
-    return 0;
-}
-
 [[noreturn]] void leave(int code) {
     leave_domain(exited_status(code));
     raw(SYS_exit_group, code & 0xff);
@@ -274,9 +200,9 @@ using namespace crane::interpose;
 
 CRANE_EXPORT int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void* owner) {
     (void)owner;
-    if (fork_handler_count == kMaxForkHandlers) return ENOMEM;
-    fork_handlers[fork_handler_count++] = {prepare, parent, child};
-    return 0;
+    if (!active()) return add_fork_handlers({prepare, parent, child}) ? 0 : ENOMEM;
+    Operation turn(Op::kFork, process_key(runtime.process->pid));
+    return add_fork_handlers({prepare, parent, child}) ? 0 : ENOMEM;
 }
 
 CRANE_EXPORT pid_t fork() noexcept {
@@ -364,30 +290,4 @@ CRANE_EXPORT void _exit(int code) {
 
 CRANE_EXPORT void _Exit(int code) noexcept {
     _exit(code);
-}
-
-CRANE_EXPORT pid_t waitpid(pid_t pid, int* status, int options) {
-    if (!active()) return resolve_real(), real.waitpid(pid, status, options);
-    const long rc = as_libc(wait_child(pid, status, options));
-    test_cancel();
-    return static_cast<pid_t>(rc);
-}
-
-CRANE_EXPORT pid_t wait(int* status) {
-    return waitpid(-1, status, 0);
-}
-
-CRANE_EXPORT pid_t wait4(pid_t pid, int* status, int options, struct rusage* usage) noexcept {
-    if (!active()) return static_cast<pid_t>(as_libc(raw(SYS_wait4, pid, status, options, usage)));
-    if (usage) *usage = {};
-    return static_cast<pid_t>(as_libc(wait_child(pid, status, options)));
-}
-
-CRANE_EXPORT pid_t wait3(int* status, int options, struct rusage* usage) noexcept {
-    return wait4(-1, status, options, usage);
-}
-
-CRANE_EXPORT int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
-    if (!active()) return resolve_real(), real.waitid(type, id, info, options);
-    return static_cast<int>(as_libc(wait_by_id(type, id, info, options)));
 }

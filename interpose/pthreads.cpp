@@ -57,6 +57,13 @@ CRANE_EXPORT int pthread_setcanceltype(int type, int* old) {
     return 0;
 }
 
+CRANE_EXPORT int pthread_setcancelstate(int state, int* old) {
+    resolve_real();
+    const int rc = real.pthread_setcancelstate(state, old);
+    if (rc == 0 && active()) domain().threads[self.slot].cancel_disabled = state == PTHREAD_CANCEL_DISABLE;
+    return rc;
+}
+
 CRANE_EXPORT int pthread_yield_wrapper() asm("pthread_yield");
 CRANE_EXPORT int pthread_yield_wrapper() {
     return sched_yield();

@@ -32,20 +32,19 @@ long change_action(int signal, const struct sigaction* action, struct sigaction*
     mine.handler = reinterpret_cast<uint64_t>(action->sa_handler);
     mine.flags = static_cast<uint64_t>(static_cast<unsigned>(action->sa_flags));
     mine.mask = mask_from(&action->sa_mask);
+    if (action->sa_handler == SIG_IGN || (action->sa_handler == SIG_DFL && ignored_by_default(signal)))
+        drop_pending(signal);
     // What an instruction raises comes as a real signal.
     if (is_synchronous(signal)) {
-        const bool behind_ours = signal == SIGSEGV && tsc_trapped();
-        if (action->sa_handler == SIG_DFL || behind_ours) {
-            install_fault_handlers();
-            return 0;
-        }
-        return real.sigaction(signal, action, nullptr) == 0 ? 0 : -errno;
+        follow_fault_action(signal);
+    } else {
+        follow_action(signal);
     }
-    follow_action(signal);
     return 0;
 }
 
 long change_mask(int how, const sigset_t* set, sigset_t* old) {
+    let_others_in();
     if (set && how != SIG_BLOCK && how != SIG_UNBLOCK && how != SIG_SETMASK) return -EINVAL;
     const uint64_t before = own().mask;
     if (set) {
@@ -64,25 +63,37 @@ uint32_t process_of(int pid) {
     return pid == runtime.process->pid ? runtime.process_index : find_process(pid);
 }
 
+/// Whether the kernel would let this process send one: 0 or -EPERM.
+long may_signal(int pid) {
+    if (pid == runtime.process->pid) return 0;
+    return raw(SYS_kill, pid, 0) == -EPERM ? -EPERM : 0;
+}
+
 /// kill() to one process, to a group (0, -group) or to all (-1) of the domain.
-long send_signal(int pid, int signal) {
+long send_signal(int pid, int signal, int code = SI_USER, uint64_t value = 0) {
     if (signal < 0 || signal >= kSignals) return -EINVAL;
     Operation turn(Op::kSignal, process_key(pid));
+    const SignalInfo info = signal_from_self(signal, code, value);
     if (pid > 0) {
         const uint32_t process = process_of(pid);
         if (process == kNone) return raw(SYS_kill, pid, signal);
         Process& target = domain().processes[process];
         if (target.state == ProcessState::kExited && target.unseen) return -ESRCH;
+        if (const long refused = may_signal(pid); refused != 0) return refused;
         if (target.state == ProcessState::kOpaque) return signal_opaque(target, signal);
-        return -post_signal(process, signal, dmt::kNoSlot);
+        return -post_signal(process, info, dmt::kNoSlot);
     }
     const int group = pid == 0 ? static_cast<int>(raw(SYS_getpgid, 0)) : -pid;
     long rc = -ESRCH;
     bool self_too = false;
-    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+    for (uint32_t i = 0; i < domain().processes_high; ++i) {
         Process& p = domain().processes[i];
         if (p.state != ProcessState::kLive && p.state != ProcessState::kOpaque) continue;
         if (pid != -1 && raw(SYS_getpgid, p.pid) != group) continue;
+        if (may_signal(p.pid) != 0) {
+            if (rc == -ESRCH) rc = -EPERM;
+            continue;
+        }
         rc = 0;
         if (p.state == ProcessState::kOpaque) {
             signal_opaque(p, signal);
@@ -92,34 +103,42 @@ long send_signal(int pid, int signal) {
             self_too = pid != -1;
             continue;
         }
-        post_signal(i, signal, dmt::kNoSlot);
+        post_signal(i, info, dmt::kNoSlot);
     }
-    if (self_too) post_signal(runtime.process_index, signal, dmt::kNoSlot);
+    if (self_too) post_signal(runtime.process_index, info, dmt::kNoSlot);
     return rc;
 }
 
 /// Waits for one of `set` and takes it. Negative: -EAGAIN at the deadline, -EINTR for another signal's
 /// handler.
-long await_signal(uint64_t set, uint64_t deadline, bool just_look) {
+long await_signal(uint64_t set, uint64_t deadline, bool just_look, siginfo_t* shown) {
     Operation turn(Op::kSigwait, make_key(ObjectKind::kSignal, self.slot));
     for (;;) {
-        const int signal = take_pending(set);
-        if (signal) return signal;
-        if (just_look) return -EAGAIN;
+        SignalInfo info;
+        if (take_pending(set, info)) {
+            if (shown) *shown = as_siginfo(info);
+            if (shown && shown->si_code == SI_TKILL) shown->si_code = SI_USER;  // as libc has it
+            return info.signal;
+        }
+        if (just_look) {
+            turn.yield();
+            return -EAGAIN;
+        }
         own().waiting_signals = set;
         const dmt::WaitResult result = turn.wait(make_key(ObjectKind::kSignal, self.slot), deadline, true);
         own().waiting_signals = 0;
         if (result == dmt::WaitResult::kTimedOut) return -EAGAIN;
-        if (handler_due() && !((own().pending | runtime.process->pending) & set)) return -EINTR;
+        if (handler_due() && !(pending_signals() & set)) return -EINTR;
         if (own().cancelled) return -EINTR;
     }
 }
 
-void fill_info(siginfo_t* info, int signal) {
-    if (!info) return;
-    *info = {};
-    info->si_signo = signal;
-    info->si_code = SI_USER;
+int signal_thread(pthread_t thread, int signal, int code, uint64_t value) {
+    if (signal < 0 || signal >= kSignals) return EINVAL;
+    Operation turn(Op::kSignal, thread_key(thread));
+    const dmt::SlotId slot = slot_of_thread(thread);
+    if (slot == dmt::kNoSlot) return ESRCH;
+    return post_signal(runtime.process_index, signal_from_self(signal, code, value), slot);
 }
 
 long suspend(uint64_t mask) {
@@ -136,6 +155,17 @@ long suspend(uint64_t mask) {
 }
 
 }  // namespace
+
+long signal_task(int group, int tid, int signal) {
+    if (signal < 0 || signal >= kSignals || tid <= 0 || group == 0) return -EINVAL;
+    Operation turn(Op::kSignal, process_key(tid));
+    const dmt::SlotId slot = slot_of_tid(tid);
+    if (slot == dmt::kNoSlot) return -ESRCH;
+    const uint32_t process = domain().scheduler.slots[slot].process;
+    if (group > 0 && domain().processes[process].pid != group) return -ESRCH;
+    return -post_signal(process, signal_from_self(signal, SI_TKILL), slot);
+}
+
 }  // namespace crane::interpose
 
 using namespace crane::interpose;
@@ -185,7 +215,8 @@ CRANE_EXPORT int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexce
 
 CRANE_EXPORT int sigpending(sigset_t* set) noexcept {
     if (!active()) return resolve_real(), real.sigpending(set);
-    mask_to((own().pending | runtime.process->pending) & own().mask, set);
+    let_others_in();
+    mask_to(pending_signals() & own().mask, set);
     return 0;
 }
 
@@ -200,19 +231,16 @@ CRANE_EXPORT int killpg(pid_t group, int signal) noexcept {
 
 CRANE_EXPORT int sigqueue(pid_t pid, int signal, const union sigval value) noexcept {
     if (!active()) return resolve_real(), real.sigqueue(pid, signal, value);
-    return static_cast<int>(as_libc(send_signal(pid, signal)));
+    return static_cast<int>(
+        as_libc(send_signal(pid, signal, SI_QUEUE, reinterpret_cast<uint64_t>(value.sival_ptr))));
 }
 
 CRANE_EXPORT int raise(int signal) noexcept {
     if (!active()) return resolve_real(), real.raise(signal);
     if (signal < 0 || signal >= kSignals) return static_cast<int>(as_libc(-EINVAL));
-    // The program's real handler for a fault is what it expects to run.
-    const uint64_t handler = runtime.process->actions[signal].handler;
-    if (is_synchronous(signal) && handler > reinterpret_cast<uint64_t>(SIG_IGN)) {
-        return static_cast<int>(as_libc(raw(SYS_tgkill, raw(SYS_getpid), raw(SYS_gettid), signal)));
-    }
     Operation turn(Op::kSignal, own_key());
-    return static_cast<int>(as_libc(-post_signal(runtime.process_index, signal, self.slot)));
+    return static_cast<int>(
+        as_libc(-post_signal(runtime.process_index, signal_from_self(signal, SI_TKILL), self.slot)));
 }
 
 CRANE_EXPORT void abort() noexcept {
@@ -229,28 +257,23 @@ CRANE_EXPORT void abort() noexcept {
 
 CRANE_EXPORT int pthread_kill(pthread_t thread, int signal) noexcept {
     if (!active()) return resolve_real(), real.pthread_kill(thread, signal);
-    if (signal < 0 || signal >= kSignals) return EINVAL;
-    Operation turn(Op::kSignal, thread_key(thread));
-    const crane::dmt::SlotId slot = slot_of_thread(thread);
-    if (slot == crane::dmt::kNoSlot) return ESRCH;
-    return post_signal(runtime.process_index, signal, slot);
+    return signal_thread(thread, signal, SI_TKILL, 0);
 }
 
 CRANE_EXPORT int pthread_sigqueue(pthread_t thread, int signal, const union sigval value) noexcept {
     if (!active()) return resolve_real(), real.pthread_sigqueue(thread, signal, value);
-    return pthread_kill(thread, signal);
+    return signal_thread(thread, signal, SI_QUEUE, reinterpret_cast<uint64_t>(value.sival_ptr));
 }
 
 CRANE_EXPORT int tgkill(pid_t group, pid_t tid, int signal) {
-    if (active() && group == runtime.process->pid && tid == static_cast<pid_t>(raw(SYS_gettid)))
-        return raise(signal);
-    return static_cast<int>(as_libc(raw(SYS_tgkill, group, tid, signal)));
+    if (!active()) return static_cast<int>(as_libc(raw(SYS_tgkill, group, tid, signal)));
+    return static_cast<int>(as_libc(signal_task(group, tid, signal)));
 }
 
 CRANE_EXPORT int sigwait(const sigset_t* set, int* signal) {
     if (!active()) return resolve_real(), real.sigwait(set, signal);
     for (;;) {
-        const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false);
+        const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false, nullptr);
         test_cancel();
         if (got == -EINTR) continue;
         if (got < 0) return static_cast<int>(-got);
@@ -261,8 +284,8 @@ CRANE_EXPORT int sigwait(const sigset_t* set, int* signal) {
 
 CRANE_EXPORT int sigwaitinfo(const sigset_t* set, siginfo_t* info) {
     if (!active()) return resolve_real(), real.sigwaitinfo(set, info);
-    const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false);
-    if (got > 0) fill_info(info, static_cast<int>(got));
+    const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false, info);
+    test_cancel();
     return static_cast<int>(as_libc(got));
 }
 
@@ -272,8 +295,8 @@ CRANE_EXPORT int sigtimedwait(const sigset_t* set, siginfo_t* info, const timesp
     const bool just_look = timeout && to_ns(*timeout) == 0;
     const uint64_t deadline =
         timeout && !just_look ? deadline_from_relative_ns(to_ns(*timeout)) : crane::dmt::kNoDeadline;
-    const long got = await_signal(mask_from(set), deadline, just_look);
-    if (got > 0) fill_info(info, static_cast<int>(got));
+    const long got = await_signal(mask_from(set), deadline, just_look, info);
+    test_cancel();
     return static_cast<int>(as_libc(got));
 }
 

@@ -9,11 +9,16 @@ namespace {
 /// Sleeps in a turn of its own. Returns 0 or EINTR, and what was left at the interruption.
 int sleep_in_turn(bool absolute, clockid_t clock, const timespec& when, uint64_t& left_ns) {
     Operation turn(Op::kSleep, own_key());
-    const uint64_t deadline =
+    const bool by_wall = absolute && clock == CLOCK_REALTIME;
+    uint64_t deadline =
         absolute ? deadline_from_absolute(clock, when) : deadline_from_relative_ns(to_ns(when));
-    const bool interrupted =
-        handler_due() || turn.wait(own_key(), deadline, true) == crane::dmt::WaitResult::kInterrupted;
-    if (!interrupted) return 0;
+    for (;;) {
+        if (handler_due()) break;
+        const auto result = turn.wait(own_key(), deadline, true, by_wall ? wall_clock_bit() : 0);
+        if (result == crane::dmt::WaitResult::kTimedOut) return 0;
+        if (result == crane::dmt::WaitResult::kInterrupted) break;
+        if (by_wall) deadline = deadline_from_absolute(clock, when);  // it was set
+    }
     const uint64_t now = now_realtime_ns();
     if (deadline == crane::dmt::kNoDeadline) {
         left_ns = to_ns(when);

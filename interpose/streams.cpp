@@ -50,11 +50,14 @@ msghdr message_of(Piece& piece) {
 }
 
 /// Makes a call that does not wait until it has moved something, or waits no longer. Turn in hand.
+/// `never_waits`: nor does the kernel in it, so it is made at once. A unix socket takes more than poll
+/// promises.
 template <typename Call>
 long until_moved(Operation& turn, int fd, const FdEntry& entry, short events, bool dont_wait,
-                 StreamWait& wait, Call call) {
+                 StreamWait& wait, Call call, bool never_waits = false) {
+    bool tried = !never_waits;
     for (wait.in_vain = 0;;) {
-        if (!dont_wait) {
+        if (!dont_wait && tried) {
             if (const long error = wait_for_stream(turn, fd, entry, events, wait)) return error;
         } else {
             settle_opaque();
@@ -67,7 +70,8 @@ long until_moved(Operation& turn, int fd, const FdEntry& entry, short events, bo
             return rc;
         }
         // A datagram's receiver has no room, and poll does not know for which one it is meant.
-        ++wait.in_vain;
+        if (tried) ++wait.in_vain;
+        tried = true;
     }
 }
 
@@ -130,7 +134,8 @@ long write_rest(Op op, int fd, const FdEntry& entry, const iovec* vector, size_t
     StreamWait wait;
     for (const size_t wanted = total_bytes(vector, count); done < wanted;) {
         Piece piece(vector, count, done, piece_bytes);
-        const long rc = until_moved(turn, fd, then, POLLOUT, false, wait, [&] { return put(piece); });
+        const long rc = until_moved(
+            turn, fd, then, POLLOUT, false, wait, [&] { return put(piece); }, op == Op::kSend);
         // A socket says nothing of it when it has taken something, a pipe does.
         if (done == 0 || op == Op::kWrite) tell_of_broken(rc, 0);
         if (rc < 0 && done == 0) return rc;
@@ -146,7 +151,7 @@ long write_once(Op op, int fd, const FdEntry& entry, int flags, Call call) {
     const FdEntry then = entry;
     Operation turn(op, descriptor_key(fd), entry_key(then));
     StreamWait wait;
-    const long rc = until_moved(turn, fd, then, POLLOUT, flags & MSG_DONTWAIT, wait, call);
+    const long rc = until_moved(turn, fd, then, POLLOUT, flags & MSG_DONTWAIT, wait, call, op == Op::kSend);
     tell_of_broken(rc, flags);
     return rc;
 }

@@ -214,6 +214,7 @@ void after_exec() {
         const dmt::Slot& s = d.scheduler.slots[slot];
         if (s.process == runtime.process_index && s.state != dmt::SlotState::kFree && slot != self.slot) {
             release_held_sockets(slot);
+            drop_signals(d.threads[slot].pending, ~uint64_t{0});
             scheduler().discard(slot);
         }
     }
@@ -284,6 +285,7 @@ namespace {
 __attribute__((constructor)) void on_load(int, char**, char** environment) {
     resolve_real();
     attach(environment);
+    errno = 0;  // as a program finds it
 }
 
 }  // namespace

@@ -8,8 +8,7 @@
 namespace crane::interpose {
 
 bool restart_after_signals() {
-    const uint64_t due =
-        (domain().threads[self.slot].pending | runtime.process->pending) & ~domain().threads[self.slot].mask;
+    const uint64_t due = pending_signals() & ~domain().threads[self.slot].mask;
     bool restart = !domain().threads[self.slot].cancelled;
     for (int signal = 1; signal < kSignals; ++signal) {
         if ((due & signal_bit(signal)) && !(runtime.process->actions[signal].flags & SA_RESTART))

@@ -10,12 +10,16 @@
 
 namespace crane::interpose {
 
+constexpr uint32_t kMostFrames = 16;
+
 /// What this thread knows of itself. `active` is false in threads and processes that Crane does not schedule.
 struct Self {
     bool active;
     dmt::SlotId slot;
     uint32_t generation;
-    uint32_t handler_depth;
+    uint32_t cheap_calls;                  ///< since its last operation (let_others_in)
+    uint32_t handler_depth;                ///< handlers of the program that it is in
+    uint64_t handler_frames[kMostFrames];  ///< where on the stack the first of them are (handler_frames.hpp)
     uint32_t image;  ///< that this thread knows to have come out of (timebubble::Control::image)
 };
 extern thread_local Self self __attribute__((tls_model("initial-exec")));

@@ -22,7 +22,7 @@ namespace crane::interpose {
 
 constexpr uint32_t kNone = 0xffff'ffff;
 constexpr uint32_t kMainProcess = 0;  ///< index of the one that craned started
-constexpr size_t kMaxProcesses = 512;
+constexpr size_t kMaxProcesses = 2048;
 constexpr size_t kMaxFds = 32768;
 constexpr size_t kMaxEpolls = 1024;
 constexpr size_t kMaxEpollItems = 65536;
@@ -34,6 +34,8 @@ constexpr size_t kMaxPassedAtOnce = 253;  ///< the kernel's own bound for one me
 constexpr uint32_t kMaxHeld = 8;
 constexpr uint32_t kMaxOrphans = 64;
 constexpr int kSignals = 65;
+constexpr uint32_t kMaxQueueNotices = 64;
+constexpr uint32_t kMaxQueuedSignals = 65536;
 
 // --- descriptors
 
@@ -68,6 +70,35 @@ enum class ProcessState : uint32_t { kFree = 0, kLive, kExited, kOpaque };
 /// Of one that cannot be scheduled: the domain stands while it runs, or it was left to itself (opaque.hpp).
 enum class OpaquePhase : uint32_t { kRuns = 0, kLeft };
 
+/// What is known of a signal under way (signal_queue.hpp).
+struct SignalInfo {
+    int32_t signal, code;
+    int32_t sender;  ///< a pid, or under SI_TIMER the timer
+    uint32_t user;
+    int32_t status;  ///< of a child, or under SI_TIMER the overruns
+    uint32_t next;   ///< number in queued_signals, from 1; 0: the last
+    uint64_t value;
+};
+
+struct PendingSignals {
+    uint64_t set;
+    uint32_t first, last;  ///< numbers in queued_signals, from 1; 0: none
+};
+
+/// Who wants to be told that an empty message queue has a message (queue_notices.hpp).
+struct QueueNotice {
+    uint64_t queue;  ///< the kernel's number of it; 0: none
+    uint64_t made;   ///< n-th of the domain
+    uint64_t value;
+    uint32_t process;
+    int32_t how;  ///< SIGEV_…
+    int32_t signal;
+    uint32_t given;  ///< for a thread, which has not seen it yet
+};
+
+/// By SIGSTOP and its kin; what the parent has not been told yet.
+enum class StopNews : uint32_t { kNone = 0, kStopped, kContinued };
+
 /// What the program asked for one signal.
 struct SignalAction {
     uint64_t handler;  ///< SIG_DFL, SIG_IGN or an address in that process
@@ -94,7 +125,11 @@ struct Process {
     uint64_t opaque_streams;  ///< signature of the streams that it was given
     uint64_t ordinal;         ///< n-th process of the domain: names its random stream
     uint64_t entropy_at;      ///< bytes drawn from it
-    uint64_t pending;
+    PendingSignals pending;
+    uint64_t born_ns;      ///< virtual time at its fork; 0: with the domain
+    uint64_t children_ns;  ///< how long those lived that were waited for
+    int32_t stop_signal;   ///< its threads do not come out of their next operation; 0: they do
+    StopNews stop_news;
     uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
     uint32_t fds_noted;  ///< counts uses of descriptor numbers: FdEntry::version
@@ -102,17 +137,27 @@ struct Process {
     FdEntry fds[kMaxFds];
 };
 
+/// As the program set it (sched.h); the schedule does not care.
+struct SchedulingPolicy {
+    int32_t policy, priority;
+    uint32_t reset_on_fork;
+};
+
 /// What a thread has beside its scheduler slot.
 struct ThreadExtra {
     uint64_t mask;  ///< blocked signals
-    uint64_t pending;
+    PendingSignals pending;
     uint64_t waiting_signals;  ///< in sigwait for these
     uint64_t pthread;          ///< pthread_t in its process
     uint32_t detached;
     uint32_t exited;       ///< ended, not joined yet
     uint32_t cancel_type;  ///< as the program set it
-    uint32_t cancelled;    ///< 1: asked to end, 2: and a wait was cut short for it
+    uint32_t cancel_disabled;
+    uint32_t cancelled;  ///< 1: asked to end, 2: and a wait was cut short for it
     uint32_t next_zombie;
+    SchedulingPolicy policy;
+    uint64_t born_ns;        ///< virtual time at its start; 0: with its process
+    uint64_t receives_from;  ///< the kernel's number of the message queue that it waits for
     uint32_t held_count;
     uint32_t held[kMaxHeld];  ///< sockets of the calls that it sleeps in, handlers' calls last
 };
@@ -225,6 +270,7 @@ struct DomainState {
     cpu_set_t given_cpus;          ///< when the domain was made: craned may keep it on one of them later
     uint64_t real_start_ns;        ///< the kernel's clock when the domain was made (file_times.hpp)
     uint64_t monotonic_offset_ns;  ///< realtime minus monotonic
+    int64_t wall_shift_ns;         ///< what the program has set its clock ahead of realtime
     uint8_t secret[32];
     uint64_t processes_started;
     uint64_t streams_made;  ///< numbers for kernel streams
@@ -260,6 +306,11 @@ struct DomainState {
     Epoll epolls[kMaxEpolls];
     EpollItem items[kMaxEpollItems];
     VirtualTimer timers[kMaxTimers];
+    uint32_t queue_notices_used;
+    uint64_t queue_notices_made;
+    QueueNotice queue_notices[kMaxQueueNotices];
+    uint32_t signal_free, signal_high;
+    SignalInfo queued_signals[kMaxQueuedSignals];
     uint32_t signal_fds_open;
     SignalFd signal_fds[kMaxSignalFds];
     PassedMessage passed[kMaxPassed];

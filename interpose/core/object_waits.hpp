@@ -30,7 +30,7 @@ inline int lock_mutex_in_turn(Operation& turn, pthread_mutex_t* m) {
     for (;;) {
         const int rc = real.pthread_mutex_trylock(m);
         if (rc != EBUSY) return rc;
-        turn.contend(key);
+        turn.outlast(key, dmt::kNoDeadline, true);
     }
 }
 

@@ -56,6 +56,8 @@ enum class Op : uint32_t {
     kEntropy,
     kFile,
     kOther,
+    kSystemV,
+    kMessageQueue,
 };
 
 /// Runs the handlers that are due (signals.cpp).
@@ -84,6 +86,7 @@ class Operation {
   public:
     Operation(Op op, uint64_t object, uint64_t second = kNoObject) : op_(op) {
         scheduler().get_turn(self.slot);
+        self.cheap_calls = 0;
         if (__builtin_expect(runtime.trace_fd != 0, 0))
             trace_operation(op, __builtin_return_address(0), object, second);
     }
@@ -105,17 +108,29 @@ class Operation {
                                 interruptible);
     }
     /// The same for a lock, which another thread may take first: who comes too late is preferred next time.
-    dmt::WaitResult contend(uint64_t key, uint64_t deadline_ns = dmt::kNoDeadline,
-                            bool interruptible = false) {
+    dmt::WaitResult contend(uint64_t key, uint64_t deadline_ns = dmt::kNoDeadline, bool interruptible = false,
+                            uint64_t set_mask = 0) {
         if (interruptible && interruption_due()) return dmt::WaitResult::kInterrupted;
-        return scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, 0, deadline_ns, interruptible,
-                                true);
+        return scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, set_mask, deadline_ns,
+                                interruptible, true);
     }
+    /// For what no signal cuts short (locks, joins): handlers run as soon as they are due, with the wait's
+    /// object as it may be meanwhile, and the caller looks again. Never kInterrupted.
+    dmt::WaitResult outlast(uint64_t key, uint64_t deadline_ns = dmt::kNoDeadline, bool contends = false);
     /// The operation found nothing to do: whoever polls must not keep the turn.
     void yield() { scheduler().yield(self.slot); }
 
   private:
     Op op_;
 };
+
+/// Of each call that takes no turn: a loop that makes nothing but such calls, and waits for another thread,
+/// for input or for time by looking at memory or a clock, lets the others go on now and then.
+inline void let_others_in() {
+    constexpr uint32_t kMostInARow = 1000;
+    if (__builtin_expect(++self.cheap_calls < kMostInARow, 1)) return;
+    Operation turn(Op::kYield, own_key());
+    turn.yield();
+}
 
 }  // namespace crane::interpose

@@ -8,6 +8,7 @@
 #include "interpose/core/environment.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/opaque.hpp"
+#include "interpose/core/queue_notices.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/sockets.hpp"
 
@@ -60,8 +61,12 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
                           d.scheduler.slots[slot].state != dmt::SlotState::kFree;
         if (!mine) continue;
         release_held_sockets(slot);
+        drop_signals(d.threads[slot].pending, ~uint64_t{0});
         if (slot != last) scheduler().discard(slot);
     }
+    drop_signals(p.pending, ~uint64_t{0});
+    drop_queue_notices(index, 0);
+    p.stop_news = StopNews::kNone;
     p.state = ProcessState::kExited;
     p.status = wait_status;
     const timebubble::ExitRecord record{static_cast<uint32_t>(p.pid), wait_status, p.is_main, 0};
@@ -74,7 +79,7 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
         return;
     }
     p.unseen = ignores_children(d.processes[p.parent]);
-    post_signal(p.parent, SIGCHLD, dmt::kNoSlot);
+    post_signal(p.parent, signal_of_end(index, wait_status), dmt::kNoSlot);
     scheduler().signal(make_key(ObjectKind::kChild, p.parent), ~uint32_t{0});
 }
 
@@ -108,7 +113,11 @@ uint32_t make_child() {
     p.state = ProcessState::kLive;
     p.parent = runtime.process_index;
     p.is_main = 0;
-    p.pending = 0;
+    p.pending = {};
+    p.stop_signal = 0;
+    p.born_ns = now_realtime_ns();
+    p.children_ns = 0;
+    p.stop_news = StopNews::kNone;
     p.attention = 0;
     p.subreaper = 0;
     p.death_signal = 0;
@@ -125,6 +134,8 @@ uint32_t make_child() {
     ThreadExtra& extra = d.threads[p.main_slot];
     extra = {};
     extra.mask = d.threads[self.slot].mask;
+    extra.policy = d.threads[self.slot].policy;
+    if (extra.policy.reset_on_fork) extra.policy = {};
     runtime.view.control->status.processes.fetch_add(1, std::memory_order_relaxed);
     return index;
 }
@@ -191,7 +202,7 @@ void drop_virtual_descriptors() {
 }
 
 uint32_t find_process(int pid) {
-    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+    for (uint32_t i = 0; i < domain().processes_high; ++i) {
         const Process& p = domain().processes[i];
         if (p.state != ProcessState::kFree && p.pid == pid) return i;
     }

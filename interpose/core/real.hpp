@@ -52,7 +52,7 @@
     X(pthread_barrier_init) X(pthread_barrier_wait) X(pthread_barrier_destroy) X(pthread_once) \
     X(pthread_create) X(pthread_join) X(pthread_tryjoin_np) X(pthread_timedjoin_np) \
     X(pthread_clockjoin_np) X(pthread_detach) X(pthread_exit) X(pthread_cancel) X(pthread_kill) \
-    X(pthread_setcanceltype) X(pthread_testcancel) X(pthread_sigmask) X(sigqueue) X(pthread_sigqueue) \
+    X(pthread_setcanceltype) X(pthread_setcancelstate) X(pthread_testcancel) X(pthread_sigmask) X(sigqueue) X(pthread_sigqueue) \
     X(sem_wait) X(sem_trywait) X(sem_timedwait) X(sem_clockwait) X(sem_post) X(sem_getvalue) X(sched_yield) X(socket) X(socketpair) \
     X(bind) X(listen) X(accept) X(accept4) X(connect) X(shutdown) X(getsockname) X(getpeername) \
     X(getsockopt) X(setsockopt) X(recv) X(recvfrom) X(recvmsg) X(recvmmsg) X(send) X(sendto) X(sendmsg) \

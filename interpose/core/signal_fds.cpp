@@ -29,8 +29,7 @@ void release_signal_fd(uint32_t index) {
 }
 
 bool signal_fd_ready(uint32_t index) {
-    const uint64_t pending = domain().threads[self.slot].pending | runtime.process->pending;
-    return (pending & domain().signal_fds[index].mask) != 0;
+    return (pending_signals() & domain().signal_fds[index].mask) != 0;
 }
 
 long read_signals(uint32_t index, void* out, size_t bytes) {
@@ -41,13 +40,11 @@ long read_signals(uint32_t index, void* out, size_t bytes) {
     Operation turn(Op::kSigwait, make_key(ObjectKind::kSignalFd, index));
     for (;;) {
         while (bytes - done >= sizeof(signalfd_siginfo)) {
-            const int signal = take_pending(fd.mask);
-            if (signal == 0) break;
-            signalfd_siginfo info{};
-            info.ssi_signo = static_cast<uint32_t>(signal);
-            info.ssi_code = SI_USER;
-            std::memcpy(static_cast<char*>(out) + done, &info, sizeof(info));
-            done += sizeof(info);
+            SignalInfo info;
+            if (!take_pending(fd.mask, info)) break;
+            const signalfd_siginfo shown = as_signalfd(info);
+            std::memcpy(static_cast<char*>(out) + done, &shown, sizeof(shown));
+            done += sizeof(shown);
         }
         if (done) return static_cast<long>(done);
         if (fd.nonblocking) {

@@ -1,9 +1,11 @@
 #include "interpose/core/signals.hpp"
 
 #include "interpose/core/deaths.hpp"
+#include "interpose/core/handler_frames.hpp"
 #include "interpose/core/passed.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_fds.hpp"
+#include "interpose/core/signal_masks.hpp"
 #include "interpose/core/tsc.hpp"
 #include "interpose/core/user_memory.hpp"
 
@@ -15,9 +17,12 @@ ThreadExtra& own() {
     return domain().threads[self.slot];
 }
 
-bool ignored_by_default(int signal) {
-    return signal == SIGCHLD || signal == SIGURG || signal == SIGWINCH || signal == SIGCONT;
+bool stops_by_default(int signal) {
+    return signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
 }
+
+constexpr uint64_t kStopSignals =
+    signal_bit(SIGSTOP) | signal_bit(SIGTSTP) | signal_bit(SIGTTIN) | signal_bit(SIGTTOU);
 
 uint64_t handler_of(const Process& p, int signal) {
     return p.actions[signal].handler;
@@ -61,21 +66,99 @@ dmt::SlotId choose_thread(uint32_t process, int signal) {
 
 }  // namespace
 
+bool ignored_by_default(int signal) {
+    return signal == SIGCHLD || signal == SIGURG || signal == SIGWINCH || signal == SIGCONT;
+}
+
 bool is_synchronous(int signal) {
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
            signal == SIGTRAP || signal == SIGSYS || signal == SIGABRT;
 }
 
-int post_signal(uint32_t process, int signal, dmt::SlotId slot) {
+namespace {
+
+uint64_t stopped_key(uint32_t process) {
+    return make_key(ObjectKind::kSignal, uint64_t{1} << 32 | process);
+}
+
+void tell_of_stop(uint32_t process, StopNews news, int code, int signal) {
     Process& p = domain().processes[process];
+    p.stop_news = news;
+    if (p.parent == kNone) return;
+    scheduler().signal(make_key(ObjectKind::kChild, p.parent), ~uint32_t{0});
+    if (domain().processes[p.parent].actions[SIGCHLD].flags & SA_NOCLDSTOP) return;
+    post_signal(p.parent, signal_of_child(process, code, signal), dmt::kNoSlot);
+}
+
+/// A terminal's stop signals do nothing to a process group that nobody outside of it in its session could
+/// make go on (POSIX: orphaned).
+bool is_orphaned_group(uint32_t process) {
+    const DomainState& d = domain();
+    const long group = raw(SYS_getpgid, d.processes[process].pid);
+    for (uint32_t i = 0; i < d.processes_high; ++i) {
+        const Process& p = d.processes[i];
+        if (p.state != ProcessState::kLive || p.parent == kNone || raw(SYS_getpgid, p.pid) != group) continue;
+        const int parent = d.processes[p.parent].pid;
+        if (raw(SYS_getpgid, parent) != group && raw(SYS_getsid, parent) == raw(SYS_getsid, p.pid))
+            return false;
+    }
+    return true;
+}
+
+void stop_process(uint32_t process, int signal) {
+    Process& p = domain().processes[process];
+    if (p.stop_signal != 0) return;
+    p.stop_signal = signal;
+    p.attention = 1;
+    tell_of_stop(process, StopNews::kStopped, CLD_STOPPED, signal);
+}
+
+void continue_process(uint32_t process) {
+    Process& p = domain().processes[process];
+    if (p.stop_signal == 0) return;
+    p.stop_signal = 0;
+    scheduler().signal(stopped_key(process), ~uint32_t{0});
+    tell_of_stop(process, StopNews::kContinued, CLD_CONTINUED, SIGCONT);
+}
+
+/// A stop signal undoes a SIGCONT that is pending, and the other way round, whatever becomes of them.
+void undo_opposites(uint32_t process, int signal) {
+    uint64_t opposites = 0;
+    if (signal == SIGCONT) opposites = kStopSignals;
+    if (kStopSignals & signal_bit(signal)) opposites = signal_bit(SIGCONT);
+    if (opposites == 0) return;
+    DomainState& d = domain();
+    drop_signals(d.processes[process].pending, opposites);
+    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot)
+        if (d.scheduler.slots[slot].process == process) drop_signals(d.threads[slot].pending, opposites);
+    if (signal == SIGCONT) continue_process(process);
+}
+
+/// Its threads come out of no operation until somebody sends SIGCONT.
+void stand_while_stopped() {
+    Operation turn(Op::kSignal, own_key());
+    while (runtime.process->stop_signal != 0) turn.wait(stopped_key(runtime.process_index));
+}
+
+}  // namespace
+
+int post_signal(uint32_t process, const SignalInfo& info, dmt::SlotId slot) {
+    Process& p = domain().processes[process];
+    const int signal = info.signal;
     if (p.state != ProcessState::kLive) return p.state == ProcessState::kOpaque ? EPERM : 0;
     if (signal == 0) return 0;
+    undo_opposites(process, signal);
     const dmt::SlotId target = slot != dmt::kNoSlot ? slot : choose_thread(process, signal);
     const bool awaited = target != dmt::kNoSlot && waits_for(target, signal);
     const bool blocked = target == dmt::kNoSlot || (domain().threads[target].mask & signal_bit(signal));
-    const bool fatal =
-        handler_of(p, signal) == reinterpret_cast<uint64_t>(SIG_DFL) && !ignored_by_default(signal);
-    if (signal == SIGKILL || (fatal && !blocked && !awaited && signal != SIGSTOP && signal != SIGTSTP)) {
+    const bool by_default = handler_of(p, signal) == reinterpret_cast<uint64_t>(SIG_DFL);
+    const bool stops = signal == SIGSTOP || (by_default && stops_by_default(signal));
+    if (signal == SIGSTOP || (stops && !blocked && !awaited)) {
+        if (signal == SIGSTOP || !is_orphaned_group(process)) stop_process(process, signal);
+        return 0;
+    }
+    const bool fatal = by_default && !stops && !ignored_by_default(signal);
+    if (signal == SIGKILL || (fatal && !blocked && !awaited)) {
         if (process != runtime.process_index) {
             kill_process(process, signal);
             return 0;
@@ -83,7 +166,7 @@ int post_signal(uint32_t process, int signal, dmt::SlotId slot) {
         if (signal == SIGKILL) die_by_signal(signal);
     }
     if (is_ignored(p, signal) && !blocked && !awaited) return 0;
-    (slot != dmt::kNoSlot ? domain().threads[slot].pending : p.pending) |= signal_bit(signal);
+    if (!queue_signal(slot != dmt::kNoSlot ? domain().threads[slot].pending : p.pending, info)) return EAGAIN;
     p.attention = 1;
     ++p.signals_posted;
     if (domain().signal_fds_open != 0) wake_signal_fds(signal);
@@ -91,25 +174,28 @@ int post_signal(uint32_t process, int signal, dmt::SlotId slot) {
     return 0;
 }
 
-int take_pending(uint64_t set) {
-    Process& p = *runtime.process;
-    for (int signal = 1; signal < kSignals; ++signal) {
-        const uint64_t bit = signal_bit(signal);
-        if (!(set & bit)) continue;
-        if (own().pending & bit) {
-            own().pending &= ~bit;
-            return signal;
-        }
-        if (p.pending & bit) {
-            p.pending &= ~bit;
-            return signal;
-        }
-    }
-    return 0;
+int post_signal(uint32_t process, int signal, dmt::SlotId slot) {
+    return post_signal(process, signal_from_self(signal, SI_USER), slot);
+}
+
+bool take_pending(uint64_t set, SignalInfo& info) {
+    return unqueue_signal(own().pending, set, info) || unqueue_signal(runtime.process->pending, set, info);
+}
+
+void drop_pending(int signal) {
+    DomainState& d = domain();
+    drop_signals(runtime.process->pending, signal_bit(signal));
+    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot)
+        if (d.scheduler.slots[slot].process == runtime.process_index)
+            drop_signals(d.threads[slot].pending, signal_bit(signal));
+}
+
+uint64_t pending_signals() {
+    return own().pending.set | runtime.process->pending.set;
 }
 
 bool handler_due() {
-    return ((own().pending | runtime.process->pending) & ~own().mask) != 0;
+    return (pending_signals() & ~own().mask) != 0;
 }
 
 bool interruption_due() {
@@ -136,51 +222,70 @@ void die_by_signal(int signal) {
 
 namespace {
 
-void run_handler(int signal) {
-    SignalAction& action = runtime.process->actions[signal];
+void deliver_due(int& rounds);
+
+void call_handler(const SignalAction& action, const SignalInfo& about, uint64_t mask_before) {
+    siginfo_t info = as_siginfo(about);
+    ucontext_t context{};
+    mask_to(mask_before, &context.uc_sigmask);
+    crane_call_on_stack(stack_for_handler(action.flags), reinterpret_cast<Handler>(action.handler),
+                        about.signal, &info, &context);
+    own().mask = mask_from(&context.uc_sigmask);
+}
+
+void run_handler(const SignalInfo& info, int& rounds) {
+    SignalAction& action = runtime.process->actions[info.signal];
     const SignalAction chosen = action;
     if (chosen.flags & SA_RESETHAND) action.handler = reinterpret_cast<uint64_t>(SIG_DFL);
     const uint64_t before = own().mask;
     own().mask |= chosen.mask;
-    if (!(chosen.flags & SA_NODEFER)) own().mask |= signal_bit(signal);
-    ++self.handler_depth;
-    if (chosen.flags & SA_SIGINFO) {
-        siginfo_t info{};
-        info.si_signo = signal;
-        info.si_code = SI_USER;
-        ucontext_t context{};
-        reinterpret_cast<void (*)(int, siginfo_t*, void*)>(chosen.handler)(signal, &info, &context);
-    } else {
-        reinterpret_cast<void (*)(int)>(chosen.handler)(signal);
+    if (!(chosen.flags & SA_NODEFER)) own().mask |= signal_bit(info.signal);
+    // The kernel puts the frames of all that are due on the stack, and the last one runs first.
+    if (handler_due()) deliver_due(rounds);
+    HandlerFrame frame;
+    call_handler(chosen, info, before);
+}
+
+void take_default_action(int signal) {
+    if (!stops_by_default(signal)) die_by_signal(signal);
+    if (!is_orphaned_group(runtime.process_index)) stop_process(runtime.process_index, signal);
+}
+
+void deliver_due(int& rounds) {
+    SignalInfo info;
+    while (rounds-- > 0 && take_pending(~own().mask, info)) {
+        if (is_ignored(*runtime.process, info.signal)) continue;
+        if (handler_of(*runtime.process, info.signal) == reinterpret_cast<uint64_t>(SIG_DFL)) {
+            take_default_action(info.signal);
+        } else {
+            run_handler(info, rounds);
+        }
     }
-    --self.handler_depth;
-    own().mask = before;
+}
+
+/// Whether something is pending for the process or for any of its threads.
+bool any_pending() {
+    if (runtime.process->pending.set != 0) return true;
+    const dmt::State& s = domain().scheduler;
+    for (dmt::SlotId slot = 0; slot < s.high_water; ++slot) {
+        if (s.slots[slot].process == runtime.process_index && s.slots[slot].state != dmt::SlotState::kFree &&
+            domain().threads[slot].pending.set != 0)
+            return true;
+    }
+    return false;
 }
 
 }  // namespace
 
 void deliver_signals() {
+    constexpr int kMostAtOnce = 4096;
     // Without the turn (parallel): what was posted is seen at this thread's next operation.
     if (!scheduler().holds_turn(self.slot)) return;
-    for (int rounds = 0; rounds < 64; ++rounds) {
-        const int signal = take_pending(~own().mask);
-        if (signal == 0) break;
-        const uint64_t handler = handler_of(*runtime.process, signal);
-        if (is_ignored(*runtime.process, signal)) continue;
-        if (handler == reinterpret_cast<uint64_t>(SIG_DFL)) {
-            if (signal == SIGSTOP || signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) continue;
-            die_by_signal(signal);
-        }
-        run_handler(signal);
-    }
-    uint64_t left = runtime.process->pending;
-    const dmt::State& s = domain().scheduler;
-    for (dmt::SlotId slot = 0; slot < s.high_water && left == 0; ++slot) {
-        if (s.slots[slot].process == runtime.process_index && s.slots[slot].state != dmt::SlotState::kFree) {
-            left |= domain().threads[slot].pending;
-        }
-    }
-    if (left == 0) runtime.process->attention = 0;
+    if (runtime.process->stop_signal != 0) stand_while_stopped();
+    int rounds = kMostAtOnce;
+    deliver_due(rounds);
+    if (runtime.process->stop_signal != 0) stand_while_stopped();
+    if (!any_pending() && runtime.process->stop_signal == 0) runtime.process->attention = 0;
 }
 
 void reset_handlers_after_exec() {
@@ -191,21 +296,35 @@ void reset_handlers_after_exec() {
 
 namespace {
 
-/// The program's own handler, kept behind ours as long as rdtsc faults.
-bool run_fault_handler(int signal, siginfo_t* info, void* context) {
-    const SignalAction& action = runtime.process->actions[signal];
-    if (action.handler <= reinterpret_cast<uint64_t>(SIG_IGN)) return false;
-    if (action.flags & SA_SIGINFO) {
-        reinterpret_cast<void (*)(int, siginfo_t*, void*)>(action.handler)(signal, info, context);
-    } else {
-        reinterpret_cast<void (*)(int)>(action.handler)(signal);
+/// The program's own handler, called from ours: the masks are the schedule's, not the kernel's, and rdtsc may
+/// fault in it as everywhere. False: it has none, or had it blocked, which ends a process.
+bool run_fault_handler(int signal, siginfo_t* info, ucontext_t& context) {
+    SignalAction& action = runtime.process->actions[signal];
+    const SignalAction chosen = action;
+    if (chosen.handler <= reinterpret_cast<uint64_t>(SIG_IGN)) return false;
+    if (!self.active) {
+        reinterpret_cast<Handler>(chosen.handler)(signal, info, &context);
+        return true;
     }
+    if (own().mask & signal_bit(signal)) return false;
+    if (chosen.flags & SA_RESETHAND) action.handler = reinterpret_cast<uint64_t>(SIG_DFL);
+    const sigset_t kernels = context.uc_sigmask;
+    mask_to(own().mask, &context.uc_sigmask);
+    own().mask |= chosen.mask;
+    if (!(chosen.flags & SA_NODEFER)) own().mask |= signal_bit(signal);
+    {
+        HandlerFrame frame;
+        reinterpret_cast<Handler>(chosen.handler)(signal, info, &context);
+    }
+    own().mask = mask_from(&context.uc_sigmask);
+    context.uc_sigmask = kernels;
     return true;
 }
 
-void on_fault(int signal, siginfo_t* info, void* context) {
-    if (leave_bad_copy(*static_cast<ucontext_t*>(context))) return;
-    if (signal == SIGSEGV && emulate_tsc(*info, *static_cast<ucontext_t*>(context))) return;
+void on_fault(int signal, siginfo_t* info, void* given) {
+    ucontext_t& context = *static_cast<ucontext_t*>(given);
+    if (leave_bad_copy(context)) return;
+    if (signal == SIGSEGV && emulate_tsc(*info, context)) return;
     if (runtime.process && run_fault_handler(signal, info, context)) return;
     // The crash is part of the schedule: the end is reported in turn, then the kernel has its way.
     if (self.active) die_by_signal(signal);
@@ -239,16 +358,19 @@ void install_fault_handlers() {
     sigemptyset(&told);
     sigaddset(&told, SIGCHLD);
     real.pthread_sigmask(SIG_UNBLOCK, &told, nullptr);
-    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) {
-        // Installed again when the program gives one back: the others may have handlers of its own.
-        const uint64_t own = runtime.process->actions[signal].handler;
-        if (own != reinterpret_cast<uint64_t>(SIG_DFL) && !(signal == SIGSEGV && tsc_trapped())) continue;
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+        follow_fault_action(signal);
+}
 
-        struct sigaction action {};
-        action.sa_sigaction = on_fault;
-        action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-        real.sigaction(signal, &action, nullptr);
-    }
+void follow_fault_action(int signal) {
+    const SignalAction& wanted = runtime.process->actions[signal];
+    struct sigaction action {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    // What nobody handles may be an overflown stack; a handler runs where the program wants it to.
+    if (wanted.handler <= reinterpret_cast<uint64_t>(SIG_IGN) || (wanted.flags & SA_ONSTACK))
+        action.sa_flags |= SA_ONSTACK;
+    real.sigaction(signal, &action, nullptr);
 }
 
 }  // namespace crane::interpose

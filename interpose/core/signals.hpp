@@ -6,17 +6,23 @@
 #pragma once
 
 #include "interpose/core/runtime.hpp"
+#include "interpose/core/signal_queue.hpp"
 
 namespace crane::interpose {
 
-inline uint64_t signal_bit(int signal) {
-    return uint64_t{1} << (signal - 1);
-}
-
-/// Sends `signal` to a process (slot kNoSlot) or to one thread of it. Turn in hand. Returns 0 or an errno.
+/// Sends a signal to a process (slot kNoSlot) or to one thread of it. Turn in hand. Returns 0 or an errno.
+int post_signal(uint32_t process, const SignalInfo& info, dmt::SlotId slot);
+/// As kill() does.
 int post_signal(uint32_t process, int signal, dmt::SlotId slot);
-/// A pending signal out of `set` that this thread may take, removed; 0: none.
-int take_pending(uint64_t set);
+/// A pending signal out of `set` that this thread may take, removed: its own first. False: none.
+bool take_pending(uint64_t set, SignalInfo& info);
+/// What is pending for this thread or its process.
+uint64_t pending_signals();
+/// The program ignores it from now on: nothing of it is pending for this process any more.
+void drop_pending(int signal);
+/// tgkill(), or with a negative `group` tkill(). An operation of its own; 0 or -errno.
+long signal_task(int group, int tid, int signal);
+bool ignored_by_default(int signal);
 /// True if a handler is due in this thread now.
 bool handler_due();
 /// The signals an instruction raises; they keep their real handlers.
@@ -29,6 +35,9 @@ void reset_handlers_after_exec();
 /// outside the schedule after all (the kernel's own doing, another process's) ends no process that handles or
 /// ignores it. It has no place in the schedule, so its handler is not run.
 void follow_action(int signal);
+/// The kernel's handler of a signal that an instruction raises is always the shim's own, which calls the
+/// program's.
+void follow_fault_action(int signal);
 /// Handlers for faults that the program leaves to their default, so that a crash is a scheduled end.
 void install_fault_handlers();
 

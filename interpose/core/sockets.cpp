@@ -163,7 +163,7 @@ void apply_call(uint16_t kind_number, uint64_t connection, const char* payload, 
         uint32_t signal = 0;
         if (bytes == sizeof(signal)) std::memcpy(&signal, payload, sizeof(signal));
         if (signal != 0 && signal < static_cast<uint32_t>(kSignals))
-            post_signal(kMainProcess, static_cast<int>(signal), dmt::kNoSlot);
+            post_signal(kMainProcess, signal_from_outside(static_cast<int>(signal)), dmt::kNoSlot);
         return;
     }
     if (kind == CallKind::kStop) end_domain(SIGKILL);

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "interpose/core/processes.hpp"
+#include "interpose/core/scheduling_policy.hpp"
+#include "interpose/core/signal_queue.hpp"
 #include "interpose/core/sockets.hpp"
 
 namespace crane::interpose {
@@ -70,6 +72,7 @@ void end_thread() {
     record->state = RecordState::kEnded;
     scheduler().signal(join_key(record), ~uint32_t{0});
     release_held_sockets(self.slot);
+    drop_signals(domain().threads[self.slot].pending, ~uint64_t{0});
     domain().threads[self.slot] = {};
     const dmt::SlotId slot = self.slot;
     const auto tid = static_cast<int>(scheduler().slot(slot).tid);
@@ -106,14 +109,30 @@ void* run_thread(void* argument) {
 
 }  // namespace
 
+dmt::SlotId slot_of_tid(int tid) {
+    const dmt::State& s = domain().scheduler;
+    for (dmt::SlotId slot = 0; slot < s.high_water; ++slot)
+        if (s.slots[slot].tid == static_cast<uint32_t>(tid) && s.slots[slot].state != dmt::SlotState::kFree)
+            return slot;
+    return dmt::kNoSlot;
+}
+
 int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                   void* argument) {
     reap_detached();
+    SchedulingPolicy policy = domain().threads[self.slot].policy;
+    if (policy.reset_on_fork) policy = {};
+    if (attributes) {
+        if (const long wrong = explicit_policy(*attributes, policy); wrong != 0)
+            return static_cast<int>(-wrong);
+    }
     Record* record = new_record();
     const dmt::SlotId slot = record ? scheduler().create(runtime.process_index, false) : dmt::kNoSlot;
     if (slot == dmt::kNoSlot) return EAGAIN;
     domain().threads[slot] = {};
     domain().threads[slot].mask = domain().threads[self.slot].mask;
+    domain().threads[slot].policy = policy;
+    domain().threads[slot].born_ns = now_realtime_ns();
     *record = {RecordState::kRunning, slot, {}, routine, argument, false};
     pthread_attr_t joinable;
     if (attributes) {
@@ -123,6 +142,7 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
         // A copy of the bytes is enough for the call; what it points to stays the program's.
         std::memcpy(&joinable, attributes, sizeof(joinable));
         pthread_attr_setdetachstate(&joinable, PTHREAD_CREATE_JOINABLE);
+        pthread_attr_setinheritsched(&joinable, PTHREAD_INHERIT_SCHED);  // see scheduling.cpp
         attributes = &joinable;
     }
     const int rc = real.pthread_create(&record->thread, attributes, run_thread, record);
@@ -135,27 +155,38 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
     return 0;
 }
 
+namespace {
+
+/// EINTR: handlers have run, or a cancellation has to be looked at, and the thread still runs.
+int join_once(Record* record, pthread_t thread, void** result, uint64_t deadline, bool try_only) {
+    Operation turn(Op::kThreadJoin, thread_key(thread));
+    if (record == own_record) return EDEADLK;
+    if (record->detached) return EINVAL;
+    while (record->state == RecordState::kRunning) {
+        if (try_only) {
+            turn.yield();
+            return EBUSY;
+        }
+        const dmt::WaitResult waited = turn.wait(join_key(record), deadline, true);
+        if (waited == dmt::WaitResult::kTimedOut) return ETIMEDOUT;
+        if (waited == dmt::WaitResult::kInterrupted) return EINTR;
+    }
+    if (record->state == RecordState::kFree) return ESRCH;
+    const int rc = real.pthread_join(thread, result);
+    release(record);
+    return rc;
+}
+
+}  // namespace
+
 int join_thread(pthread_t thread, void** result, uint64_t deadline, bool try_only) {
     Record* record = find_record(thread);
     if (!record) return real.pthread_join(thread, result);
-    {
-        Operation turn(Op::kThreadJoin, thread_key(thread));
-        if (record == own_record) return EDEADLK;
-        if (record->detached) return EINVAL;
-        while (record->state == RecordState::kRunning) {
-            if (try_only) {
-                turn.yield();
-                return EBUSY;
-            }
-            if (turn.wait(join_key(record), deadline) == dmt::WaitResult::kTimedOut) return ETIMEDOUT;
-            if (record->state == RecordState::kFree) return ESRCH;
-        }
-        const int rc = real.pthread_join(thread, result);
-        release(record);
-        if (rc != 0) return rc;
+    for (;;) {
+        const int rc = join_once(record, thread, result, deadline, try_only);
+        test_cancel();
+        if (rc != EINTR) return rc;
     }
-    test_cancel();
-    return 0;
 }
 
 int detach_thread(pthread_t thread) {
@@ -225,6 +256,11 @@ void keep_only_this_thread() {
 
 void test_cancel() {
     if (__builtin_expect(domain().threads[self.slot].cancelled != 0, 0)) pthread_testcancel();
+}
+
+bool asynchronous_cancel_due() {
+    const ThreadExtra& own = domain().threads[self.slot];
+    return own.cancelled != 0 && own.cancel_type == PTHREAD_CANCEL_ASYNCHRONOUS && own.cancel_disabled == 0;
 }
 
 dmt::SlotId slot_of_thread(pthread_t thread) {

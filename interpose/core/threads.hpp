@@ -15,10 +15,14 @@ void keep_only_this_thread();
 /// Acts on a pthread_cancel that reached this thread. Call at cancellation points, outside of an
 /// Operation.
 void test_cancel();
+/// It has been cancelled, and wants to end wherever it is.
+bool asynchronous_cancel_due();
 /// A thread that has left the schedule may still be on its way out: waits until it is gone.
 void await_ended_thread();
 /// Slot of a live thread of this process, kNoSlot if it has ended or is unknown.
 dmt::SlotId slot_of_thread(pthread_t thread);
+/// Of a live thread of any process, by the kernel's number of it.
+dmt::SlotId slot_of_tid(int tid);
 /// What pthread_create, pthread_detach and pthread_cancel do, turn in hand.
 int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                   void* argument);

@@ -1,5 +1,7 @@
 #include "interpose/core/virtual_time.hpp"
 
+#include "interpose/core/objects.hpp"
+
 namespace crane::interpose {
 
 uint64_t to_ns(const timespec& time) {
@@ -18,9 +20,15 @@ uint64_t deadline_from_absolute(clockid_t clock, const timespec& when) {
     if (when.tv_sec < 0) return 1;
     // Far beyond any run: never due, and safe to add to.
     if (when.tv_sec > 8'000'000'000) return dmt::kNoDeadline;
-    uint64_t ns = to_ns(when);
-    if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE) ns += domain().monotonic_offset_ns;
-    return ns ? ns : 1;
+    const auto ns = static_cast<int64_t>(to_ns(when));
+    const bool wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    const int64_t at =
+        wall ? ns - domain().wall_shift_ns : ns + static_cast<int64_t>(domain().monotonic_offset_ns);
+    return at > 0 ? static_cast<uint64_t>(at) : 1;
+}
+
+uint64_t wall_clock_bit() {
+    return set_bit(ObjectKind::kTimer, kNone);
 }
 
 uint64_t deadline_from_relative_ns(uint64_t ns) {

@@ -17,6 +17,12 @@ inline uint64_t now_realtime_ns() {
 inline uint64_t now_monotonic_ns() {
     return now_realtime_ns() - domain().monotonic_offset_ns;
 }
+/// The program's wall clock, which it may have set. Deadlines and the rest go by now_realtime_ns().
+inline uint64_t wall_clock_ns() {
+    return now_realtime_ns() + static_cast<uint64_t>(domain().wall_shift_ns);
+}
+/// Those who sleep until a time of the wall clock look again when it is set.
+uint64_t wall_clock_bit();
 /// Virtual time at which the domain started.
 inline uint64_t domain_start_ns() {
     return domain().monotonic_offset_ns + kUptimeAtStartNs;

@@ -156,6 +156,12 @@ class Programs(CraneTest):
     def test_io_signals(self):
         self.check("io_signals")
 
+    def test_signals_as_posix_has_them(self):
+        self.check("posix_signals")
+
+    def test_waits_without_descriptors(self):
+        self.check("ipc")
+
     def test_what_ends_every_replay_at_one_place_costs_a_restart(self):
         self.built_program("struck")
         with self.crane(Program, "struck") as cluster:

@@ -67,7 +67,10 @@ PlainDomain::~PlainDomain() {
 
 void PlainDomain::become(dmt::SlotId slot) {
     const dmt::Slot& s = state_.scheduler.slots[slot];
-    self = {true, slot, s.generation, 0, 0};
+    self = {};
+    self.active = true;
+    self.slot = slot;
+    self.generation = s.generation;
     act_as(s.process);
 }
 

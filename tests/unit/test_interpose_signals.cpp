@@ -1,5 +1,6 @@
 // Signals in the schedule: whose they are, in which order they are taken, and what handlers see.
 #include <catch2/catch.hpp>
+#include <deque>
 
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/signal_masks.hpp"
@@ -43,39 +44,101 @@ SlotId waiter(PlainDomain& domain, WaitResult& result) {
     });
 }
 
+/// What is pending, as POSIX has it: the values of each signal that come with it, oldest first.
+struct PendingModel {
+    std::deque<uint64_t> values[kSignals];
+
+    uint64_t set() const {
+        uint64_t found = 0;
+        for (int signal = 1; signal < kSignals; ++signal)
+            if (!values[signal].empty()) found |= signal_bit(signal);
+        return found;
+    }
+    void add(int signal, uint64_t value) {
+        if (signal >= kFirstRealtime || values[signal].empty()) values[signal].push_back(value);
+    }
+    uint64_t take(int signal) {
+        const uint64_t value = values[signal].front();
+        values[signal].pop_front();
+        return value;
+    }
+    void undo_opposites(int signal) {
+        if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) values[SIGCONT].clear();
+        if (signal != SIGCONT) return;
+        for (const int stop : {SIGTSTP, SIGTTIN, SIGTTOU}) values[stop].clear();
+    }
+};
+
+/// The signal that is taken; 0: none.
+int taken(uint64_t set) {
+    SignalInfo info;
+    return take_pending(set, info) ? info.signal : 0;
+}
+
 }  // namespace
 
-TEST_CASE("signals: random ones are taken lowest first, a thread's own before the process's", "[interpose]") {
+TEST_CASE("signals: random ones are taken a thread's own before the process's, and of these the lowest first",
+          "[interpose]") {
     const uint64_t seed = GENERATE(1, 2);
     PlainDomain domain;
     Dice dice{seed};
     for (int signal = 1; signal < kSignals; ++signal) handle(signal);
     own_mask() = kAll;
-    uint64_t own = 0, shared = 0;  // the model
+    PendingModel own, shared;
     const uint64_t steps = crane::test::rounds(5000, 50'000);
     for (uint64_t step = 0; step < steps; ++step) {
         const int signal = 1 + static_cast<int>(dice.below(64));
         if (signal == SIGKILL || signal == SIGSTOP) continue;
-        if (dice.below(3)) {
+        if (dice.below(2)) {
             const bool directed = dice.below(2);
             const uint64_t posted = runtime.process->signals_posted;
-            REQUIRE(post_signal(0, signal, directed ? self.slot : kNoSlot) == 0);
+            const SignalInfo info = signal_from_self(signal, SI_QUEUE, step);
+            REQUIRE(post_signal(0, info, directed ? self.slot : kNoSlot) == 0);
             REQUIRE(runtime.process->signals_posted == posted + 1);
-            (directed ? own : shared) |= signal_bit(signal);
+            for (PendingModel* model : {&own, &shared}) model->undo_opposites(signal);
+            (directed ? own : shared).add(signal, step);
         } else {
             const uint64_t set = dice.roll() | dice.roll() << 32;
-            const uint64_t both = (own | shared) & set;
-            const int expected = both == 0 ? 0 : 1 + __builtin_ctzll(both);
-            REQUIRE(take_pending(set) == expected);
-            if (expected != 0) {
-                uint64_t& from = own & signal_bit(expected) ? own : shared;
-                from &= ~signal_bit(expected);
+            PendingModel& from = own.set() & set ? own : shared;
+            SignalInfo info{};
+            REQUIRE(take_pending(set, info) == ((from.set() & set) != 0));
+            if ((from.set() & set) != 0) {
+                const int expected = 1 + __builtin_ctzll(from.set() & set);
+                REQUIRE(info.signal == expected);
+                REQUIRE(info.value == from.take(expected));
             }
         }
-        REQUIRE(domain.state().threads[self.slot].pending == own);
-        REQUIRE(runtime.process->pending == shared);
+        REQUIRE(domain.state().threads[self.slot].pending.set == own.set());
+        REQUIRE(runtime.process->pending.set == shared.set());
         REQUIRE_FALSE(handler_due());
     }
+}
+
+TEST_CASE("signals: one without room for what is known of it is refused if it is queued, and else not lost",
+          "[interpose]") {
+    PlainDomain domain;
+    handle(SIGRTMIN);
+    handle(SIGUSR1);
+    own_mask() = kAll;
+    const SignalInfo queued = signal_from_self(SIGRTMIN, SI_QUEUE, 1);
+    for (uint32_t i = 0; i < kMaxQueuedSignals; ++i) REQUIRE(post_signal(0, queued, kNoSlot) == 0);
+    CHECK(post_signal(0, queued, kNoSlot) == EAGAIN);
+    CHECK(post_signal(0, SIGUSR1, kNoSlot) == 0);
+    CHECK(taken(signal_bit(SIGUSR1)) == SIGUSR1);
+    CHECK(taken(signal_bit(SIGUSR1)) == 0);
+    for (uint32_t i = 0; i < kMaxQueuedSignals; ++i) REQUIRE(taken(kAll) == SIGRTMIN);
+    CHECK(taken(kAll) == 0);
+    CHECK(post_signal(0, queued, kNoSlot) == 0);
+}
+
+TEST_CASE("signals: one that is ignored from now on is pending no more", "[interpose]") {
+    PlainDomain domain;
+    handle(SIGUSR1);
+    own_mask() = kAll;
+    post_signal(0, SIGUSR1, kNoSlot);
+    post_signal(0, SIGUSR1, self.slot);
+    drop_pending(SIGUSR1);
+    CHECK(taken(kAll) == 0);
 }
 
 TEST_CASE("signals: a process's goes to who waits for it, else to its main thread, else the lowest",
@@ -113,7 +176,7 @@ TEST_CASE("signals: a process's goes to who waits for it, else to its main threa
         post_signal(0, SIGUSR1, kNoSlot);
         CHECK(domain.waits(first));
         CHECK(domain.waits(second));
-        CHECK(runtime.process->pending == signal_bit(SIGUSR1));
+        CHECK(runtime.process->pending.set == signal_bit(SIGUSR1));
     }
     SECTION("one thread by name") {
         post_signal(0, SIGUSR1, first);
@@ -130,11 +193,11 @@ TEST_CASE("signals: what is ignored leaves nothing behind, but where it is block
     for (const int signal : {SIGUSR1, SIGCHLD, SIGWINCH, SIGURG, SIGCONT, 0}) {
         CHECK(post_signal(0, signal, kNoSlot) == 0);
     }
-    CHECK(runtime.process->pending == 0);
+    CHECK(runtime.process->pending.set == 0);
     CHECK(runtime.process->attention == 0);
     own_mask() = signal_bit(SIGUSR1);
     post_signal(0, SIGUSR1, kNoSlot);
-    CHECK(take_pending(kAll) == SIGUSR1);
+    CHECK(taken(kAll) == SIGUSR1);
 }
 
 TEST_CASE("signals: to a process that is gone they are lost, to one outside refused", "[interpose]") {
@@ -144,7 +207,7 @@ TEST_CASE("signals: to a process that is gone they are lost, to one outside refu
     CHECK(post_signal(other, SIGTERM, kNoSlot) == 0);
     domain.state().processes[other].state = ProcessState::kOpaque;
     CHECK(post_signal(other, SIGTERM, kNoSlot) == EPERM);
-    CHECK(domain.state().processes[other].pending == 0);
+    CHECK(domain.state().processes[other].pending.set == 0);
 }
 
 TEST_CASE("signals: handlers run at the operation's end with the mask that was asked for", "[interpose]") {
@@ -209,13 +272,13 @@ TEST_CASE("signalfd: ready for the process that looks, and read lowest first", "
     CHECK(signal_fd_ready(fd));
     const uint32_t other = domain.process(4711);
     domain.act_as(other);
-    CHECK_FALSE((runtime.process->pending & domain.state().signal_fds[fd].mask) != 0);
+    CHECK_FALSE((runtime.process->pending.set & domain.state().signal_fds[fd].mask) != 0);
     domain.act_as(0);
     REQUIRE(read_signals(fd, got, sizeof(got)) == 2 * sizeof(got[0]));
     CHECK(got[0].ssi_signo == SIGHUP);
     CHECK(got[1].ssi_signo == SIGTERM);
     CHECK_FALSE(signal_fd_ready(fd));
-    CHECK(runtime.process->pending == signal_bit(SIGUSR1));
+    CHECK(runtime.process->pending.set == signal_bit(SIGUSR1));
 }
 
 TEST_CASE("signalfd: a reader sleeps until one of its signals is sent", "[interpose]") {

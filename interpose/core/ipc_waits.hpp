@@ -1,0 +1,48 @@
+// Waiting for what the kernel keeps and has no descriptor for: System V objects, message queues.
+#pragma once
+
+#include "interpose/core/blocking.hpp"
+
+namespace crane::interpose {
+
+/// One call: it is tried without waiting, and again after whatever may have changed the object.
+struct IpcWait {
+    Op op;
+    uint64_t key;
+    uint64_t deadline_ns;
+    long not_now;    ///< what the kernel says when the call would have to wait
+    long timed_out;  ///< what the program is told after its own deadline
+
+    /// `attempt` makes the call, `may_wait` says whether the program wants to wait when it cannot be made.
+    /// These calls are not made again after a signal's handler (signal(7)).
+    template <typename Attempt, typename MayWait>
+    long until_done(Attempt attempt, MayWait may_wait) {
+        Operation turn(op, key);
+        bool waited = false;
+        for (;;) {
+            const long rc = uninterrupted(attempt);
+            if (rc >= 0) {
+                scheduler().signal(key, ~uint32_t{0});
+                return rc;
+            }
+            // The object was removed meanwhile: its number is free.
+            if (rc == -EINVAL && waited) return -EIDRM;
+            if (rc != not_now || !may_wait()) {
+                turn.yield();
+                return rc;
+            }
+            waited = true;
+            // All sets: the end of a process undoes what it did to semaphores.
+            switch (turn.contend(key, deadline_ns, true, ~uint64_t{0})) {
+                case dmt::WaitResult::kTimedOut:
+                    return timed_out;
+                case dmt::WaitResult::kInterrupted:
+                    return -EINTR;
+                case dmt::WaitResult::kSignaled:
+                    break;
+            }
+        }
+    }
+};
+
+}  // namespace crane::interpose

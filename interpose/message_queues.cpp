@@ -1,0 +1,151 @@
+// POSIX message queues. The kernel keeps them; waiting is scheduled.
+#include <mqueue.h>
+
+#include "interpose/core/ipc_waits.hpp"
+#include "interpose/core/queue_notices.hpp"
+
+namespace crane::interpose {
+namespace {
+
+/// Which queue a descriptor names has no number that is the same on every replica: who waits for one looks
+/// again after each call to any.
+uint64_t queues_key() {
+    return make_key(ObjectKind::kFiles, uint64_t{4} << 32);
+}
+
+/// As the kernel takes it: absent, or a time by CLOCK_REALTIME.
+struct Deadline {
+    const timespec* given;
+
+    uint64_t ns() const { return given ? deadline_from_absolute(CLOCK_REALTIME, *given) : dmt::kNoDeadline; }
+    /// A time that has passed: the call does not wait. A wrong one stays wrong, for the kernel to say so.
+    timespec at_once() const { return given && !valid_timespec(given) ? *given : timespec{}; }
+};
+
+/// The kernel has a deadline that has passed, so what would have to wait is told that it has waited.
+template <typename Call>
+long transfer(const Deadline& deadline, Call call) {
+    ::pthread_testcancel();
+    const timespec at_once = deadline.at_once();
+    IpcWait wait{Op::kMessageQueue, queues_key(), deadline.ns(), -ETIMEDOUT, -ETIMEDOUT};
+    return wait.until_done([&] { return call(&at_once); }, [] { return true; });
+}
+
+long send(mqd_t queue, const char* message, size_t bytes, unsigned priority, const Deadline& deadline) {
+    return transfer(deadline, [&](const timespec* until) {
+        const uint64_t number = domain().queue_notices_used != 0 ? queue_number(queue) : 0;
+        const bool due = number != 0 && notice_is_due(queue, number);
+        const long rc = raw(SYS_mq_timedsend, queue, message, bytes, priority, until);
+        if (rc == 0 && due) give_queue_notice(number);
+        return rc;
+    });
+}
+
+long receive(mqd_t queue, char* message, size_t bytes, unsigned* priority, const Deadline& deadline) {
+    const long rc = transfer(deadline, [&](const timespec* until) {
+        const long got = raw(SYS_mq_timedreceive, queue, message, bytes, priority, until);
+        domain().threads[self.slot].receives_from = got == -ETIMEDOUT ? queue_number(queue) : 0;
+        return got;
+    });
+    domain().threads[self.slot].receives_from = 0;
+    return rc;
+}
+
+struct Told {
+    void (*function)(sigval);
+    sigval value;
+    uint64_t made;
+};
+
+/// Waits for its notice, or for its end, in a thread of its own.
+void* await_notice(void* argument) {
+    const Told told = *static_cast<Told*>(argument);
+    free(argument);
+    NoticeState state = NoticeState::kWaits;
+    {
+        Operation turn(Op::kMessageQueue, queues_key());
+        while ((state = look_at_notice(told.made)) == NoticeState::kWaits) turn.wait(queues_key());
+    }
+    if (state == NoticeState::kGiven) told.function(told.value);
+    return nullptr;
+}
+
+long register_notice(mqd_t queue, const sigevent* event, uint64_t& made) {
+    Operation turn(Op::kMessageQueue, queues_key());
+    mq_attr attributes{};
+    const long known = raw(SYS_mq_getsetattr, queue, nullptr, &attributes);
+    if (known < 0) return known;
+    const uint64_t number = queue_number(queue);
+    if (!event) {
+        drop_queue_notices(runtime.process_index, number);
+        scheduler().signal(queues_key(), ~uint32_t{0});
+        return 0;
+    }
+    const bool by_signal = event->sigev_notify == SIGEV_SIGNAL;
+    if (!by_signal && event->sigev_notify != SIGEV_NONE && event->sigev_notify != SIGEV_THREAD)
+        return -EINVAL;
+    if (by_signal && (event->sigev_signo < 0 || event->sigev_signo >= kSignals)) return -EINVAL;
+    return add_queue_notice(number, *event, made);
+}
+
+long ask_for_notice(mqd_t queue, const sigevent* event) {
+    uint64_t made = 0;
+    const long rc = register_notice(queue, event, made);
+    if (rc < 0 || !event || event->sigev_notify != SIGEV_THREAD) return rc;
+    auto* told = static_cast<Told*>(malloc(sizeof(Told)));
+    pthread_t thread;
+    if (told) *told = {event->sigev_notify_function, event->sigev_value, made};
+    const auto* attributes = static_cast<const pthread_attr_t*>(event->sigev_notify_attributes);
+    if (!told || ::pthread_create(&thread, attributes, await_notice, told) != 0) {
+        free(told);
+        register_notice(queue, nullptr, made);
+        return -EAGAIN;
+    }
+    int state = PTHREAD_CREATE_JOINABLE;
+    if (attributes) pthread_attr_getdetachstate(attributes, &state);
+    if (state == PTHREAD_CREATE_JOINABLE) ::pthread_detach(thread);
+    return 0;
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int mq_send(mqd_t queue, const char* message, size_t bytes, unsigned priority) {
+    if (!active()) return resolve_real(), real.mq_send(queue, message, bytes, priority);
+    return static_cast<int>(as_libc(send(queue, message, bytes, priority, {nullptr})));
+}
+
+CRANE_EXPORT int mq_timedsend(mqd_t queue, const char* message, size_t bytes, unsigned priority,
+                              const timespec* deadline) {
+    if (!active()) return resolve_real(), real.mq_timedsend(queue, message, bytes, priority, deadline);
+    return static_cast<int>(as_libc(send(queue, message, bytes, priority, {deadline})));
+}
+
+CRANE_EXPORT ssize_t mq_receive(mqd_t queue, char* message, size_t bytes, unsigned* priority) {
+    if (!active()) return resolve_real(), real.mq_receive(queue, message, bytes, priority);
+    return as_libc(receive(queue, message, bytes, priority, {nullptr}));
+}
+
+CRANE_EXPORT ssize_t mq_timedreceive(mqd_t queue, char* message, size_t bytes, unsigned* priority,
+                                     const timespec* deadline) {
+    if (!active()) return resolve_real(), real.mq_timedreceive(queue, message, bytes, priority, deadline);
+    return as_libc(receive(queue, message, bytes, priority, {deadline}));
+}
+
+CRANE_EXPORT int mq_notify(mqd_t queue, const sigevent* event) noexcept {
+    if (!active()) return resolve_real(), real.mq_notify(queue, event);
+    return static_cast<int>(as_libc(ask_for_notice(queue, event)));
+}
+
+/// A process that closes a queue is told of it no more.
+CRANE_EXPORT int mq_close(mqd_t queue) noexcept {
+    if (!active()) return resolve_real(), real.mq_close(queue);
+    if (domain().queue_notices_used != 0) {
+        Operation turn(Op::kMessageQueue, queues_key());
+        if (const uint64_t number = queue_number(queue)) drop_queue_notices(runtime.process_index, number);
+        scheduler().signal(queues_key(), ~uint32_t{0});
+    }
+    return ::close(queue);
+}

@@ -1,0 +1,207 @@
+// wait and its kin: for the end of a child, or its stop and its going on.
+#include <sys/wait.h>
+
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/deaths.hpp"
+#include "interpose/core/opaque.hpp"
+#include "interpose/core/processes.hpp"
+#include "interpose/core/signals.hpp"
+#include "interpose/core/threads.hpp"
+
+namespace crane::interpose {
+namespace {
+
+bool matches(const Process& p, int pid) {
+    if (pid > 0) return p.pid == pid;
+    if (pid == -1) return true;
+    const long group = raw(SYS_getpgid, p.pid);
+    return group == (pid == 0 ? raw(SYS_getpgid, 0) : -pid);
+}
+
+/// The child really is gone, or about to be: the kernel's wait does not last.
+long collect(Process& p, int* status, bool keep) {
+    const long pid = p.pid;
+    if (p.status_unknown) {
+        const int known = status_of_dead(p.pid);
+        p.status = known < 0 ? 0 : known;
+        p.status_unknown = 0;
+    }
+    if (status) *status = p.status;
+    if (keep) return pid;
+    if (p.born_ns != 0) runtime.process->children_ns += now_realtime_ns() - p.born_ns + p.children_ns;
+    while (raw(SYS_wait4, pid, nullptr, 0, nullptr) == -EINTR) {
+    }
+    p.state = ProcessState::kFree;
+    return pid;
+}
+
+constexpr int kContinuedStatus = 0xffff;
+
+/// A child among those that `pid` means, as waitpid has it.
+struct Found {
+    Process* exited = nullptr;
+    Process* stopped = nullptr;  ///< or goes on again
+    bool any = false;
+    bool left_to_chance = false;
+};
+
+bool has_news(const Process& p, int options) {
+    return p.state == ProcessState::kLive &&
+           ((p.stop_news == StopNews::kStopped && (options & WSTOPPED)) ||
+            (p.stop_news == StopNews::kContinued && (options & WCONTINUED)));
+}
+
+Found find_child(int pid, int options) {
+    Found found;
+    for (uint32_t i = 0; i < domain().processes_high && !found.exited; ++i) {
+        Process& p = domain().processes[i];
+        if (p.state == ProcessState::kFree || p.parent != runtime.process_index || !matches(p, pid)) continue;
+        const bool left = p.state == ProcessState::kOpaque && p.opaque_phase == OpaquePhase::kLeft;
+        if (left && has_ended(p.pid)) note_end_of_opaque(p);
+        if (p.state == ProcessState::kExited && p.unseen) continue;
+        found.any = true;
+        found.left_to_chance = found.left_to_chance || left;
+        if (p.state == ProcessState::kExited && (options & WEXITED)) found.exited = &p;
+        if (!found.stopped && has_news(p, options)) found.stopped = &p;
+    }
+    return found;
+}
+
+long tell_news(Process& p, int* status, bool keep) {
+    if (status) *status = p.stop_news == StopNews::kStopped ? p.stop_signal << 8 | 0x7f : kContinuedStatus;
+    if (!keep) p.stop_news = StopNews::kNone;
+    return p.pid;
+}
+
+/// `options` are waitid's: what it shall be told of has to be named.
+long wait_child(int pid, int* status, int options) {
+    const uint64_t key = make_key(ObjectKind::kChild, runtime.process_index);
+    Operation turn(Op::kWaitChild, key);
+    for (uint32_t looks = 0;;) {
+        settle_opaque();
+        const Found found = find_child(pid, options);
+        if (found.exited) return collect(*found.exited, status, options & WNOWAIT);
+        if (found.stopped) return tell_news(*found.stopped, status, options & WNOWAIT);
+        if (!found.any) return -ECHILD;
+        if (options & WNOHANG) {
+            turn.yield();
+            return 0;
+        }
+        const uint64_t look_ns = found.left_to_chance ? next_look_ns(looks) : dmt::kNoDeadline;
+        if (turn.wait(key, look_ns, true) != dmt::WaitResult::kInterrupted) continue;
+        // What a child has done is told before the signal that tells of it.
+        const Found after = find_child(pid, options);
+        if (after.any && !after.exited && !after.stopped && !restart_after_signals()) return -EINTR;
+    }
+}
+
+/// The process behind a pidfd; -EBADF if it is none.
+int process_behind(int fd) {
+    char path[40], text[512];
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+    const long info = raw(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    if (info < 0) return -EBADF;
+    const long n = raw(SYS_read, info, text, sizeof(text) - 1);
+    raw(SYS_close, info);
+    text[n > 0 ? n : 0] = 0;
+    const char* line = strstr(text, "\nPid:");
+    return line ? atoi(line + 5) : -EBADF;
+}
+
+/// As waitpid names children; -EINVAL or -EBADF.
+long children_by_id(idtype_t type, id_t id, int& pid) {
+    switch (static_cast<int>(type)) {
+        case P_ALL:
+            pid = -1;
+            return 0;
+        case P_PID:
+            pid = static_cast<int>(id);
+            return pid > 0 ? 0 : -EINVAL;
+        case P_PGID:
+            pid = -static_cast<int>(id ? id : static_cast<id_t>(raw(SYS_getpgid, 0)));
+            return 0;
+        case P_PIDFD:
+            pid = process_behind(static_cast<int>(id));
+            return pid > 0 ? 0 : -EBADF;
+        default:
+            return -EINVAL;
+    }
+}
+
+void fill_child(siginfo_t& info, int pid, int status) {
+    info.si_signo = SIGCHLD;
+    info.si_pid = pid;
+    info.si_uid = static_cast<uid_t>(raw(SYS_getuid));
+    if (WIFCONTINUED(status)) {
+        info.si_code = CLD_CONTINUED;
+        info.si_status = SIGCONT;
+    } else if (WIFSTOPPED(status)) {
+        info.si_code = CLD_STOPPED;
+        info.si_status = WSTOPSIG(status);
+    } else if (WIFEXITED(status)) {
+        info.si_code = CLD_EXITED;
+        info.si_status = WEXITSTATUS(status);
+    } else {
+        info.si_code = WCOREDUMP(status) ? CLD_DUMPED : CLD_KILLED;
+        info.si_status = WTERMSIG(status);
+    }
+}
+
+constexpr int kStates = WEXITED | WSTOPPED | WCONTINUED;
+constexpr int kOwnKinds = __WNOTHREAD | __WALL | static_cast<int>(__WCLONE);
+
+long wait_by_id(idtype_t type, id_t id, siginfo_t* info, int options) {
+    if ((options & ~(kStates | WNOHANG | WNOWAIT | kOwnKinds)) || !(options & kStates)) return -EINVAL;
+    int pid = -1, status = 0;
+    if (const long wrong = children_by_id(type, id, pid); wrong != 0) return wrong;
+    const long rc = wait_child(pid, &status, options);
+    if (rc < 0) return rc;
+    if (info) {
+        *info = {};
+        if (rc > 0) fill_child(*info, static_cast<int>(rc), status);
+    }
+    return 0;
+}
+
+long wait_by_pid(int pid, int* status, int options) {
+    if (options & ~(WNOHANG | WUNTRACED | WCONTINUED | kOwnKinds)) return -EINVAL;
+    if (pid == INT_MIN) return -ESRCH;
+    return wait_child(pid, status, options | WEXITED);
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT pid_t waitpid(pid_t pid, int* status, int options) {
+    if (!active()) return resolve_real(), real.waitpid(pid, status, options);
+    const long rc = as_libc(wait_by_pid(pid, status, options));
+    test_cancel();
+    return static_cast<pid_t>(rc);
+}
+
+CRANE_EXPORT pid_t wait(int* status) {
+    return waitpid(-1, status, 0);
+}
+
+CRANE_EXPORT pid_t wait4(pid_t pid, int* status, int options, struct rusage* usage) noexcept {
+    if (!active()) return static_cast<pid_t>(as_libc(raw(SYS_wait4, pid, status, options, usage)));
+    if (usage) *usage = {};
+    return static_cast<pid_t>(as_libc(wait_by_pid(pid, status, options)));
+}
+
+CRANE_EXPORT pid_t wait3(int* status, int options, struct rusage* usage) noexcept {
+    return wait4(-1, status, options, usage);
+}
+
+CRANE_EXPORT int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
+    if (!active()) return resolve_real(), real.waitid(type, id, info, options);
+    const long rc = as_libc(wait_by_id(type, id, info, options));
+    test_cancel();
+    return static_cast<int>(rc);
+}
