@@ -88,7 +88,8 @@ namespace {
 
 /// Laid over pthread_barrier_t, which is ours alone: no real barrier function ever sees it.
 struct VirtualBarrier {
-    uint32_t magic, count, arrived, round, shared;
+    uint32_t magic, count, arrived, shared;
+    uint64_t number;  ///< n-th of the domain, its current round: who waits is known by it
 };
 static_assert(sizeof(VirtualBarrier) <= sizeof(pthread_barrier_t));
 constexpr uint32_t kBarrierMagic = 0x6261'7272;
@@ -100,13 +101,23 @@ VirtualBarrier* as_virtual(pthread_barrier_t* b) {
 
 }  // namespace
 
+namespace {
+
+void release_from_barrier(uint64_t round) {
+    DomainState& d = domain();
+    for (crane::dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot)
+        if (d.threads[slot].barrier_round == round) d.threads[slot].barrier_round = 0;
+}
+
+}  // namespace
+
 CRANE_EXPORT int pthread_barrier_init(pthread_barrier_t* b, const pthread_barrierattr_t* attributes,
                                       unsigned count) noexcept {
     if (!active()) return resolve_real(), real.pthread_barrier_init(b, attributes, count);
     if (count == 0 || count > INT_MAX) return EINVAL;
     int shared = PTHREAD_PROCESS_PRIVATE;
     if (attributes) pthread_barrierattr_getpshared(attributes, &shared);
-    const VirtualBarrier fresh{kBarrierMagic, count, 0, 0, shared == PTHREAD_PROCESS_SHARED};
+    const VirtualBarrier fresh{kBarrierMagic, count, 0, shared == PTHREAD_PROCESS_SHARED, 0};
     std::memcpy(static_cast<void*>(b), &fresh, sizeof(fresh));
     return 0;
 }
@@ -114,15 +125,21 @@ CRANE_EXPORT int pthread_barrier_init(pthread_barrier_t* b, const pthread_barrie
 CRANE_EXPORT int pthread_barrier_wait(pthread_barrier_t* b) noexcept {
     VirtualBarrier* v = as_virtual(b);
     if (!active() || !v) return resolve_real(), real.pthread_barrier_wait(b);
-    Operation turn(Op::kBarrier, object_key(b, v->shared));
+    const uint64_t key = object_key(b, v->shared);
+    Operation turn(Op::kBarrier, key);
+    if (v->arrived == 0) v->number = ++domain().barrier_rounds;
     if (++v->arrived == v->count) {
         v->arrived = 0;
-        ++v->round;
+        release_from_barrier(v->number);
         wake_waiters(b, v->shared, ~uint32_t{0});
         return PTHREAD_BARRIER_SERIAL_THREAD;
     }
-    const uint32_t round = v->round;
-    while (v->round == round) turn.outlast(object_key(b, v->shared));
+    // Who is released does not look at the barrier again: it may be gone by then.
+    uint64_t& waits_at = domain().threads[self.slot].barrier_round;
+    const uint64_t outer = waits_at, round = v->number;
+    waits_at = round;
+    while (waits_at == round) turn.outlast(key);
+    waits_at = outer;
     return 0;
 }
 

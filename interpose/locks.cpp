@@ -29,13 +29,13 @@ uint64_t spin_key(const pthread_spinlock_t* l) {
 constexpr int kCancelled = -1;
 
 template <typename Try>
-int lock_in_turn(Op op, uint64_t key, uint64_t deadline_ns, Try try_it) {
+int lock_in_turn(Op op, uint64_t key, uint64_t deadline_ns, Try try_it, bool robust) {
     Operation turn(op, key);
     for (;;) {
         const int rc = try_it();
         if (rc != EBUSY) return rc;
         if (asynchronous_cancel_due()) return kCancelled;
-        if (turn.outlast(key, deadline_ns, true) == dmt::WaitResult::kTimedOut) {
+        if (turn.outlast(key, deadline_ns, true, robust ? robust_bit() : 0) == dmt::WaitResult::kTimedOut) {
             const int last = try_it();
             return last == EBUSY ? ETIMEDOUT : last;
         }
@@ -44,9 +44,9 @@ int lock_in_turn(Op op, uint64_t key, uint64_t deadline_ns, Try try_it) {
 
 /// Repeats a try-call until it stops saying EBUSY, or the deadline passes.
 template <typename Try>
-int lock_with(Op op, uint64_t key, uint64_t deadline_ns, Try try_it) {
+int lock_with(Op op, uint64_t key, uint64_t deadline_ns, Try try_it, bool robust = false) {
     for (;;) {
-        const int rc = lock_in_turn(op, key, deadline_ns, try_it);
+        const int rc = lock_in_turn(op, key, deadline_ns, try_it, robust);
         if (rc != kCancelled) return rc;
         test_cancel();
     }
@@ -57,8 +57,9 @@ int mutex_lock(pthread_mutex_t* m, uint64_t deadline_ns) {
         Operation turn(Op::kMutexLock, mutex_key(m));
         return EDEADLK;
     }
-    return lock_with(Op::kMutexLock, mutex_key(m), deadline_ns,
-                     [m] { return real.pthread_mutex_trylock(m); });
+    return lock_with(
+        Op::kMutexLock, mutex_key(m), deadline_ns, [m] { return real.pthread_mutex_trylock(m); },
+        is_robust(m));
 }
 
 int mutex_try(pthread_mutex_t* m) {
@@ -113,13 +114,21 @@ CRANE_EXPORT int pthread_mutex_unlock(pthread_mutex_t* m) noexcept {
 
 namespace {
 
+bool writes_already(const pthread_rwlock_t* l) {
+    return l->__data.__cur_writer != 0 &&
+           l->__data.__cur_writer == static_cast<int>(scheduler().slot(self.slot).tid);
+}
+
 int read_lock(pthread_rwlock_t* l, uint64_t deadline) {
+    if (writes_already(l)) {
+        Operation turn(Op::kRwLock, rwlock_key(l));
+        return EDEADLK;
+    }
     return lock_with(Op::kRwLock, rwlock_key(l), deadline, [l] { return real.pthread_rwlock_tryrdlock(l); });
 }
 
 int write_lock(pthread_rwlock_t* l, uint64_t deadline) {
-    if (l->__data.__cur_writer == static_cast<int>(scheduler().slot(self.slot).tid) &&
-        l->__data.__cur_writer != 0) {
+    if (writes_already(l)) {
         Operation turn(Op::kRwLock, rwlock_key(l));
         return EDEADLK;
     }

@@ -57,6 +57,12 @@ CRANE_EXPORT int pthread_setcanceltype(int type, int* old) {
     return 0;
 }
 
+CRANE_EXPORT void pthread_testcancel() {
+    if (active()) let_others_in();
+    resolve_real();
+    real.pthread_testcancel();
+}
+
 CRANE_EXPORT int pthread_setcancelstate(int state, int* old) {
     resolve_real();
     const int rc = real.pthread_setcancelstate(state, old);
@@ -120,6 +126,10 @@ CRANE_EXPORT int thrd_join(thrd_t thread, int* result) {
 
 CRANE_EXPORT int thrd_detach(thrd_t thread) {
     return c11_result(pthread_detach(thread));
+}
+CRANE_EXPORT int thrd_sleep(const timespec* time, timespec* left) {
+    const int error = ::clock_nanosleep(CLOCK_REALTIME, 0, time, left);
+    return error == 0 ? 0 : error == EINTR ? -1 : -2;
 }
 CRANE_EXPORT void thrd_yield() {
     sched_yield();

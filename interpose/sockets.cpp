@@ -95,6 +95,28 @@ long on_kernel_socket(Op op, int fd, short events, Call call) {
     return rc;
 }
 
+/// connect() of a unix socket, which waits when the listener has no room.
+long connect_unix(int fd, const sockaddr* address, socklen_t length) {
+    fd_entry(fd);
+    Operation turn(Op::kConnect, descriptor_key(fd), object_of(fd));
+    for (;;) {
+        const long flags = raw(SYS_fcntl, fd, F_GETFL);
+        const bool waits = flags >= 0 && !(flags & O_NONBLOCK);
+        if (waits) raw(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+        const long rc = uninterrupted([&] { return raw(SYS_connect, fd, address, length); });
+        if (waits) raw(SYS_fcntl, fd, F_SETFL, flags);
+        if (rc != -EAGAIN || !waits) {
+            all_streams_event();
+            return rc;
+        }
+        // Whoever accepts says so to all that wait for streams.
+        if (turn.wait(own_key(), crane::dmt::kNoDeadline, true, ~uint64_t{0}) ==
+                crane::dmt::WaitResult::kInterrupted &&
+            !restart_after_signals())
+            return -EINTR;
+    }
+}
+
 /// The address that a call was given, out of the program's memory. Negative: the call's error.
 long take_address(sockaddr_storage& into, const sockaddr* given, socklen_t length) {
     if (length > sizeof(into)) return -EINVAL;
@@ -274,6 +296,12 @@ CRANE_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
     if (const FdEntry* entry = virtual_socket(fd)) {
         Operation turn(Op::kConnect, socket_key(entry->object));
         return static_cast<int>(as_libc(with_address(socket_connect, entry->object, address, length)));
+    }
+    sa_family_t family = AF_UNSPEC;
+    if (length >= sizeof(family) && fetch(family, address) && family == AF_UNIX) {
+        const long rc = connect_unix(fd, address, length);
+        if (rc == -EINTR) test_cancel();
+        return static_cast<int>(as_libc(rc));
     }
     return static_cast<int>(as_libc(
         on_kernel_socket(Op::kConnect, fd, 0, [&] { return raw(SYS_connect, fd, address, length); })));

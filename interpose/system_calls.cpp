@@ -27,6 +27,9 @@
 #include "interpose/futex.hpp"
 #include "interpose/scheduling.hpp"
 
+/// glibc's own header (2.36) is none for C++.
+extern "C" int pidfd_send_signal(int fd, int signal, siginfo_t* info, unsigned flags) noexcept;
+
 namespace crane::interpose {
 namespace {
 
@@ -291,6 +294,8 @@ constexpr Row kRows[] = {
     AS(sched_setattr, as_libc(set_scheduling_attributes(static_cast<pid_t>(a[0]), as<const void*>(a[1])))),
     AS(sched_getattr, as_libc(get_scheduling_attributes(static_cast<pid_t>(a[0]), as<void*>(a[1]),
                                                         static_cast<unsigned>(a[2])))),
+    AS(pidfd_send_signal, ::pidfd_send_signal(static_cast<int>(a[0]), static_cast<int>(a[1]), as<siginfo_t*>(a[2]),
+                                              static_cast<unsigned>(a[3]))),
     AS(fork, ::fork()), AS(vfork, ::fork()),
     BY(clone, clone_process), BY(clone3, refuse_birth), BY(exit, end_thread), BY(exit_group, end_process),
     BY(timer_create, timer_create3), BY(sched_getaffinity, sched_getaffinity3), BY(seccomp, seccomp),

@@ -303,6 +303,14 @@ CRANE_EXPORT ssize_t readv(int fd, const iovec* vector, int count) {
     if (!active()) return resolve_real(), real.readv(fd, vector, count);
     CRANE_TRANSFER(do_readv(fd, vector, count));
 }
+CRANE_EXPORT int eventfd_read(int fd, eventfd_t* value) {
+    return ::read(fd, value, sizeof(*value)) == sizeof(*value) ? 0 : -1;
+}
+
+CRANE_EXPORT int eventfd_write(int fd, eventfd_t value) {
+    return ::write(fd, &value, sizeof(value)) == sizeof(value) ? 0 : -1;
+}
+
 CRANE_EXPORT ssize_t write(int fd, const void* buffer, size_t bytes) {
     if (!active()) return resolve_real(), real.write(fd, buffer, bytes);
     CRANE_TRANSFER(do_write(fd, buffer, bytes));

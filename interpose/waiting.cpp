@@ -2,8 +2,6 @@
 #include <sys/wait.h>
 
 #include <climits>
-#include <cstdlib>
-#include <cstring>
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/deaths.hpp"
@@ -97,19 +95,6 @@ long wait_child(int pid, int* status, int options) {
         const Found after = find_child(pid, options);
         if (after.any && !after.exited && !after.stopped && !restart_after_signals()) return -EINTR;
     }
-}
-
-/// The process behind a pidfd; -EBADF if it is none.
-int process_behind(int fd) {
-    char path[40], text[512];
-    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-    const long info = raw(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-    if (info < 0) return -EBADF;
-    const long n = raw(SYS_read, info, text, sizeof(text) - 1);
-    raw(SYS_close, info);
-    text[n > 0 ? n : 0] = 0;
-    const char* line = strstr(text, "\nPid:");
-    return line ? atoi(line + 5) : -EBADF;
 }
 
 /// As waitpid names children; -EINVAL or -EBADF.

@@ -225,7 +225,7 @@ void after_exec() {
 /// The last of the exit handlers, since it is registered before all others.
 void at_process_exit(int code, void*) {
     if (!self.active) return;
-    fflush(nullptr);
+    fcloseall();  // flushes without the streams' locks, as exit() does: a thread may be in a read with one
     leave_domain(exited_status(code));
     raw(SYS_exit_group, code & 0xff);
 }

@@ -25,6 +25,18 @@ bool kernel_nonblocking(int fd) {
     return flags < 0 || (flags & O_NONBLOCK);
 }
 
+namespace {
+
+/// Non-blocking, or not open for what is to be waited for: then the call itself says so.
+bool never_blocks(int fd, short events) {
+    const long flags = raw(SYS_fcntl, fd, F_GETFL);
+    if (flags < 0 || (flags & O_NONBLOCK)) return true;
+    const long mode = flags & O_ACCMODE;
+    return (events & POLLIN) ? mode == O_WRONLY : mode == O_RDONLY;
+}
+
+}  // namespace
+
 int probe_streams(pollfd* fds, size_t count, int timeout_ms) {
     for (;;) {
         const long ready = raw(SYS_poll, fds, count, timeout_ms);
@@ -63,7 +75,7 @@ long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events
         pollfd probe{fd, events, 0};
         if (ready && probe_streams(&probe, 1, 0) > 0) return 0;
         ready = true;
-        if (kernel_nonblocking(fd)) {
+        if (never_blocks(fd, events)) {
             turn.yield();
             return 0;
         }

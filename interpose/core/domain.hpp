@@ -126,9 +126,10 @@ struct Process {
     uint64_t ordinal;         ///< n-th process of the domain: names its random stream
     uint64_t entropy_at;      ///< bytes drawn from it
     PendingSignals pending;
-    uint64_t born_ns;      ///< virtual time at its fork; 0: with the domain
-    uint64_t children_ns;  ///< how long those lived that were waited for
-    int32_t stop_signal;   ///< its threads do not come out of their next operation; 0: they do
+    uint64_t born_ns;            ///< virtual time at its fork; 0: with the domain
+    uint64_t children_ns;        ///< how long those lived that were waited for
+    uint32_t waits_for_lock_of;  ///< index of another process, from 1; 0: for none
+    int32_t stop_signal;         ///< its threads do not come out of their next operation; 0: they do
     StopNews stop_news;
     uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
@@ -157,6 +158,7 @@ struct ThreadExtra {
     uint32_t next_zombie;
     SchedulingPolicy policy;
     uint64_t born_ns;        ///< virtual time at its start; 0: with its process
+    uint64_t barrier_round;  ///< that it waits in; 0: in none
     uint64_t receives_from;  ///< the kernel's number of the message queue that it waits for
     uint32_t held_count;
     uint32_t held[kMaxHeld];  ///< sockets of the calls that it sleeps in, handlers' calls last
@@ -306,6 +308,7 @@ struct DomainState {
     Epoll epolls[kMaxEpolls];
     EpollItem items[kMaxEpollItems];
     VirtualTimer timers[kMaxTimers];
+    uint64_t barrier_rounds;  ///< ever begun
     uint32_t queue_notices_used;
     uint64_t queue_notices_made;
     QueueNotice queue_notices[kMaxQueueNotices];

@@ -15,6 +15,11 @@ inline bool is_shared(const pthread_mutex_t* m) {
     constexpr int kSharedBit = 128;  ///< PTHREAD_MUTEX_PSHARED_BIT of glibc's __kind
     return m->__data.__kind & kSharedBit;
 }
+/// The kernel gives it up at its owner's end.
+inline bool is_robust(const pthread_mutex_t* m) {
+    constexpr int kRobustBit = 16;  ///< PTHREAD_MUTEX_ROBUST_NORMAL_NP
+    return m->__data.__kind & kRobustBit;
+}
 inline uint64_t mutex_key(const pthread_mutex_t* m) {
     return object_key(m, is_shared(m));
 }
@@ -30,7 +35,7 @@ inline int lock_mutex_in_turn(Operation& turn, pthread_mutex_t* m) {
     for (;;) {
         const int rc = real.pthread_mutex_trylock(m);
         if (rc != EBUSY) return rc;
-        turn.outlast(key, dmt::kNoDeadline, true);
+        turn.outlast(key, dmt::kNoDeadline, true, is_robust(m) ? robust_bit() : 0);
     }
 }
 

@@ -72,4 +72,9 @@ inline uint64_t set_bit(ObjectKind kind, uint32_t id) {
     return uint64_t{1} << (h >> 58);
 }
 
+/// Of those who wait for a mutex that its owner's end gives up.
+inline uint64_t robust_bit() {
+    return set_bit(ObjectKind::kThread, kNone);
+}
+
 }  // namespace crane::interpose

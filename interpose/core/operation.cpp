@@ -11,11 +11,11 @@ void trace_operation(Op op, const void* caller, uint64_t object, uint64_t second
     raw(SYS_write, runtime.trace_fd, &record, sizeof(record));
 }
 
-dmt::WaitResult Operation::outlast(uint64_t key, uint64_t deadline_ns, bool contends) {
-    const dmt::WaitResult result =
-        interruption_due()
-            ? dmt::WaitResult::kInterrupted
-            : scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, 0, deadline_ns, true, contends);
+dmt::WaitResult Operation::outlast(uint64_t key, uint64_t deadline_ns, bool contends, uint64_t set_mask) {
+    const dmt::WaitResult result = interruption_due()
+                                       ? dmt::WaitResult::kInterrupted
+                                       : scheduler().wait(self.slot, static_cast<uint32_t>(op_), key,
+                                                          set_mask, deadline_ns, true, contends);
     if (result != dmt::WaitResult::kInterrupted) return result;
     deliver_signals();
     scheduler().get_turn(self.slot);

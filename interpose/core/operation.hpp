@@ -116,7 +116,8 @@ class Operation {
     }
     /// For what no signal cuts short (locks, joins): handlers run as soon as they are due, with the wait's
     /// object as it may be meanwhile, and the caller looks again. Never kInterrupted.
-    dmt::WaitResult outlast(uint64_t key, uint64_t deadline_ns = dmt::kNoDeadline, bool contends = false);
+    dmt::WaitResult outlast(uint64_t key, uint64_t deadline_ns = dmt::kNoDeadline, bool contends = false,
+                            uint64_t set_mask = 0);
     /// The operation found nothing to do: whoever polls must not keep the turn.
     void yield() { scheduler().yield(self.slot); }
 
@@ -124,8 +125,10 @@ class Operation {
     Op op_;
 };
 
-/// Of each call that takes no turn: a loop that makes nothing but such calls, and waits for another thread,
-/// for input or for time by looking at memory or a clock, lets the others go on now and then.
+/// Of a call that takes no turn: a loop that makes nothing but such calls, and waits for another thread by
+/// looking at memory, lets the others go on now and then. Not of reading a clock: a request that never ends,
+/// and looks at a clock meanwhile as interpreters do, has to stand still for its end to be agreed on
+/// (proxy/standstill.hpp).
 inline void let_others_in() {
     constexpr uint32_t kMostInARow = 1000;
     if (__builtin_expect(++self.cheap_calls < kMostInARow, 1)) return;

@@ -56,6 +56,7 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
         drop_entry(entry);
     }
     all_streams_event();
+    scheduler().signal_set(robust_bit());
     for (uint32_t slot = 0; slot < d.scheduler.high_water; ++slot) {
         const bool mine = d.scheduler.slots[slot].process == index &&
                           d.scheduler.slots[slot].state != dmt::SlotState::kFree;
@@ -115,6 +116,7 @@ uint32_t make_child() {
     p.is_main = 0;
     p.pending = {};
     p.stop_signal = 0;
+    p.waits_for_lock_of = 0;
     p.born_ns = now_realtime_ns();
     p.children_ns = 0;
     p.stop_news = StopNews::kNone;
@@ -269,6 +271,18 @@ bool can_be_scheduled(const char* path) {
         path = next;
     }
     return true;
+}
+
+int process_behind(int fd) {
+    char path[40], text[512];
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+    const long info = raw(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    if (info < 0) return -EBADF;
+    const long n = raw(SYS_read, info, text, sizeof(text) - 1);
+    raw(SYS_close, info);
+    text[n > 0 ? n : 0] = 0;
+    const char* line = strstr(text, "\nPid:");
+    return line ? atoi(line + 5) : -EBADF;
 }
 
 }  // namespace crane::interpose

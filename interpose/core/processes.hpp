@@ -25,6 +25,8 @@ void bury_holder(uint32_t index, int wait_status, dmt::SlotId holder);
 void drop_virtual_descriptors();
 /// A process in the domain by its pid, kNone if there is none.
 uint32_t find_process(int pid);
+/// The process behind a pidfd; -EBADF if it is none.
+int process_behind(int fd);
 /// The parent lets its children go without a wait.
 bool ignores_children(const Process& parent);
 /// Exit status as waitpid gives it.

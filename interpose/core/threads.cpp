@@ -72,6 +72,7 @@ void end_thread() {
     record->state = RecordState::kEnded;
     scheduler().signal(join_key(record), ~uint32_t{0});
     release_held_sockets(self.slot);
+    scheduler().signal_set(robust_bit());
     drop_signals(domain().threads[self.slot].pending, ~uint64_t{0});
     domain().threads[self.slot] = {};
     const dmt::SlotId slot = self.slot;
