@@ -22,7 +22,7 @@ namespace crane::interpose {
 
 constexpr uint32_t kNone = 0xffff'ffff;
 constexpr uint32_t kMainProcess = 0;  ///< index of the one that craned started
-constexpr size_t kMaxProcesses = 2048;
+constexpr size_t kMaxProcesses = 1024;
 constexpr size_t kMaxFds = 32768;
 constexpr size_t kMaxEpolls = 1024;
 constexpr size_t kMaxEpollItems = 65536;
