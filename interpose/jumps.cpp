@@ -106,18 +106,19 @@ __sigsetjmp:
     .size __sigsetjmp, . - __sigsetjmp
 )");
 
-CRANE_EXPORT void siglongjmp(__jmp_buf_tag* place, int value) noexcept(false) {
+CRANE_EXPORT void siglongjmp(__jmp_buf_tag* place, int value) noexcept {
     before_jump(place);
     resolve_real();
     real.siglongjmp(place, value);
     __builtin_unreachable();
 }
-CRANE_EXPORT void longjmp(__jmp_buf_tag* place, int value) noexcept(false) {
+CRANE_EXPORT void longjmp(__jmp_buf_tag* place, int value) noexcept {
     siglongjmp(place, value);
 }
-CRANE_EXPORT void _longjmp(__jmp_buf_tag* place, int value) noexcept(false) {
+CRANE_EXPORT void _longjmp(__jmp_buf_tag* place, int value) noexcept {
     siglongjmp(place, value);
 }
-CRANE_EXPORT [[noreturn]] void __longjmp_chk(__jmp_buf_tag* place, int value) {
+extern "C" [[noreturn]] __attribute__((visibility("default"))) void __longjmp_chk(__jmp_buf_tag* place,
+                                                                                  int value) {
     siglongjmp(place, value);
 }

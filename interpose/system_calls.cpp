@@ -321,7 +321,7 @@ constexpr std::array<Served, kNumbers> kServed = by_number();
 
 using namespace crane::interpose;
 
-CRANE_EXPORT long syscall(long number, ...) noexcept(false) {
+CRANE_EXPORT long syscall(long number, ...) noexcept {
     va_list list;
     va_start(list, number);
     long a[6];
