@@ -2,48 +2,14 @@
 
 #include <linux/memfd.h>
 
-#include <charconv>
-
 #include "interpose/core/chacha20.hpp"
 #include "interpose/core/entropy.hpp"
+#include "interpose/core/process_files.hpp"
+#include "interpose/core/text.hpp"
 
 namespace crane::interpose {
 
 namespace {
-
-/// Text of bounded size, written to a file in memory piece by piece: no allocation, no stdio.
-class Text {
-  public:
-    explicit Text(int fd) : fd_(fd) {}
-    ~Text() { flush(); }
-    Text(const Text&) = delete;
-    Text& operator=(const Text&) = delete;
-
-    Text& operator<<(const char* text) {
-        for (; *text; ++text) put(*text);
-        return *this;
-    }
-    Text& operator<<(uint64_t number) {
-        char digits[24];
-        const auto end = std::to_chars(digits, digits + sizeof(digits), number);
-        for (const char* at = digits; at != end.ptr; ++at) put(*at);
-        return *this;
-    }
-
-  private:
-    void put(char c) {
-        if (used_ == sizeof(bytes_)) flush();
-        bytes_[used_++] = c;
-    }
-    void flush() {
-        raw(SYS_write, fd_, bytes_, used_);
-        used_ = 0;
-    }
-
-    int fd_;
-    size_t used_ = 0;
-    char bytes_[1024];
-};
 
 void write_cpuinfo(Text& out) {
     for (uint64_t cpu = 0; cpu < virtual_cpus(); ++cpu) {
@@ -130,6 +96,31 @@ void write_boot_id(Text& out) {
     write_uuid(out, bytes);
 }
 
+/// Counters of the host's doings.
+void write_nothing(Text&) {}
+
+void write_pressure(Text& out) {
+    for (const char* who : {"some", "full"}) out << who << " avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+}
+
+void write_devices(Text& out) {
+    out << "Inter-|   Receive                                                |  Transmit\n"
+        << " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop "
+           "fifo colls "
+           "carrier compressed\n"
+        << "    lo:       0       0    0    0    0     0          0         0        0       0    0    0    "
+           "0     0       "
+           "0          0\n";
+}
+
+void write_swaps(Text& out) {
+    out << "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+}
+
+void write_file_count(Text& out) {
+    out << "0\t0\t1048576\n";
+}
+
 struct MachineFile {
     const char* path;
     void (*write)(Text&);
@@ -144,6 +135,29 @@ constexpr MachineFile kFiles[] = {
     {"/proc/sys/kernel/hostname", write_hostname},
     {"/proc/sys/kernel/random/uuid", write_random_uuid},
     {"/proc/sys/kernel/random/boot_id", write_boot_id},
+    {"/proc/sys/fs/file-nr", write_file_count},
+    {"/proc/swaps", write_swaps},
+    {"/proc/net/dev", write_devices},
+    {"/proc/self/net/dev", write_devices},
+    {"/proc/pressure/cpu", write_pressure},
+    {"/proc/pressure/io", write_pressure},
+    {"/proc/pressure/memory", write_pressure},
+    {"/proc/vmstat", write_nothing},
+    {"/proc/zoneinfo", write_nothing},
+    {"/proc/buddyinfo", write_nothing},
+    {"/proc/pagetypeinfo", write_nothing},
+    {"/proc/slabinfo", write_nothing},
+    {"/proc/vmallocinfo", write_nothing},
+    {"/proc/interrupts", write_nothing},
+    {"/proc/softirqs", write_nothing},
+    {"/proc/schedstat", write_nothing},
+    {"/proc/diskstats", write_nothing},
+    {"/proc/partitions", write_nothing},
+    {"/proc/cgroups", write_nothing},
+    {"/proc/net/snmp", write_nothing},
+    {"/proc/net/netstat", write_nothing},
+    {"/proc/net/sockstat", write_nothing},
+    {"/proc/net/sockstat6", write_nothing},
     {"/sys/devices/system/cpu/online", write_cpu_list},
     {"/sys/devices/system/cpu/possible", write_cpu_list},
     {"/sys/devices/system/cpu/present", write_cpu_list},
@@ -152,7 +166,8 @@ constexpr MachineFile kFiles[] = {
 }  // namespace
 
 long open_machine_file(const char* path, bool close_on_exec, bool writes) {
-    if (strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/sys/", 5) != 0) return -1;
+    if (strncmp(path, "/proc/", 6) != 0 && strncmp(path, "/sys/", 5) != 0 && strcmp(path, "/etc/mtab") != 0)
+        return -1;
     for (const MachineFile& file : kFiles) {
         if (strcmp(file.path, path) != 0) continue;
         if (writes) return -EROFS;  // as in a container; the machine is the cluster's setting
@@ -165,7 +180,7 @@ long open_machine_file(const char* path, bool close_on_exec, bool writes) {
         raw(SYS_lseek, fd, 0, SEEK_SET);
         return fd;
     }
-    return -1;
+    return writes ? -1 : open_process_file(path, close_on_exec);
 }
 
 }  // namespace crane::interpose

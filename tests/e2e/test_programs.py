@@ -159,6 +159,9 @@ class Programs(CraneTest):
     def test_signals_as_posix_has_them(self):
         self.check("posix_signals")
 
+    def test_accounts_of_processes_and_machine(self):
+        self.check("accounts")
+
     def test_waits_without_descriptors(self):
         self.check("ipc")
 

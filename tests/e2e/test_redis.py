@@ -63,6 +63,17 @@ def keepalive_due_s(client_port):
 
 
 class RedisTest(CraneTest):
+    def test_what_monitoring_asks_for(self):
+        """Sizes of memory, times, the kernel: of no host's own."""
+        with self.crane(RedisServer) as cluster:
+            with Redis(cluster.address(1)) as redis:
+                for _ in range(5):
+                    redis("SET", "k", "v" * 1000)
+                    self.assertIn(b"used_memory_rss", redis("INFO", "everything"))
+                    redis("MEMORY", "STATS")
+                    redis("MEMORY", "DOCTOR")
+            cluster.assert_identical()
+
     def test_answers_equal_native(self):
         with self.native(RedisServer) as native:
             expected = scripted_commands(native.address())

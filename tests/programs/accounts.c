@@ -1,0 +1,69 @@
+// What the kernel tells of processes and of the machine: the same on every replica, and of the form that libraries
+// expect.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "serve.h"
+
+static char text[1 << 20];
+
+static size_t take_in(const char* path) {
+    const int fd = open(path, O_RDONLY);
+    if (fd < 0) return 0;
+    size_t used = 0;
+    ssize_t n;
+    while ((n = read(fd, text + used, sizeof text - 1 - used)) > 0) used += (size_t)n;
+    close(fd);
+    text[used] = 0;
+    return used;
+}
+
+static unsigned long sum(void) {
+    unsigned long h = 5381;
+    for (const char* at = text; *at; ++at) h = h * 33 + (unsigned char)*at;
+    return h;
+}
+
+static void show(const char* path) {
+    take_in(path);
+    order("%s %016lx", path, sum());
+}
+
+static void scenario(void) {
+    static const char* const names[] = {"stat", "statm", "status", "maps", "smaps", "smaps_rollup", "io", "sched",
+                                        "schedstat", "mountinfo", "mounts", "cgroup"};
+    char path[64];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i) {
+        snprintf(path, sizeof path, "/proc/self/%s", names[i]);
+        show(path);
+        snprintf(path, sizeof path, "/proc/%d/task/%d/%s", (int)getpid(), (int)getpid(), names[i]);
+        if (strcmp(names[i], "mounts") != 0 && strcmp(names[i], "mountinfo") != 0) show(path);
+    }
+    static const char* const machine[] = {"/proc/mounts", "/etc/mtab", "/proc/vmstat", "/proc/diskstats", "/proc/interrupts",
+                                          "/proc/net/dev", "/proc/swaps", "/proc/sys/fs/file-nr", "/proc/pressure/cpu"};
+    for (size_t i = 0; i < sizeof machine / sizeof machine[0]; ++i) show(machine[i]);
+
+    // As Redis and others read their size.
+    CHECK(take_in("/proc/self/stat") > 0);
+    int pid = 0;
+    char name[64], state = 0;
+    CHECK(sscanf(text, "%d (%63[^)]) %c", &pid, name, &state) == 3);
+    say("pid is mine %d, state %c", pid == getpid(), state);
+    const char* at = strrchr(text, ')') + 2;
+    for (int field = 3; field < 24; ++field) at = strchr(at, ' ') + 1;
+    say("resident %d", atol(at) > 0);
+    int fields = 2;
+    for (at = strrchr(text, ')') + 1; *at; ++at) fields += *at == ' ';
+    say("fields %d", fields);
+    CHECK(take_in("/proc/self/status") > 0);
+    say("VmRSS %d, Threads %d", strstr(text, "\nVmRSS:\t") != NULL, atoi(strstr(text, "\nThreads:\t") + 10));
+    CHECK(take_in("/proc/self/statm") > 0);
+    long size = 0, resident = 0;
+    say("statm %d", sscanf(text, "%ld %ld", &size, &resident) == 2 && size >= resident);
+    CHECK(take_in("/proc/self/maps") > 0);
+    void *from, *to;
+    say("maps %d, own %d", sscanf(text, "%p-%p", &from, &to) == 2, strstr(text, "accounts") != NULL);
+    say("no such process %zu", take_in("/proc/4194304/stat"));
+}
+
+int main(int argc, char** argv) { return serve(argc, argv, scenario); }
