@@ -447,6 +447,13 @@ void DomainRunner::main_exited(int32_t status) {
     enter(DomainState::kExited, "the server " + wait_status_text(status));
 }
 
+void DomainRunner::end_unstarted() {
+    constexpr int kCannotBeRun = 127;
+    event_del(poll_event_);
+    end_status_ = W_EXITCODE(kCannotBeRun, 0);
+    enter(DomainState::kExited, "the server could not be started: " + message_);
+}
+
 void DomainRunner::end_where_it_stands() {
     end_status_ = W_EXITCODE(0, SIGKILL);
     enter(DomainState::kExited, "the server computed for ever, and was ended by decision");

@@ -76,6 +76,8 @@ class DomainRunner {
     void set_first_image(const std::string& sum);
     /// This host has other files than the server is to be made of: it is not run here (kRefused).
     void refuse_program(const std::string& difference);
+    /// It could not be started (kRefused), which counts as its end, with the status that a shell has for it.
+    void end_unstarted();
     bool program_refused() const { return program_refused_; }
 
     /// The image that was to be used is of no use; said once, in kLost.

@@ -136,6 +136,9 @@ class Replica : public Participant {
     void fetch_to_keep();
     void ask_for_new_image(uint64_t now_ns);
     void look_for_missed_end();
+    void on_refused();
+    bool begin_from_others(uint64_t index);
+    void watch_refusal(uint64_t now_ns);
     void on_server_ended(int32_t status);
     bool ended_alone() const;
     bool end_is_agreed() const;
@@ -299,6 +302,7 @@ class Replica : public Participant {
         uint64_t decided = 1;
         uint64_t fed = 1;          ///< the one that the domain is, or was
         uint64_t starting = 0;     ///< its domain is being made; 0: none is
+        uint64_t starting_ns = 0;  ///< when that was decided
         uint64_t proposed = 0;     ///< by this primary
         uint64_t fed_time_ns = 0;  ///< of the last batch that the domain was given
     };
@@ -310,6 +314,7 @@ class Replica : public Participant {
     std::map<uint32_t, End> peer_ends_;  ///< as the others say
     uint64_t server_ends_ = 0;
     uint64_t server_ended_ns_ = 0;
+    uint64_t refused_ns_ = 0;
     uint64_t stop_at_ns_ = 0;  ///< a server that was asked to end and has not, is ended then; 0: none was
     std::string last_end_;
     uint64_t output_records_ = 0;

@@ -31,7 +31,7 @@ void Replica::start_from_checkpoint() {
 /// has no server.
 void Replica::lack_checkpoint(uint64_t index) {
     spdlog::warn(
-        "what this replica lacks is no longer in the log: a checkpoint of entry {} or later is fetched",
+        "what this replica lacks is not to be had from its log: a checkpoint of entry {} or later is fetched",
         index);
     lacking_ = true;
     shipping_.want(std::max(index, shipping_.wanted()));

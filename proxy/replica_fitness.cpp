@@ -152,6 +152,18 @@ void Replica::fence(const std::string& why, uint64_t index) {
     }
 }
 
+/// From a checkpoint behind `index` that others agree on, if one has any: the log that leads up to it has led
+/// here.
+bool Replica::begin_from_others(uint64_t index) {
+    for (const paxos::PeerStatus& peer : sequencer_.peers()) {
+        if (!peer.connected || peer.checkpoint < index || peer.checkpoint == 0) continue;
+        if (divergence_.diverged().count(peer.id) != 0 || witnesses_.count(peer.id) != 0) continue;
+        lack_checkpoint(index);
+        return true;
+    }
+    return false;
+}
+
 void Replica::make_anew_from(uint64_t index) {
     const Repairs::Step step = repairs_.differs(index);
     if (step == Repairs::Step::kNone) {
@@ -161,6 +173,7 @@ void Replica::make_anew_from(uint64_t index) {
     }
     const bool own = step == Repairs::Step::kFromOwn;
     checkpoints_.distrust(own ? index : 0);
+    if (!own && begin_from_others(index)) return;
     domain_.give_up(own ? "it differs from the majority's, and is made anew from before log index " +
                               std::to_string(index)
                         : std::string("made anew it differs again, and is made anew from the others'"));

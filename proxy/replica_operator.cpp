@@ -22,7 +22,9 @@ std::string Replica::remake_server() {
         return "this replica leads: let another one lead first (crane transfer)";
     if (domain_.state() != DomainState::kAttached && domain_.state() != DomainState::kExited)
         return "its server is being started, or cannot be; see crane status";
+    const uint64_t place = fenced_.empty() ? 0 : repairs_.place();
     repairs_.again();
+    if (place != 0 && begin_from_others(place)) return "";
     domain_.give_up("the operator has its server made anew");
     return "";
 }

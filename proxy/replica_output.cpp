@@ -108,7 +108,7 @@ void Replica::on_domain_changed() {
             feed();
             break;
         case DomainState::kRefused:
-            spdlog::error("the server cannot run: {}", domain_.message());
+            on_refused();
             break;
         case DomainState::kExited:
             if (server_ended_) break;

@@ -25,6 +25,8 @@ namespace {
 constexpr uint64_t kGraceNs = 10'000'000'000;
 /// Replicas come to the same end within what their servers lag behind each other.
 constexpr uint64_t kAgreementNs = 2'000'000'000;
+/// Between two tries to start a server that this replica cannot start, and others perhaps can.
+constexpr uint64_t kRefusedNs = 20'000'000'000;
 /// Two servers with a witness: the other one is gone, and cannot be asked.
 constexpr uint64_t kSilentMs = 5000;
 
@@ -66,6 +68,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     server_ended_ = false;
     server_messages_ = 0;
     generation_.starting = generation;
+    generation_.starting_ns = timestamp_ns;
     if (ends_.count(generation - 1) != 0) ended_generation_ = generation - 1;
     ends_.erase(ends_.begin(), ends_.lower_bound(generation));
     // Where the others were sooner, this may come at once after the end.
@@ -77,6 +80,30 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
         use_image(checkpoint::image_in(made_of->second));
     domain_.start_next(next_start(generation, timestamp_ns));
     return false;
+}
+
+/// A server that was decided on and cannot be started has ended as soon as it had begun: another one is
+/// started after a pause, or as the operator says. Where the others' runs, this replica is made anew, again
+/// and again.
+void Replica::on_refused() {
+    spdlog::error("the server cannot run: {}", domain_.message());
+    refused_ns_ = monotonic_ns();
+    if (generation_.starting == 0 || domain_.program_refused() || domain_.killed()) return;
+    generation_.fed = generation_.starting;
+    generation_.fed_time_ns = generation_.starting_ns;
+    generation_.starting = 0;
+    restarts_.started(generation_.fed_time_ns);
+    domain_.end_unstarted();
+}
+
+/// What kept it from being started may be gone: a program that was being replaced, a file system that was
+/// full.
+void Replica::watch_refusal(uint64_t now_ns) {
+    const bool stands = domain_.state() == DomainState::kRefused && !domain_.program_refused() && !stopping_;
+    if (!stands || sequencer_.decided_index() == 0 || now_ns - refused_ns_ < kRefusedNs) return;
+    refused_ns_ = now_ns;
+    spdlog::warn("the server could not be started ({}): it is tried once more", domain_.message());
+    events_.lost();
 }
 
 /// The others' server has ended, and this one's, which has come as far, has not.

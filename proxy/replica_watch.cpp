@@ -54,6 +54,7 @@ void Replica::housekeep() {
     domain_.trim_output();
     watch_clocks(now);
     watch_server_end(now);
+    watch_refusal(now);
     watch_standstill(now);
     pool_.reap(now);
     clients_.reap(now);

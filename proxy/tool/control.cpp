@@ -19,6 +19,8 @@ using nlohmann::json;
 
 namespace {
 
+/// What a replica says of a server that had no beginning.
+constexpr char kUnstarted[] = "the server could not be started";
 constexpr int kAnswerLimitMs = 5000;
 constexpr int kRestartLimitMs = 60'000;
 constexpr int kCheckpointLimitMs = 120'000;
@@ -160,14 +162,25 @@ int tool_restart(const std::string& state_dir, const std::string& image, bool as
     const uint64_t generation = before ? before->status.value("generation", uint64_t{0}) : 0;
     const int asked = order(state_dir, request, as_json);
     if (asked != kExitOk) return asked;
+    std::string unstarted;
     const bool done = wait_until(
         [&] {
             const std::optional<Contact> now = find_contact(state_dir);
-            if (now && now->status.value("witness", false)) return true;  // it cannot tell
-            return now && now->status.value("generation", uint64_t{0}) > generation &&
-                   now->status.value("server", "") == "listening";
+            if (!now) return false;
+            if (now->status.value("witness", false)) return true;  // it cannot tell
+            if (now->status.value("generation", uint64_t{0}) <= generation) return false;
+            const std::string last_end = now->status.value("last_end", "");
+            const std::string state = now->status.value("server", "");
+            const bool ended = state == "restarting" || state == "exited";
+            if (ended && last_end.rfind(kUnstarted, 0) == 0) unstarted = last_end;
+            return state == "listening" || !unstarted.empty();
         },
         kRestartLimitMs);
+    if (!unstarted.empty())
+        throw std::runtime_error(
+            unstarted +
+            "; it is tried again with growing pauses. Put it right, or order another one "
+            "(crane restart, with --image if it runs on a base image)");
     const std::optional<Contact> now = find_contact(state_dir);
     if (done && request.contains("image") && now &&
         now->status.value("base_image", json()) != request["image"])

@@ -169,6 +169,8 @@ def parse(arguments):
         settings.update(from_file)
         settings.source = {name: config for name in from_file if name not in flags}
     settings.update(flags)
+    if settings["image"] and not settings["image"].startswith("sha256:"):
+        settings["image"] = str(pathlib.Path(settings["image"]).absolute())  # crane-run works in /, when detached
     if settings["restore"] is not None:
         adopt_backup(settings, {*flags, *settings.source})
     if command:

@@ -138,6 +138,28 @@ class BaseImages(CraneTest):
             self.assertEqual(self.ask(cluster, 3, "CONFIG", "GET", "maxclients")[1], b"111")
             cluster.assert_identical()
 
+    def test_image_that_no_server_can_be_started_on_costs_no_more_than_a_restart(self):
+        """One without the program, and one that cannot be mounted: the next order is taken all the same."""
+        file, first = self.image("one", 111)
+        tree = make_tree(self.dir / "bare.tree", ("/bin/sh",))
+        self.crane_tool("image", "make", self.dir / "bare.img", "--from", tree)
+        broken = self.dir / "broken.img"
+        broken.write_bytes(file.read_bytes()[:20_000])
+        with self.cluster(file, "--checkpoint-log-mib", "0") as cluster:
+            self.ask(cluster, 1, "SET", "key", "value")
+            for bad in (self.dir / "bare.img", broken):
+                self.assertNotEqual(cluster.crane("restart", "--image", bad, timeout_s=120).returncode, 0)
+                wait_until(lambda: all("could not be started" in row.get("last_end", "") for row in cluster.status().values()),
+                           90, "nobody can start a server on it")
+                mended = cluster.crane("restart", "--image", first, timeout_s=120)
+                self.assertEqual(mended.returncode, 0, mended.stdout)
+                self.wait_serving(cluster, 1, 2, 3)
+                self.assertEqual(self.ask(cluster, 2, "CONFIG", "GET", "maxclients")[1], b"111")
+            cluster.stop()
+            cluster.start_again()
+            self.wait_serving(cluster, 1, 2, 3)
+            cluster.assert_identical()
+
     def test_log_of_an_image_is_replayed_on_it_whatever_is_configured(self):
         file, first = self.image("one", 111)
         other, _ = self.image("two", 222)
