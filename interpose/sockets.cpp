@@ -250,6 +250,27 @@ CRANE_EXPORT int socketpair(int family, int type, int protocol, int fds[2]) noex
     return static_cast<int>(as_libc(rc));
 }
 
+namespace {
+
+/// A server that waits for clients' datagrams shall not seem to be well.
+void say_unserved(int fd, const sockaddr* address, socklen_t length) {
+    sockaddr_storage bound;
+    int type = 0;
+    socklen_t bytes = sizeof(type);
+    if (take_address(bound, address, length) != 0) return;
+    if (bound.ss_family != AF_INET && bound.ss_family != AF_INET6) return;
+    if (raw(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type == SOCK_STREAM) return;
+    // Both families have it at the same place; 0 is a client's own.
+    const unsigned port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+    if (port == 0) return;
+    char text[120];
+    snprintf(text, sizeof(text), "serving datagrams (UDP): port %u is reached by nobody outside the server",
+             port);
+    refuse_call(text);
+}
+
+}  // namespace
+
 CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
     if (!active()) return resolve_real(), bind_native(fd, address, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
@@ -257,7 +278,9 @@ CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcep
         return static_cast<int>(as_libc(with_address(socket_bind, entry->object, address, length)));
     }
     Operation turn(Op::kBind, descriptor_key(fd));
-    return static_cast<int>(as_libc(raw(SYS_bind, fd, address, length)));
+    const long rc = raw(SYS_bind, fd, address, length);
+    if (rc == 0) say_unserved(fd, address, length);
+    return static_cast<int>(as_libc(rc));
 }
 
 CRANE_EXPORT int listen(int fd, int backlog) noexcept {

@@ -1,7 +1,6 @@
 #include "interpose/core/process_files.hpp"
 
 #include <linux/memfd.h>
-#include <sys/mman.h>
 
 #include <cstring>
 #include <string_view>
@@ -17,7 +16,12 @@ constexpr uint64_t kShownPages = 16384;  ///< resident; of a size nobody will ta
 constexpr uint64_t kShownKilobytes = kShownPages * 4;
 constexpr uint64_t kTickNs = 10'000'000;
 
-/// A file of the kernel's, whole, in memory of its own.
+/// Not a mapping of its own, which a program would be told of, and which would be gone when it looks. Who has
+/// the turn, or alone runs, uses it.
+constexpr size_t kRoomBytes = 4 << 20;
+char room[kRoomBytes];
+
+/// A file of the kernel's, whole.
 class Content {
   public:
     explicit Content(const char* path) {
@@ -26,32 +30,20 @@ class Content {
             error_ = fd;
             return;
         }
-        bytes_ = static_cast<char*>(::mmap(nullptr, kRoomBytes, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-        if (bytes_ == MAP_FAILED) {
-            bytes_ = nullptr;
-            error_ = -ENOMEM;
-        }
-        while (bytes_ && used_ < kRoomBytes) {
-            const long n = raw(SYS_read, fd, bytes_ + used_, kRoomBytes - used_);
-            if (n < 0 && n != -EINTR) error_ = n;
-            if (n <= 0 && n != -EINTR) break;
-            if (n > 0) used_ += static_cast<size_t>(n);
+        while (used_ < kRoomBytes) {
+            const long n = raw(SYS_read, fd, room + used_, kRoomBytes - used_);
+            if (n == -EINTR) continue;
+            if (n < 0) error_ = n;
+            if (n <= 0) break;
+            used_ += static_cast<size_t>(n);
         }
         raw(SYS_close, fd);
     }
-    ~Content() {
-        if (bytes_) raw(SYS_munmap, bytes_, kRoomBytes);
-    }
-    Content(const Content&) = delete;
-    Content& operator=(const Content&) = delete;
 
     long error() const { return error_; }
-    std::string_view text() const { return {bytes_, used_}; }
+    std::string_view text() const { return {room, used_}; }
 
   private:
-    static constexpr size_t kRoomBytes = 16 << 20;
-    char* bytes_ = nullptr;
     size_t used_ = 0;
     long error_ = 0;
 };
@@ -77,6 +69,21 @@ uint64_t count_threads_of(uint32_t process) {
     return count ? count : 1;
 }
 
+/// As the schedule has it: who asks runs, and who could run does, too.
+char state_of(const Subject& subject) {
+    if (subject.own) return 'R';
+    if (subject.process == kNone) return 'S';
+    const Process& p = domain().processes[subject.process];
+    if (p.state == ProcessState::kExited) return 'Z';
+    if (p.stop_signal != 0) return 'T';
+    const dmt::State& s = domain().scheduler;
+    for (dmt::SlotId slot = 0; slot < s.high_water; ++slot) {
+        const dmt::Slot& one = s.slots[slot];
+        if (one.process == subject.process && one.state == dmt::SlotState::kRunnable) return 'R';
+    }
+    return 'S';
+}
+
 uint64_t born_ns(uint32_t process) {
     const uint64_t born = process == kNone ? 0 : domain().processes[process].born_ns;
     return born ? born : domain_start_ns();
@@ -95,7 +102,8 @@ void write_stat(Text& out, std::string_view text, const Subject& subject) {
         if (!value.empty() && value.back() == '\n') value.remove_suffix(1);
         out << " ";
         if (field == 3) {
-            out << (value == "Z" || value == "T" ? value : subject.own ? "R" : "S");
+            const char state[] = {state_of(subject), 0};
+            out << state;
         } else if ((field >= 4 && field <= 8) || field == 18 || field == 19 || field == 25 || field == 38) {
             out << value;  // parent, group, session, terminal; priorities; limit; signal at its end
         } else if (field == 14) {
@@ -134,9 +142,11 @@ void write_status_line(Text& out, std::string_view line, const Subject& subject)
         return;
     out << key << ":";
     if (key == "State") {
-        out << (rest.find('Z') != std::string_view::npos ? "\tZ (zombie)"
-                : subject.own                            ? "\tR (running)"
-                                                         : "\tS (sleeping)");
+        const char state = state_of(subject);
+        out << (state == 'Z'   ? "\tZ (zombie)"
+                : state == 'T' ? "\tT (stopped)"
+                : state == 'R' ? "\tR (running)"
+                               : "\tS (sleeping)");
     } else if (key == "VmPeak" || key == "VmSize") {
         out << "\t" << kShownKilobytes * 4 << " kB";
     } else if (key == "VmSwap" || key == "VmLck" || key == "VmPin" || key == "RssShmem" ||
