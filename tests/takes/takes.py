@@ -25,7 +25,7 @@ from support.cluster import Cluster  # noqa: E402
 from support.paths import Settings  # noqa: E402
 from support.procs import wait_until  # noqa: E402
 
-BACK_S = 300
+BACK_S = 120
 FROM_CHECKPOINT = "as it ran there"  # craned.log
 
 
