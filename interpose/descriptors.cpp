@@ -5,6 +5,7 @@
 #include <cstdarg>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/datagrams.hpp"
 #include "interpose/core/file_locks.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/passed.hpp"
@@ -149,7 +150,8 @@ long do_ioctl(int fd, unsigned long request, void* argument) {
             s.nonblocking = *static_cast<int*>(argument) != 0;
             return 0;
         case FIONREAD:
-            *static_cast<int*>(argument) = static_cast<int>(s.input.unread());
+            *static_cast<int*>(argument) = static_cast<int>(
+                is_datagram(entry->object) ? datagram_next_bytes(entry->object) : s.input.unread());
             return 0;
         case TIOCOUTQ:
             *static_cast<int*>(argument) = 0;

@@ -1,15 +1,17 @@
-// Making, naming and ending sockets. TCP is virtual from socket() on; every other family is the kernel's,
-// inside the domain's own network namespace, and waiting on it is scheduled.
+// Making, naming and ending sockets. TCP and UDP are virtual from socket() on; every other family is the
+// kernel's, inside the domain's own network namespace, and waiting on it is scheduled.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/datagrams.hpp"
 #include "interpose/core/native_ports.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/datagrams.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -38,15 +40,19 @@ long install(uint32_t socket, bool close_on_exec) {
     return fd;
 }
 
-long make_tcp(int family, int type) {
+long make_virtual(int family, int type) {
     Operation turn(Op::kSocket, process_key(runtime.process->pid));
-    const uint32_t socket = new_socket(family, type & SOCK_NONBLOCK);
+    const bool stream = (type & 0xf) == SOCK_STREAM;
+    const bool nonblocking = type & SOCK_NONBLOCK;
+    const uint32_t socket =
+        stream ? new_socket(family, nonblocking) : new_datagram_socket(family, nonblocking);
     return socket == kNone ? -ENFILE : install(socket, type & SOCK_CLOEXEC);
 }
 
 long accept_virtual(const FdEntry& entry, sockaddr* address, socklen_t* length, int flags) {
     if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) return -EINVAL;
     Operation turn(Op::kAccept, socket_key(entry.object));
+    if (is_datagram(entry.object)) return -EOPNOTSUPP;
     const uint32_t listener = entry.object;
     const VirtualSocket& l = domain().sockets[listener];
     SocketHold hold;
@@ -164,6 +170,9 @@ long set_option(const FdEntry& entry, int fd, int level, int name, const void* v
         s.linger_reset = wanted.l_onoff && wanted.l_linger == 0;
         return 0;
     }
+    long rc = 0;
+    if (is_datagram(entry.object) && datagram_set_option(entry.object, level, name, value, length, rc))
+        return rc;
     // IPV6_V6ONLY is asked of IPv6 sockets alone, and the idle socket is IPv4.
     if (level == IPPROTO_IPV6) {
         int number = 0;
@@ -175,7 +184,7 @@ long set_option(const FdEntry& entry, int fd, int level, int name, const void* v
     // takes.
     const bool probe = is_probe_option(level, name);
     if (!is_common_option(level, name) && !probe) {
-        const long rc = raw(SYS_setsockopt, fd, level, name, value, length);
+        rc = raw(SYS_setsockopt, fd, level, name, value, length);
         if (rc < 0) return rc;
     } else if (length < sizeof(int)) {
         return -EINVAL;
@@ -196,7 +205,9 @@ long get_option(const FdEntry& entry, int fd, int level, int name, void* value, 
     if (!fetch(room, length)) return -EFAULT;
     if (static_cast<int>(room) < 0) return -EINVAL;
     if (!writable(value, room < 64 ? room : 64) || !writable(length, sizeof(*length))) return -EFAULT;
-    if (level == SOL_SOCKET && name == SO_ERROR) {
+    if (is_datagram(entry.object) && datagram_get_option(entry.object, level, name, number)) {
+        // It has answered.
+    } else if (level == SOL_SOCKET && name == SO_ERROR) {
         number = s.reset && !s.rst_reported ? ECONNRESET : 0;
     } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
         number = s.state == SocketState::kListening;
@@ -235,7 +246,8 @@ using namespace crane::interpose;
 
 CRANE_EXPORT int socket(int family, int type, int protocol) noexcept {
     if (!active()) return resolve_real(), real.socket(family, type, protocol);
-    if (is_tcp(family, type, protocol)) return static_cast<int>(as_libc(make_tcp(family, type)));
+    if (is_tcp(family, type, protocol) || is_udp(family, type, protocol))
+        return static_cast<int>(as_libc(make_virtual(family, type)));
     Operation turn(Op::kSocket, process_key(runtime.process->pid));
     const long fd = raw(SYS_socket, family, type, protocol);
     if (fd >= 0) set_entry(static_cast<int>(fd), FdKind::kStream, 0);
@@ -250,27 +262,6 @@ CRANE_EXPORT int socketpair(int family, int type, int protocol, int fds[2]) noex
     return static_cast<int>(as_libc(rc));
 }
 
-namespace {
-
-/// A server that waits for clients' datagrams shall not seem to be well.
-void say_unserved(int fd, const sockaddr* address, socklen_t length) {
-    sockaddr_storage bound;
-    int type = 0;
-    socklen_t bytes = sizeof(type);
-    if (take_address(bound, address, length) != 0) return;
-    if (bound.ss_family != AF_INET && bound.ss_family != AF_INET6) return;
-    if (raw(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type == SOCK_STREAM) return;
-    // Both families have it at the same place; 0 is a client's own.
-    const unsigned port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
-    if (port == 0) return;
-    char text[120];
-    snprintf(text, sizeof(text), "serving datagrams (UDP): port %u is reached by nobody outside the server",
-             port);
-    refuse_call(text);
-}
-
-}  // namespace
-
 CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
     if (!active()) return resolve_real(), bind_native(fd, address, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
@@ -278,9 +269,7 @@ CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcep
         return static_cast<int>(as_libc(with_address(socket_bind, entry->object, address, length)));
     }
     Operation turn(Op::kBind, descriptor_key(fd));
-    const long rc = raw(SYS_bind, fd, address, length);
-    if (rc == 0) say_unserved(fd, address, length);
-    return static_cast<int>(as_libc(rc));
+    return static_cast<int>(as_libc(raw(SYS_bind, fd, address, length)));
 }
 
 CRANE_EXPORT int listen(int fd, int backlog) noexcept {
@@ -352,9 +341,11 @@ CRANE_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) noexc
 CRANE_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) noexcept {
     if (!active()) return resolve_real(), real.getpeername(fd, address, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
-        if (at(*entry).state != SocketState::kConnected || at(*entry).reset)
+        const VirtualSocket& s = at(*entry);
+        const bool datagrams = is_datagram(entry->object);
+        if (datagrams ? !s.datagram.has_peer : s.state != SocketState::kConnected || s.reset)
             return static_cast<int>(as_libc(-ENOTCONN));
-        return static_cast<int>(as_libc(address_to_sockaddr(at(*entry).peer, address, length)));
+        return static_cast<int>(as_libc(address_to_sockaddr(s.peer, address, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_getpeername, fd, address, length)));
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/datagrams.hpp"
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/shared_operation.hpp"
@@ -12,6 +13,7 @@
 #include "interpose/core/threads.hpp"
 #include "interpose/core/timers.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/datagrams.hpp"
 #include "interpose/streams.hpp"
 
 namespace crane::interpose {
@@ -28,6 +30,7 @@ uint64_t timeout_deadline(uint64_t timeout_ns) {
 }
 
 long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags) {
+    if (is_datagram(socket)) return receive_datagram(socket, vector, count, flags, {});
     if (flags & MSG_OOB) return -EINVAL;
     if (flags & MSG_ERRQUEUE) return -EAGAIN;
     Operation turn(Op::kReceive, socket_key(socket));
@@ -97,6 +100,7 @@ long send_virtual(uint32_t socket, int flags, size_t wanted, Send send_it) {
 
 /// A blocking send returns when all is sent; each piece of it goes out when the window has room.
 long send_vector(uint32_t socket, const iovec* vector, int count, int flags) {
+    if (is_datagram(socket)) return send_datagram(socket, vector, count, flags, nullptr, 0);
     const size_t wanted = total_bytes(vector, count);
     size_t done = 0;
     return send_virtual(socket, flags, wanted, [&] {
@@ -213,6 +217,8 @@ long do_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* addres
     const FdEntry* entry = fd_entry(fd);
     if (entry && entry->kind == FdKind::kSocket) {
         const iovec one{buffer, bytes};
+        if (is_datagram(entry->object))
+            return receive_datagram(entry->object, &one, 1, flags, {address, address ? length : nullptr});
         // TCP gives no address here.
         if (address && !store(length, socklen_t{0})) return -EFAULT;
         return receive_virtual(entry->object, &one, 1, flags);
@@ -231,6 +237,10 @@ long do_recvmsg(int fd, msghdr* message, int flags) {
     if (entry && entry->kind == FdKind::kSocket) {
         if (!writable(message, sizeof(*message))) return -EFAULT;
         if (const long error = check_message(*message)) return error;
+        if (is_datagram(entry->object))
+            return receive_datagram(
+                entry->object, message->msg_iov, static_cast<int>(message->msg_iovlen), flags,
+                {static_cast<sockaddr*>(message->msg_name), &message->msg_namelen, message});
         message->msg_namelen = 0;
         message->msg_controllen = 0;
         message->msg_flags = 0;
@@ -245,6 +255,7 @@ long do_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockad
     const FdEntry* entry = fd_entry(fd);
     if (entry && entry->kind == FdKind::kSocket) {
         const iovec one{const_cast<void*>(buffer), bytes};
+        if (is_datagram(entry->object)) return send_datagram(entry->object, &one, 1, flags, address, length);
         return send_vector(entry->object, &one, 1, flags);
     }
     if (!entry || entry->kind != FdKind::kStream)
@@ -258,6 +269,9 @@ long do_sendmsg(int fd, const msghdr* message, int flags) {
         msghdr given;
         if (!fetch(given, message)) return -EFAULT;
         if (const long error = check_message(given)) return error;
+        if (is_datagram(entry->object))
+            return send_datagram(entry->object, given.msg_iov, static_cast<int>(given.msg_iovlen), flags,
+                                 static_cast<sockaddr*>(given.msg_name), given.msg_namelen);
         return send_vector(entry->object, given.msg_iov, static_cast<int>(given.msg_iovlen), flags);
     }
     if (!entry || entry->kind != FdKind::kStream) return raw(SYS_sendmsg, fd, message, flags);
@@ -268,6 +282,10 @@ long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
     const FdEntry* entry = fd_entry(out);
     if (entry && entry->kind == FdKind::kSocket) {
         if (offset && !writable(offset, sizeof(*offset))) return -EFAULT;
+        if (is_datagram(entry->object)) {
+            refuse_call("sendfile to a UDP socket");
+            return -EINVAL;
+        }
         size_t done = 0;
         return send_virtual(entry->object, 0, bytes, [&] {
             const long n = socket_send_file(entry->object, in, offset, bytes - done);

@@ -34,6 +34,7 @@ std::optional<size_t> payload_bytes(OutputKind kind) {
     switch (kind) {
         case OutputKind::kSend:
         case OutputKind::kMessage:
+        case OutputKind::kDatagram:
             return std::nullopt;
         case OutputKind::kShutdown:
         case OutputKind::kClose:
@@ -43,6 +44,8 @@ std::optional<size_t> payload_bytes(OutputKind kind) {
             return sizeof(uint64_t);
         case OutputKind::kListen:
         case OutputKind::kUnlisten:
+        case OutputKind::kDatagramPort:
+        case OutputKind::kDatagramPortEnd:
             return sizeof(ListenRecord);
         case OutputKind::kAdmitted:
             return sizeof(AdmittedRecord);

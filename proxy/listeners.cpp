@@ -12,6 +12,7 @@
 #include "paxos/link/lookup.hpp"
 #include "paxos/link/peer_address.hpp"
 #include "proxy/clock.hpp"
+#include "proxy/datagram_socket.hpp"
 
 namespace crane::proxy {
 
@@ -41,11 +42,16 @@ bool is_same(const sockaddr_storage& one, const sockaddr_storage& other) {
     return paxos::to_text(plain(one)) == paxos::to_text(plain(other));
 }
 
-/// A listening socket, or -1 with `error` set, and errno.
-int open_listener(sockaddr_storage address, uint16_t port, std::string& error) {
+/// A listening socket, or one for datagrams; or -1 with `error` set, and errno.
+int open_listener(sockaddr_storage address, uint16_t port, bool datagrams, std::string& error) {
     const int on = 1;
-    const int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    const int type = datagrams ? SOCK_DGRAM : SOCK_STREAM;
+    const int fd = socket(address.ss_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && datagrams) {
+        prepare_datagram_socket(fd, address.ss_family);
+    } else if (fd >= 0) {
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    }
     socklen_t length = sizeof(sockaddr_in);
     if (is_six(address)) {
         length = sizeof(sockaddr_in6);
@@ -55,10 +61,11 @@ int open_listener(sockaddr_storage address, uint16_t port, std::string& error) {
     } else {
         reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
     }
-    if (fd >= 0 && bind(fd, plain(address), length) == 0 && ::listen(fd, kBacklog) == 0) return fd;
+    if (fd >= 0 && bind(fd, plain(address), length) == 0 && (datagrams || ::listen(fd, kBacklog) == 0))
+        return fd;
     const int code = errno;
-    error = "cannot listen on " + paxos::to_text(plain(address)) + ":" + std::to_string(port) + ": " +
-            strerror(code);
+    error = "cannot listen on " + paxos::to_text(plain(address)) + ":" + std::to_string(port) +
+            (datagrams ? "/udp: " : ": ") + strerror(code);
     if (code == EADDRINUSE) error += "; stop what uses the port, or move it with [port_map]";
     if (code == EACCES) error += "; ports below 1024 need root, or move it with [port_map]";
     if (fd >= 0) close(fd);
@@ -95,6 +102,7 @@ struct Listeners::Gate {
 
 struct Listeners::Port {
     Listeners& all;
+    bool datagrams;
     uint16_t port;
     uint16_t client_port;
     int users = 0;         ///< sockets of the server that listen on it
@@ -138,11 +146,12 @@ void Listeners::Gate::release() {
 }
 
 Listeners::Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map,
-                     Accepted accepted)
+                     Accepted accepted, Readable readable)
     : base_(base),
       address_(std::move(address)),
       port_map_(std::move(port_map)),
-      accepted_(std::move(accepted)) {
+      accepted_(std::move(accepted)),
+      readable_(std::move(readable)) {
     // No name server is asked for those.
     if (paxos::is_numeric(address_)) found({{0, address_, 0}, true});
 }
@@ -155,7 +164,7 @@ void Listeners::look_up() {
     const auto done = [this](const paxos::AddressInfo& info) {
         looking_ = false;
         found(info);
-        for (auto& [number, port] : ports_) try_open(*port);
+        for (auto& [key, port] : ports_) try_open(*port);
     };
     try {
         lookup_ = std::make_unique<paxos::Lookup>(base_, paxos::PeerAddress{0, address_, 0}, done);
@@ -203,11 +212,11 @@ void Listeners::listen(const timebubble::ListenRecord& record) {
             record.port, address_);
         return;
     }
-    auto& slot = ports_[record.port];
+    auto& slot = ports_[key_of(record)];
     if (!slot) {
         const auto mapped = port_map_.find(record.port);
         const uint16_t client_port = mapped == port_map_.end() ? record.port : mapped->second;
-        slot.reset(new Port{*this, record.port, client_port});
+        slot.reset(new Port{*this, record.protocol != 0, record.port, client_port});
         slot->defer_accept_s = record.defer_accept_s;
     }
     slot->count(record, 1);
@@ -215,33 +224,33 @@ void Listeners::listen(const timebubble::ListenRecord& record) {
 }
 
 void Listeners::change(const timebubble::ListenRecord& record) {
-    const auto found = ports_.find(record.port);
+    const auto found = ports_.find(key_of(record));
     if (found == ports_.end() || is_private(record)) return;
     found->second->defer_accept_s = record.defer_accept_s;
     for (const auto& socket : found->second->sockets) defer_accept(socket->fd, record.defer_accept_s);
 }
 
 void Listeners::unlisten(const timebubble::ListenRecord& record) {
-    const auto found = ports_.find(record.port);
+    const auto found = ports_.find(key_of(record));
     if (found == ports_.end() || is_private(record)) return;
     found->second->count(record, -1);
     note_change(*found->second);
 }
 
 void Listeners::note_change(Port& port) {
-    if (!port.changed) changed_.push_back(port.port);
+    if (!port.changed) changed_.push_back({port.datagrams ? IPPROTO_UDP : 0, port.port});
     port.changed = true;
 }
 
 void Listeners::end_turn() {
-    for (const uint16_t number : changed_) {
-        const auto found = ports_.find(number);
+    for (const Key& key : changed_) {
+        const auto found = ports_.find(key);
         Port& port = *found->second;
         port.changed = false;
         const bool had_six = port.serves_six;
         port.serves_six = port.users_six > 0;
         if (port.users <= 0) {
-            if (port.retry_event) spdlog::info("the server no longer listens on port {}", number);
+            if (port.retry_event) spdlog::info("the server no longer listens on port {}", key.second);
             ports_.erase(found);
         } else if (!port.retry_event) {
             port.retry_event = evtimer_new(base_, &Listeners::on_retry, &port);
@@ -288,7 +297,7 @@ void Listeners::open(Port& port, const sockaddr_storage& address, std::string& e
     const auto is_open = [&](const auto& socket) { return is_same(socket->address, address); };
     if (std::any_of(port.sockets.begin(), port.sockets.end(), is_open)) return;
     std::string why;
-    const int fd = open_listener(address, port.client_port, why);
+    const int fd = open_listener(address, port.client_port, port.datagrams, why);
     if (fd < 0) {
         // A machine without IPv6 has no IPv6 clients.
         const bool without =
@@ -296,12 +305,13 @@ void Listeners::open(Port& port, const sockaddr_storage& address, std::string& e
         if (!without && error.empty()) error = why;
         return;
     }
-    defer_accept(fd, port.defer_accept_s);
+    if (!port.datagrams) defer_accept(fd, port.defer_accept_s);
     auto& socket = port.sockets.emplace_back(new Socket{port, address, fd});
-    socket->accept_event = event_new(base_, fd, EV_READ | EV_PERSIST, &Listeners::on_accept, socket.get());
+    const auto ready = port.datagrams ? &Listeners::on_datagrams : &Listeners::on_accept;
+    socket->accept_event = event_new(base_, fd, EV_READ | EV_PERSIST, ready, socket.get());
     if (port.gate->held < kPlaces) event_add(socket->accept_event, nullptr);
-    spdlog::info("clients reach the server's port {} at {}:{}", port.port, paxos::to_text(plain(address)),
-                 port.client_port);
+    spdlog::info("clients reach the server's port {}{} at {}:{}", port.port, port.datagrams ? "/udp" : "",
+                 paxos::to_text(plain(address)), port.client_port);
 }
 
 void Listeners::on_retry(int, short, void* port) {
@@ -320,6 +330,29 @@ void Listeners::on_retry(int, short, void* port) {
 void Listeners::on_accept(int, short, void* socket) {
     auto& self = *static_cast<Socket*>(socket);
     self.port.all.accept_some(self);
+}
+
+void Listeners::on_datagrams(int fd, short, void* socket) {
+    auto& self = *static_cast<Socket*>(socket);
+    self.port.all.readable_(fd, self.port.port);
+}
+
+int Listeners::datagram_socket(uint16_t port, uint16_t family, const uint8_t* address) const {
+    const auto found = ports_.find({IPPROTO_UDP, port});
+    if (found == ports_.end()) return -1;
+    int any = -1;
+    for (const auto& socket : found->second->sockets) {
+        if (socket->address.ss_family != family) continue;
+        const bool six = is_six(socket->address);
+        const void* own =
+            six ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(socket->address).sin6_addr)
+                : &reinterpret_cast<const sockaddr_in&>(socket->address).sin_addr;
+        const size_t bytes = six ? sizeof(in6_addr) : sizeof(in_addr);
+        static const uint8_t none[sizeof(in6_addr)] = {};
+        if (memcmp(own, address, bytes) == 0) return socket->fd;
+        if (memcmp(own, none, bytes) == 0) any = socket->fd;
+    }
+    return any;
 }
 
 void Listeners::accept_some(Socket& socket) {
@@ -358,8 +391,8 @@ void Listeners::accept_some(Socket& socket) {
 
 std::vector<Listeners::State> Listeners::states() const {
     std::vector<State> out;
-    for (const auto& [number, port] : ports_) {
-        out.push_back({number, port->client_port, !port->sockets.empty(), port->error});
+    for (const auto& [key, port] : ports_) {
+        out.push_back({key.first, key.second, port->client_port, !port->sockets.empty(), port->error});
     }
     return out;
 }

@@ -1,7 +1,7 @@
-// The ports clients connect to: opened when the server listens, closed when it no longer does. Found, not
-// configured; the configuration may only move a port (port_map). A port that is taken is said so and tried
-// again every second. What the server listens on at its own loopback addresses is not shown to other hosts,
-// unless port_map names it.
+// The ports clients connect to, or send datagrams to: opened when the server listens, closed when it no
+// longer does. Found, not configured; the configuration may only move a port (port_map). A port that is taken
+// is said so and tried again every second. What the server listens on at its own loopback addresses is not
+// shown to other hosts, unless port_map names it.
 //
 // Clients are served on every address that client_address has. `::` is all IPv6 and all IPv4 addresses; IPv6
 // addresses are opened while the server has an IPv6 listener.
@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "timebubble/transport.hpp"
@@ -38,15 +39,19 @@ class Listeners {
     using Accepted = std::function<void(int fd, uint16_t port, Place place)>;
     static constexpr size_t kPlaces = 1024;  ///< a port
 
+    /// A socket has datagrams for the server's port.
+    using Readable = std::function<void(int fd, uint16_t port)>;
+
     struct State {
+        uint32_t protocol;  ///< 0: TCP; IPPROTO_UDP
         uint16_t port;
         uint16_t client_port;
         bool open;
         std::string error;
     };
 
-    Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map,
-              Accepted accepted);
+    Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map, Accepted accepted,
+              Readable readable = nullptr);
     ~Listeners();
 
     void listen(const timebubble::ListenRecord& record);
@@ -58,14 +63,20 @@ class Listeners {
     void end_turn();
     void close_all();
     std::vector<State> states() const;
+    /// Of the server's port for datagrams, that of the address where a client has reached it. -1: none is
+    /// open.
+    int datagram_socket(uint16_t port, uint16_t family, const uint8_t* address) const;
     const std::string& address() const { return address_; }
 
   private:
     struct Port;
     struct Socket;
     struct Gate;
+    using Key = std::pair<uint32_t, uint16_t>;  ///< protocol, port
+    static Key key_of(const timebubble::ListenRecord& record) { return {record.protocol, record.port}; }
     bool is_private(const timebubble::ListenRecord& record) const;
     static void on_accept(int fd, short what, void* socket);
+    static void on_datagrams(int fd, short what, void* socket);
     static void on_retry(int fd, short what, void* port);
     void note_change(Port& port);
     void try_open(Port& port);
@@ -78,12 +89,13 @@ class Listeners {
     std::string address_;
     std::map<uint16_t, uint16_t> port_map_;
     Accepted accepted_;
+    Readable readable_;
     std::vector<sockaddr_storage> addresses_;  ///< those of address_, once they are known
     std::string lookup_error_;
     bool looking_ = false;
     std::unique_ptr<paxos::Lookup> lookup_;
-    std::map<uint16_t, std::unique_ptr<Port>> ports_;
-    std::vector<uint16_t> changed_;  ///< ports, since the end of the last turn
+    std::map<Key, std::unique_ptr<Port>> ports_;
+    std::vector<Key> changed_;  ///< ports, since the end of the last turn
 };
 
 }  // namespace crane::proxy

@@ -17,7 +17,8 @@ using timebubble::OutputKind;
 namespace {
 
 bool same_socket(const ListenRecord& a, const ListenRecord& b) {
-    return a.family == b.family && a.port == b.port && memcmp(a.address, b.address, sizeof(a.address)) == 0;
+    return a.protocol == b.protocol && a.family == b.family && a.port == b.port &&
+           memcmp(a.address, b.address, sizeof(a.address)) == 0;
 }
 
 json listener_json(const ListenRecord& one) {
@@ -25,6 +26,7 @@ json listener_json(const ListenRecord& one) {
             {"port", one.port},
             {"defer_accept_s", one.defer_accept_s},
             {"places", one.places},
+            {"protocol", one.protocol},
             {"address", std::vector<uint8_t>(one.address, one.address + sizeof(one.address))}};
 }
 
@@ -34,6 +36,7 @@ ListenRecord listener_from(const json& in) {
     one.port = in.at("port").get<uint16_t>();
     one.defer_accept_s = in.at("defer_accept_s").get<uint16_t>();
     one.places = in.at("places").get<uint32_t>();
+    one.protocol = in.value("protocol", 0U);  // an earlier version knew TCP alone
     const auto address = in.at("address").get<std::vector<uint8_t>>();
     if (address.size() != sizeof(one.address))
         throw json::other_error::create(501, "no address of a listener", &in);
@@ -90,15 +93,16 @@ DomainAccount::Kept account_from(const json& in) {
 
 void ServerPorts::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
     ListenRecord record;
-    if (header.kind != OutputKind::kListen && header.kind != OutputKind::kUnlisten) return;
+    const bool ends = header.kind == OutputKind::kUnlisten || header.kind == OutputKind::kDatagramPortEnd;
+    if (!ends && header.kind != OutputKind::kListen && header.kind != OutputKind::kDatagramPort) return;
     if (payload.size() != sizeof(record)) return;
     memcpy(&record, payload.data(), sizeof(record));
     const auto found = std::find_if(records_.begin(), records_.end(),
                                     [&](const ListenRecord& one) { return same_socket(one, record); });
-    if (header.kind == OutputKind::kUnlisten) {
+    if (ends) {
         if (found != records_.end()) records_.erase(found);
     } else if (!(header.flags & timebubble::kListenChanged)) {
-        if (records_.size() >= timebubble::kMaxListeners)
+        if (records_.size() >= timebubble::kMaxListeners + timebubble::kMaxDatagramSockets)
             throw ImpossibleOutput("it listens on more sockets than it can have");
         records_.push_back(record);
     } else if (found != records_.end()) {
@@ -106,7 +110,7 @@ void ServerPorts::on_output(const timebubble::OutputHeader& header, std::string_
     }
     // There is one number of places for a port, of all its listeners.
     for (ListenRecord& one : records_)
-        if (one.port == record.port) one.places = record.places;
+        if (one.protocol == 0 && record.protocol == 0 && one.port == record.port) one.places = record.places;
 }
 
 json to_json(const LiveServer& server) {

@@ -123,6 +123,12 @@ const char* output_kind_name(uint16_t kind) {
             return "exit";
         case OutputKind::kMessage:
             return "message";
+        case OutputKind::kDatagramPort:
+            return "datagram port";
+        case OutputKind::kDatagramPortEnd:
+            return "end of datagram port";
+        case OutputKind::kDatagram:
+            return "datagram";
     }
     return "unknown";
 }

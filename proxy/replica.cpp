@@ -23,6 +23,11 @@ constexpr uint64_t kClosingShare = 4;
 constexpr size_t kShipBesideBytes = 512 * 1024;
 constexpr uint64_t kFrozenNs = 1'000'000'000;
 
+/// Of this daemon: no other one's, and none that it had before.
+uint64_t life_of(uint32_t replica) {
+    return realtime_ns() ^ uint64_t { replica } << 56;
+}
+
 }  // namespace
 
 Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs,
@@ -53,7 +58,8 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
             [this](const nlohmann::json& request) { return events_.order(request); }),
       listeners_(
           base, config.self().client_address, config.self().port_map,
-          [this](int fd, uint16_t port, Listeners::Place place) { on_accepted(fd, port, std::move(place)); }),
+          [this](int fd, uint16_t port, Listeners::Place place) { on_accepted(fd, port, std::move(place)); },
+          [this](int fd, uint16_t port) { on_datagrams(fd, port); }),
       sequencer_(base, config, checkpoints_.from(),
                  SequencerEvents{
                      [this](uint64_t index, uint64_t, const std::shared_ptr<const std::string>& batch) {
@@ -67,6 +73,19 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                      [this](uint32_t peer, bool up) { on_link(peer, up); },
                      [this](const std::string& reason) { events_.fatal(reason); },
                      [this](const paxos::MembershipAt& decided) { on_membership(decided); },
+                 }),
+      datagrams_(life_of(config.replica_id), batcher_,
+                 {
+                     [this] { return sequencer_.leads() && sequencer_.ready() && serves(); },
+                     [this](const std::string& payload) {
+                         const uint32_t leader = sequencer_.leader();
+                         return leader != 0 && leader != config_.replica_id &&
+                                sequencer_.send(leader, "D" + payload);
+                     },
+                     [this](const timebubble::DatagramPayload& client, std::string_view bytes) {
+                         return send_datagram(client, bytes);
+                     },
+                     [](const std::string& what) { spdlog::warn("{}", what); },
                  }),
       shipping_(
           base,
@@ -85,6 +104,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
       lag_(kHousekeeping.tv_usec * 1000),
+      share_(config.election_timeout_ms * 100'000ULL),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)),
       disk_(config.disk_reserve_bytes),
       image_rounds_(config.replica_id, {config.checkpoint_running ? config.checkpoint_log_bytes : 0,
@@ -243,6 +263,7 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     if (message[0] == 'W' && sequencer_.leads() && !image_rounds_.wanted()) image_rounds_.ask();
     if (message[0] == 'L' && from == sequencer_.leader()) on_lack(body);
     if (message[0] == 'R') carrier_.on_message(from, body);
+    if (message[0] == 'D') datagrams_.relayed(body);
     if (message[0] == 'T' && from == sequencer_.leader()) on_leader_time(body);
     if (message[0] == 'S' && from == sequencer_.leader()) on_standing(from, body);
     if (message[0] == 'H' && from == sequencer_.leader()) on_stand_word(from, body);

@@ -35,6 +35,7 @@
 #include "proxy/clock.hpp"
 #include "proxy/config.hpp"
 #include "proxy/connection_table.hpp"
+#include "proxy/datagrams.hpp"
 #include "proxy/disk_watch.hpp"
 #include "proxy/divergence.hpp"
 #include "proxy/domain_account.hpp"
@@ -53,6 +54,7 @@
 #include "proxy/repairs.hpp"
 #include "proxy/restart_policy.hpp"
 #include "proxy/sequencer.hpp"
+#include "proxy/session_share.hpp"
 #include "proxy/stall_detector.hpp"
 #include "proxy/standing.hpp"
 #include "proxy/standstill.hpp"
@@ -100,6 +102,8 @@ class Replica : public Participant {
     void on_message(uint32_t from, const std::string& message);
     void on_report(uint32_t from, const std::string& report);
     std::string make_report() const;
+    void on_datagrams(int fd, uint16_t port);
+    bool send_datagram(const timebubble::DatagramPayload& client, std::string_view bytes);
     void on_accepted(int fd, uint16_t port, Listeners::Place place);
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
     void on_admitted(const timebubble::OutputHeader& header, std::string_view payload);
@@ -133,6 +137,7 @@ class Replica : public Participant {
     void begin_image();
     void start_from_image();
     void open_restored_ports();
+    bool replays_before(uint64_t checkpoint) const;
     void fetch_to_keep();
     void ask_for_new_image(uint64_t now_ns);
     void look_for_missed_end();
@@ -204,7 +209,7 @@ class Replica : public Participant {
     uint64_t under_way() const;
     bool may_propose() const;
     nlohmann::json clock_json() const;
-    void track_connections(const std::string& batch);
+    void track_connections(uint64_t index, const std::string& batch);
     const char* server_state() const;
 
     event_base* base_;
@@ -227,6 +232,7 @@ class Replica : public Participant {
     OperatorMail mail_;
     Listeners listeners_;
     Sequencer sequencer_;
+    Datagrams datagrams_;
     CheckpointShipping shipping_;
     std::shared_ptr<ImageFiles> images_;
     CheckpointShipping image_shipping_;
@@ -242,6 +248,7 @@ class Replica : public Participant {
     std::string stall_message_;
     std::unique_ptr<Worker> look_;  ///< the latest one into the domain
     LoopLag lag_;
+    SessionShare share_;
     FrozenDetector frozen_;
     std::unique_ptr<DomainCores> cores_;  ///< null: the system places the server's threads
     DiskWatch disk_;

@@ -67,7 +67,7 @@ void Replica::tell_lacking() {
 }
 
 void Replica::on_fetched(uint64_t index) {
-    if (!lacking_) {
+    if (!lacking_ && !replays_before(index)) {
         checkpoints_.adopt(index, shipping_.held());
         sequencer_.hold_checkpoint(index);
         return;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "proxy/clock.hpp"
+#include "proxy/datagram_socket.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {
@@ -35,6 +36,15 @@ void Replica::on_accepted(int fd, uint16_t port, Listeners::Place place) {
         return;
     }
     clients_.attach(client, addresses, monotonic_ns() + kMaxWaitNs);
+}
+
+void Replica::on_datagrams(int fd, uint16_t port) {
+    receive_datagrams(fd, port, [this](std::string payload) { datagrams_.received(std::move(payload)); });
+}
+
+bool Replica::send_datagram(const timebubble::DatagramPayload& client, std::string_view bytes) {
+    const int fd = listeners_.datagram_socket(client.port, client.family, client.local);
+    return fd >= 0 && proxy::send_datagram(fd, client, bytes);
 }
 
 size_t Replica::clients_descriptors() const {

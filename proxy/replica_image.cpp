@@ -201,12 +201,21 @@ void Replica::ask_for_new_image(uint64_t now_ns) {
     sequencer_.send(sequencer_.leader(), "W");
 }
 
+/// It replays what the others have a checkpoint behind: to begin there is sooner done.
+bool Replica::replays_before(uint64_t checkpoint) const {
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    return !sequencer_.leads() && domain_.state() == DomainState::kAttached &&
+           checkpoint > admitted + Standing::kFarBehind;
+}
+
 /// The log is cut where there is a checkpoint: a replica that takes none has one sent.
 void Replica::fetch_to_keep() {
     if (!checkpoints_.takes_images()) return;  // nor could it begin at one
     const uint64_t common = sequencer_.common_checkpoint();
     const bool far = checkpoints_.log_bytes() > kFetchBehind * config_.checkpoint_log_bytes;
-    if (!far || common <= checkpoints_.held_index() || shipping_.wanted() >= common || lacking_) return;
+    if ((!far && !replays_before(common)) || common <= checkpoints_.held_index() ||
+        shipping_.wanted() >= common || lacking_)
+        return;
     if (image_.phase == ImagePhase::kNone) shipping_.want(common);
 }
 

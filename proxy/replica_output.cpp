@@ -70,6 +70,23 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             }
             return;
         }
+        case OutputKind::kDatagramPort:
+        case OutputKind::kDatagramPortEnd: {
+            timebubble::ListenRecord record;
+            if (payload.size() != sizeof(record)) return;
+            memcpy(&record, payload.data(), sizeof(record));
+            if (header.kind == OutputKind::kDatagramPort) restarts_.listened();
+            if (!serves()) return;
+            if (header.kind == OutputKind::kDatagramPort) {
+                listeners_.listen(record);
+            } else {
+                listeners_.unlisten(record);
+            }
+            return;
+        }
+        case OutputKind::kDatagram:
+            datagrams_.on_output(payload, history_.last() ? history_.last()->index : 0, serves());
+            return;
         case OutputKind::kAdmitted:
             on_admitted(header, payload);
             return;

@@ -17,7 +17,7 @@ constexpr uint64_t kEntryOverheadBytes = 512;
 }  // namespace
 
 void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch) {
-    track_connections(*batch);
+    track_connections(index, *batch);
     checkpoints_.logged(batch->size() + kEntryOverheadBytes);
     image_rounds_.logged(batch->size() + kEntryOverheadBytes);
     last_batch_index_ = index;
@@ -31,7 +31,7 @@ void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>&
     }
 }
 
-void Replica::track_connections(const std::string& batch) {
+void Replica::track_connections(uint64_t index, const std::string& batch) {
     timebubble::BatchDecoder decoder;
     if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
     batcher_.saw_timestamp(decoder.header().timestamp_ns);
@@ -47,6 +47,7 @@ void Replica::track_connections(const std::string& batch) {
     for (timebubble::Call call; decoder.next(call);) {
         account_.decided(call);
         clients_.on_decided(call);
+        datagrams_.on_decided(index, call);
     }
 }
 

@@ -61,6 +61,7 @@ nlohmann::json Replica::listen_json() const {
     for (const auto& port : listeners_.states()) {
         nlohmann::json one = {
             {"port", port.port},
+            {"protocol", port.protocol == 0 ? "tcp" : "udp"},
             {"client", listeners_.address() + ":" + std::to_string(port.client_port)},
             {"open", port.open},
         };
@@ -224,6 +225,7 @@ nlohmann::json Replica::status() const {
         {"first_log_index", sequencer_.first_log_index()},
         {"peers", peers_json(sequencer_, witnesses_)},
         {"membership", membership_json(sequencer_)},
+        {"datagrams", datagrams_.json()},
         {"counters", counters_json()},
         {"loop", loop_json()},
     };

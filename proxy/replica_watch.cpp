@@ -49,6 +49,7 @@ void Replica::housekeep() {
     const uint64_t late_ns = lag_.observe(now, waited_for_cpu_ns());
     if (late_ns > config_.election_timeout_ms * 500'000ULL)
         spdlog::warn("the event loop stood still for {} ms: {}", late_ns / 1'000'000, lag_.last().held_up_by);
+    if (share_.observe(now, late_ns)) prefer_this_session(share_.preferred());
     watch(now);
     if (cores_) cores_->look(now, domain_.init_pid(), domain_.link().status().handovers.load());
     domain_.trim_output();

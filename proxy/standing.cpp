@@ -6,8 +6,6 @@ namespace crane::proxy {
 
 namespace {
 
-// In entries: seconds of a busy replay. What load alone makes a replica lag is less.
-constexpr uint64_t kFarBehind = 5000;
 constexpr uint64_t kCaughtUp = 500;
 
 }  // namespace

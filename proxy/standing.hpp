@@ -9,6 +9,8 @@ namespace crane::proxy {
 
 class Standing {
   public:
+    /// In entries: seconds of a busy replay. What load alone makes a replica lag is less.
+    static constexpr uint64_t kFarBehind = 5000;
     /// A replica whose link is up has admitted so much.
     void heard(uint32_t replica, uint64_t admitted);
     /// What one that cannot be reached had admitted is no reason to wait for anybody.

@@ -15,20 +15,9 @@
 #include <system_error>
 #include <thread>
 
-#include "base/session_priority.hpp"
-
 namespace crane::proxy {
 
 namespace {
-
-/// Above compilers and backups, below what the system itself prefers.
-constexpr int kPreferredNice = -10;
-
-/// Of the process as it was started; taken before prefer_this_thread() changes it for one thread.
-int nice_at_start() {
-    static const int nice = getpriority(PRIO_PROCESS, 0);
-    return nice;
-}
 
 struct Posted {
     Worker::Job job;
@@ -137,12 +126,15 @@ void Worker::on_done(int fd, short, void* self) {
     }
 }
 
+int nice_at_start() {
+    static const int nice = getpriority(PRIO_PROCESS, 0);
+    return nice;
+}
+
 void prefer_this_thread() {
     nice_at_start();
     // Refused without the right to: then the loop competes as everybody does.
     setpriority(PRIO_PROCESS, 0, std::min(nice_at_start(), kPreferredNice));
-    // Others of a session that is not its own are none of its business.
-    if (getsid(0) == getpid()) set_session_nice(getpid(), std::min(nice_at_start(), kPreferredNice));
 }
 
 }  // namespace crane::proxy

@@ -43,6 +43,10 @@ class Worker {
     event* done_event_;
 };
 
+/// Above compilers and backups, below what the system itself prefers.
+constexpr int kPreferredNice = -10;
+/// Of the process as it was started; first called before anything changes it for one thread.
+int nice_at_start();
 /// Raises the calling thread's priority, as far as the system lets it: see the rule above.
 void prefer_this_thread();
 

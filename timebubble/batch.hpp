@@ -25,8 +25,9 @@ enum class CallKind : uint16_t {
     kSignal = 7,    ///< payload: uint32_t signal for the server's main process, by the operator
     kStart =
         8,  ///< payload: StartPayload. The first call of a batch that begins another server; then a genesis
-    kStop = 9,      ///< the server ends here, as if all its processes were killed at once
-    kProgram = 10,  ///< payload: ProgramPayload and what the server is made of, as text. Not for the domain
+    kStop = 9,       ///< the server ends here, as if all its processes were killed at once
+    kProgram = 10,   ///< payload: ProgramPayload and what the server is made of, as text. Not for the domain
+    kDatagram = 11,  ///< payload: DatagramPayload and the bytes: a client's datagram, without a connection
 };
 
 struct BatchHeader {
@@ -70,6 +71,17 @@ struct ConnectPayload {
     uint16_t family;       ///< of both addresses
     uint16_t peer_port;    ///< host order
     uint16_t local_port;   ///< host order
+    uint8_t peer[16];
+    uint8_t local[16];
+};
+
+/// Addresses are in network order. The bytes follow.
+struct DatagramPayload {
+    uint16_t port;    ///< host order: where the client sent it, as the server knows itself
+    uint16_t family;  ///< of both addresses
+    uint16_t peer_port;
+    uint16_t reserved;
+    uint64_t receiver;  ///< names the life of the replica that it came to; not for the domain
     uint8_t peer[16];
     uint8_t local[16];
 };

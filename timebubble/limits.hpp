@@ -48,6 +48,13 @@ constexpr bool consumption_is_news(uint64_t reported, uint64_t consumed, uint64_
     return consumed / kInputChunkBytes - reported / kInputChunkBytes >= step;
 }
 
+// --- datagrams
+
+/// The longest that UDP carries.
+constexpr uint64_t kMaxDatagramBytes = 65507;
+/// Sockets for datagrams, of all processes of a server.
+constexpr uint32_t kMaxDatagramSockets = 4096;
+
 // --- output that clients have not taken
 
 /// What a new connection may be sent before the first window call, and always beyond what its client has

@@ -134,8 +134,11 @@ enum class OutputKind : uint16_t {
     kAdmitted = 8,  ///< payload: AdmittedRecord
     kExit = 9,  ///< payload: ExitRecord: a process of the domain ends by its own deed; the main one's is the
                 ///< last record
-    kMessage = 10,  ///< payload: text for the operator (a refusal, a limitation met)
-    kProbes = 11,   ///< payload: ProbeRecord: how the server wants a silent client to be found
+    kMessage = 10,          ///< payload: text for the operator (a refusal, a limitation met)
+    kProbes = 11,           ///< payload: ProbeRecord: how the server wants a silent client to be found
+    kDatagramPort = 12,     ///< payload: ListenRecord: clients' datagrams are for this port
+    kDatagramPortEnd = 13,  ///< payload: ListenRecord
+    kDatagram = 14,         ///< payload: DatagramRecord and the bytes, for a client
 };
 
 /// A record of the output ring, padded to 8 bytes. Equal on every replica, bit for bit.
@@ -154,11 +157,20 @@ struct ListenRecord {
     uint16_t actual_port;     ///< where a server without scheduling really listens; 0 otherwise
     uint16_t defer_accept_s;  ///< TCP_DEFER_ACCEPT: a client is taken when it has sent something
     uint8_t address[16];
-    uint32_t places;  ///< for clients that wait to be accepted at this port, of all listeners there are now
-    uint32_t reserved;
+    uint32_t places;    ///< for clients that wait to be accepted at this port, of all listeners there are now
+    uint32_t protocol;  ///< 0: TCP; IPPROTO_UDP
 };
 /// OutputHeader::flags of a kListen: not another listener, only its settings have changed.
 constexpr uint16_t kListenChanged = 1;
+
+/// Addresses are in network order. The bytes follow.
+struct DatagramRecord {
+    uint16_t port;  ///< host order: of the server's socket
+    uint16_t family;
+    uint16_t peer_port;
+    uint16_t reserved;
+    uint8_t peer[16];
+};
 
 struct AdmittedRecord {
     uint64_t index;

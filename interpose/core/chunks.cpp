@@ -112,6 +112,39 @@ size_t chunks_read(ChunkPool& pool, InputQueue& queue, const iovec* vector, int 
     return total;
 }
 
+void chunks_peek(const ChunkPool& pool, const InputQueue& queue, uint64_t skip, void* out, size_t bytes) {
+    CRANE_CHECK(skip + bytes <= queue.unread());
+    if (bytes == 0) return;
+    uint32_t chunk = queue.first_plus1;
+    const uint64_t first = queue.consumed + skip;
+    for (uint64_t k = queue.consumed / kInputChunkBytes; k < first / kInputChunkBytes; ++k)
+        chunk = pool.next[chunk - 1];
+    auto* to = static_cast<uint8_t*>(out);
+    for (size_t at = first % kInputChunkBytes; bytes > 0; at = 0, chunk = pool.next[chunk - 1]) {
+        const size_t n = kInputChunkBytes - at < bytes ? kInputChunkBytes - at : bytes;
+        std::memcpy(to, pool.chunks[chunk - 1].bytes + at, n);
+        to += n;
+        bytes -= n;
+    }
+}
+
+void chunks_skip(ChunkPool& pool, InputQueue& queue, size_t bytes) {
+    CRANE_CHECK(bytes <= queue.unread());
+    const uint64_t before = common_held(queue), end = queue.consumed + bytes;
+    const bool drained = end == queue.received;
+    // A chunk goes when all of it, or all that there is, was taken.
+    uint64_t gone = end / kInputChunkBytes - queue.consumed / kInputChunkBytes;
+    if (drained && bytes > 0 && end % kInputChunkBytes != 0) ++gone;
+    for (; gone > 0; --gone) {
+        const uint32_t next = pool.next[queue.first_plus1 - 1];
+        give_chunk(pool, queue.first_plus1);
+        queue.first_plus1 = next;
+    }
+    queue.consumed = end;
+    if (drained) queue.first_plus1 = queue.last_plus1 = 0;
+    account(pool, queue, before);
+}
+
 void chunks_drop(ChunkPool& pool, InputQueue& queue) {
     const uint64_t before = common_held(queue);
     for (uint32_t chunk = queue.first_plus1; chunk != 0;) {

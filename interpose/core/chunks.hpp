@@ -48,6 +48,10 @@ bool chunks_append(ChunkPool& pool, InputQueue& queue, const uint8_t* bytes, siz
 /// How much chunks_append would take now.
 uint64_t chunks_room(const ChunkPool& pool, const InputQueue& queue);
 size_t chunks_read(ChunkPool& pool, InputQueue& queue, const iovec* vector, int count, bool peek);
+/// Copies what lies `skip` bytes behind the first unread one; all of it is there.
+void chunks_peek(const ChunkPool& pool, const InputQueue& queue, uint64_t skip, void* out, size_t bytes);
+/// Drops the first bytes; they are there.
+void chunks_skip(ChunkPool& pool, InputQueue& queue, size_t bytes);
 /// Throws away what is unread.
 void chunks_drop(ChunkPool& pool, InputQueue& queue);
 

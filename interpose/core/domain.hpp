@@ -27,6 +27,7 @@ constexpr size_t kMaxFds = 32768;
 constexpr size_t kMaxEpolls = 1024;
 constexpr size_t kMaxEpollItems = 65536;
 constexpr size_t kConnectionBuckets = 8192;
+constexpr size_t kNearClients = 65536;
 constexpr size_t kMaxTimers = 256;
 constexpr size_t kMaxSignalFds = 1024;
 constexpr size_t kMaxPassed = 256;        ///< messages with descriptors under way
@@ -42,13 +43,13 @@ constexpr uint32_t kMaxQueuedSignals = 65536;
 enum class FdKind : uint8_t {
     kUnknown = 0,  ///< not looked at yet
     kPlain,        ///< regular file, directory, device: never blocks on another thread
-    kStream,   ///< pipe, eventfd, unix or datagram socket: kernel's own, waiting is scheduled. object: wait
-               ///< number
-    kSocket,   ///< virtual TCP socket. object: index into sockets
-    kEpoll,    ///< object: index into epolls
-    kEntropy,  ///< /dev/random, /dev/urandom
-    kTimer,    ///< object: index into timers
-    kSignals,  ///< signalfd. object: index into signal_fds
+    kStream,       ///< pipe, eventfd, unix socket: the kernel's own, waiting is scheduled. object: wait
+                   ///< number
+    kSocket,       ///< virtual TCP or UDP socket. object: index into sockets
+    kEpoll,        ///< object: index into epolls
+    kEntropy,      ///< /dev/random, /dev/urandom
+    kTimer,        ///< object: index into timers
+    kSignals,      ///< signalfd. object: index into signal_fds
 };
 
 struct FdEntry {
@@ -166,12 +167,23 @@ struct ThreadExtra {
 
 // --- virtual sockets
 
-enum class SocketState : uint8_t { kFree = 0, kNew, kListening, kConnected, kOrphan };
+/// kDatagram: a UDP socket, whatever it is bound or connected to (datagrams.hpp).
+enum class SocketState : uint8_t { kFree = 0, kNew, kListening, kConnected, kOrphan, kDatagram };
 
 struct Address {
     uint16_t family;
     uint16_t port;  ///< host order
     uint8_t bytes[16];
+};
+
+/// What a UDP socket has beside the rest.
+struct DatagramSocket {
+    uint8_t has_peer;   ///< connected
+    uint8_t announced;  ///< the proxy knows its port
+    uint8_t reuse_address;
+    uint8_t tells_address;               ///< IP_PKTINFO, IPV6_RECVPKTINFO
+    int32_t error;                       ///< not told yet: nobody was there
+    uint32_t receive_bytes, send_bytes;  ///< SO_RCVBUF, SO_SNDBUF as shown; 0: not set
 };
 
 struct VirtualSocket {
@@ -206,6 +218,7 @@ struct VirtualSocket {
     uint64_t sent, window_end;
     uint64_t receive_timeout_ns, send_timeout_ns;
     uint32_t watchers;  ///< first epoll item
+    DatagramSocket datagram;
 };
 
 // --- epoll
@@ -298,6 +311,11 @@ struct DomainState {
     uint32_t listeners[timebubble::kMaxListeners];
     uint32_t listener_count;
     uint32_t connections[kConnectionBuckets];
+    uint32_t datagram_sockets[timebubble::kMaxDatagramSockets];  ///< bound ones, by age
+    uint32_t datagram_socket_count;
+    /// Clients at addresses that are the server's own host's, too, by the address's hash: who was heard last.
+    Address near_clients[kNearClients];
+    Address reached_at[2];  ///< where the last client's datagram came to, IPv4 and IPv6
     uint32_t reuse_turn;
     uint32_t passed_under_way;  ///< entries of `passed` in use
 

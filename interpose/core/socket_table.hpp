@@ -26,9 +26,9 @@ void tell_probes(const VirtualSocket& s);
 /// What the other end of a connection inside the domain takes now.
 uint64_t pair_room(const VirtualSocket& s);
 
-/// An IPv4 address in IPv6's clothes (::ffff:…) as what it is, and how a socket of a family shows an address.
-Address plain(const Address& address);
-Address as_family(const Address& address, uint16_t family);
+/// How well a socket suits what comes for an address, best last.
+enum class Fit { kNone = 0, kLoopback, kElsewhere, kAnyDual, kAny, kMapped, kExact };
+Fit listener_fit(const VirtualSocket& listener, const Address& to, bool outside);
 /// The listener for a connection to that address, `outside`: by a client; among several that suit equally
 /// (SO_REUSEPORT) they take turns. kNone: none.
 uint32_t find_listener(const Address& to, bool outside);

@@ -1,14 +1,12 @@
 #include "interpose/core/sockets.hpp"
 
-#include <netinet/in.h>
-
 #include <cstring>
 
+#include "interpose/core/datagrams.hpp"
 #include "interpose/core/epolls.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/socket_table.hpp"
-#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -120,6 +118,7 @@ void release_socket(uint32_t index) {
     CRANE_CHECK(s.references > 0);
     if (--s.references != 0) return;
     if (s.state == SocketState::kListening) close_listener(index);
+    if (s.state == SocketState::kDatagram) datagram_close(index);
     if (s.state == SocketState::kConnected) {
         if (s.connection) {
             // A connection that the client has reset already has no more to say, but the proxy may drop it
@@ -135,6 +134,7 @@ void release_socket(uint32_t index) {
 uint32_t socket_events(uint32_t index) {
     const VirtualSocket& s = socket_at(index);
     if (s.state == SocketState::kListening) return s.queued ? EPOLLIN | EPOLLRDNORM : 0;
+    if (s.state == SocketState::kDatagram) return datagram_events(index);
     if (s.state != SocketState::kConnected) return EPOLLOUT | EPOLLHUP | EPOLLWRNORM;
     uint32_t events = 0;
     const bool end_of_input = s.fin_received || s.shut_read || s.reset;
@@ -167,33 +167,14 @@ void apply_call(uint16_t kind_number, uint64_t connection, const char* payload, 
         return;
     }
     if (kind == CallKind::kStop) end_domain(SIGKILL);
+    if (kind == CallKind::kDatagram) {
+        datagram_arrives(payload, bytes);
+        return;
+    }
     if (connection == 0) return;
     const uint32_t index = find_connection(connection);
     // The server may have closed it while the call was under way.
     if (index != kNone) apply_to_connection(kind, index, payload, bytes);
-}
-
-int address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length) {
-    socklen_t room;
-    if (!fetch(room, length)) return -EFAULT;
-    if (static_cast<int>(room) < 0) return -EINVAL;
-    sockaddr_in6 six{};
-    sockaddr_in four{};
-    const void* from = &four;
-    socklen_t size = sizeof(four);
-    if (address.family == AF_INET6) {
-        six.sin6_family = AF_INET6;
-        six.sin6_port = htons(address.port);
-        std::memcpy(&six.sin6_addr, address.bytes, 16);
-        from = &six;
-        size = sizeof(six);
-    } else {
-        four.sin_family = AF_INET;
-        four.sin_port = htons(address.port);
-        std::memcpy(&four.sin_addr, address.bytes, 4);
-    }
-    if (crane_copy(out, from, room < size ? room : size) != 0 || !store(length, size)) return -EFAULT;
-    return 0;
 }
 
 // --- holds

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "interpose/core/addresses.hpp"
 #include "interpose/core/runtime.hpp"
 
 namespace crane::interpose {
@@ -53,9 +54,6 @@ inline uint64_t socket_key(uint32_t socket) {
 inline uint64_t socket_write_key(uint32_t socket) {
     return make_key(ObjectKind::kSocket, socket | 0x8000'0000);
 }
-
-/// 0, -EFAULT or -EINVAL, as getsockname has it.
-int address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length);
 
 /// A thread that sleeps in a call on a socket keeps it, as the kernel's calls keep their file: closed by
 /// another thread meanwhile, it goes when the call ends. Taken and let go with the turn.

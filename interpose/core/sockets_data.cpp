@@ -1,6 +1,7 @@
 // What goes through a connected socket.
 #include <cstring>
 
+#include "interpose/core/datagrams.hpp"
 #include "interpose/core/socket_table.hpp"
 #include "interpose/core/user_memory.hpp"
 
@@ -85,17 +86,6 @@ void report_consumed(VirtualSocket& s) {
 
 namespace {
 
-/// Drops up to `bytes` of the unread input.
-size_t discard_input(VirtualSocket& s, size_t bytes) {
-    uint8_t nowhere[4096];
-    size_t done = 0;
-    while (done < bytes && s.input.unread() > 0) {
-        const iovec piece{nowhere, bytes - done < sizeof(nowhere) ? bytes - done : sizeof(nowhere)};
-        done += chunks_read(domain().input_pool, s.input, &piece, 1, false);
-    }
-    return done;
-}
-
 /// How many of the vector's pieces, the first ones, can take what is there to be read.
 int count_good(const VirtualSocket& s, const iovec* vector, int count) {
     size_t left = s.input.unread();
@@ -133,7 +123,7 @@ long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, b
     if (discard) {
         const size_t wanted = total_of(vector, count), there = s.input.unread();
         taken = wanted < there ? wanted : there;
-        if (!peek) taken = discard_input(s, taken);
+        if (!peek) chunks_skip(domain().input_pool, s.input, taken);
     } else {
         const int good = count_good(s, vector, count);
         if (good == 0 && count > 0) return -EFAULT;
@@ -221,6 +211,7 @@ int socket_shutdown(uint32_t index, int how) {
         notify(index, EPOLLIN | EPOLLHUP);
         return 0;
     }
+    if (s.state == SocketState::kDatagram) return datagram_shutdown(index, how);
     if (s.state != SocketState::kConnected || s.reset) return -ENOTCONN;
     if (how == SHUT_RD || how == SHUT_RDWR) s.shut_read = 1;
     if ((how == SHUT_WR || how == SHUT_RDWR) && !s.shut_write) {

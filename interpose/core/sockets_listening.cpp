@@ -1,8 +1,7 @@
 // Listeners, and how a connection comes to one: from a client or from inside the domain.
-#include <netinet/in.h>
-
 #include <cstring>
 
+#include "interpose/core/datagrams.hpp"
 #include "interpose/core/socket_table.hpp"
 
 namespace crane::interpose {
@@ -10,48 +9,6 @@ namespace crane::interpose {
 using timebubble::OutputKind;
 
 namespace {
-
-constexpr uint8_t kMappedPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-bool is_any(const Address& address) {
-    static const uint8_t any[16] = {};
-    return std::memcmp(address.bytes, any, sizeof(any)) == 0;
-}
-
-bool is_loopback(const Address& address) {
-    if (address.family == AF_INET) return address.bytes[0] == 127;
-    static const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-    return std::memcmp(address.bytes, loopback, sizeof(loopback)) == 0;
-}
-
-Address loopback_of(uint16_t family) {
-    Address address{family, 0, {}};
-    if (family == AF_INET) address.bytes[0] = 127;
-    address.bytes[family == AF_INET ? 3 : 15] = 1;
-    return address;
-}
-
-/// How well a listener suits a connection to an address, best last; ties are shared out (SO_REUSEPORT).
-enum class Fit { kNone = 0, kLoopback, kElsewhere, kAnyDual, kAny, kMapped, kExact };
-
-/// As the kernel looks it up: the address itself before any address, its own family before a dual-stack
-/// socket. Clients from outside come to an address of craned's: a listener on an address that no host of the
-/// cluster has is meant for them too, and one on loopback alone when nobody else would have them (craned
-/// serves it only where that is right).
-Fit fit(const VirtualSocket& listener, const Address& to, bool outside) {
-    if (listener.local.port != to.port) return Fit::kNone;
-    const Address own = plain(listener.local);
-    const bool same_kind = listener.local.family == to.family;
-    if (is_any(own)) {
-        if (same_kind) return Fit::kAny;
-        return listener.local.family == AF_INET6 && !listener.v6_only ? Fit::kAnyDual : Fit::kNone;
-    }
-    if (own.family != to.family) return Fit::kNone;
-    if (std::memcmp(own.bytes, to.bytes, sizeof(own.bytes)) == 0)
-        return same_kind ? Fit::kExact : Fit::kMapped;
-    if (!outside) return Fit::kNone;
-    return is_loopback(own) ? Fit::kLoopback : Fit::kElsewhere;
-}
 
 uint32_t places_of_port(uint16_t port) {
     const DomainState& d = domain();
@@ -75,20 +32,23 @@ void emit_listen(OutputKind kind, const VirtualSocket& s, uint16_t flags = 0) {
 
 }  // namespace
 
-Address plain(const Address& address) {
-    if (address.family != AF_INET6 || std::memcmp(address.bytes, kMappedPrefix, sizeof(kMappedPrefix)) != 0)
-        return address;
-    Address four{AF_INET, address.port, {}};
-    std::memcpy(four.bytes, address.bytes + sizeof(kMappedPrefix), 4);
-    return four;
-}
-
-Address as_family(const Address& address, uint16_t family) {
-    if (family != AF_INET6 || address.family != AF_INET) return address;
-    Address mapped{AF_INET6, address.port, {}};
-    std::memcpy(mapped.bytes, kMappedPrefix, sizeof(kMappedPrefix));
-    std::memcpy(mapped.bytes + sizeof(kMappedPrefix), address.bytes, 4);
-    return mapped;
+/// As the kernel looks it up: the address itself before any address, its own family before a dual-stack
+/// socket. Clients from outside come to an address of craned's: a listener on an address that no host of the
+/// cluster has is meant for them too, and one on loopback alone when nobody else would have them (craned
+/// serves it only where that is right).
+Fit listener_fit(const VirtualSocket& listener, const Address& to, bool outside) {
+    if (listener.local.port != to.port) return Fit::kNone;
+    const Address own = plain(listener.local);
+    const bool same_kind = listener.local.family == to.family;
+    if (is_any(own)) {
+        if (same_kind) return Fit::kAny;
+        return listener.local.family == AF_INET6 && !listener.v6_only ? Fit::kAnyDual : Fit::kNone;
+    }
+    if (own.family != to.family) return Fit::kNone;
+    if (std::memcmp(own.bytes, to.bytes, sizeof(own.bytes)) == 0)
+        return same_kind ? Fit::kExact : Fit::kMapped;
+    if (!outside) return Fit::kNone;
+    return is_loopback(own) ? Fit::kLoopback : Fit::kElsewhere;
 }
 
 uint32_t find_listener(const Address& to, bool outside) {
@@ -96,7 +56,7 @@ uint32_t find_listener(const Address& to, bool outside) {
     uint32_t matches[256], count = 0;
     Fit best = Fit::kNone;
     for (uint32_t i = 0; i < d.listener_count; ++i) {
-        const Fit here = fit(socket_at(d.listeners[i]), plain(to), outside);
+        const Fit here = listener_fit(socket_at(d.listeners[i]), plain(to), outside);
         if (here == Fit::kNone || here < best) continue;
         if (here > best) count = 0;
         best = here;
@@ -161,36 +121,18 @@ void close_listener(uint32_t index) {
 int socket_bind(uint32_t index, const sockaddr* address, socklen_t length) {
     VirtualSocket& s = socket_at(index);
     if (s.bound) return -EINVAL;
-    if (length < sizeof(sa_family_t)) return -EINVAL;
-    Address wanted{};
-    wanted.family = address->sa_family;
-    if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
-        const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-        wanted.port = ntohs(in->sin_port);
-        std::memcpy(wanted.bytes, &in->sin_addr, 4);
-    } else if (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
-        const auto* in = reinterpret_cast<const sockaddr_in6*>(address);
-        wanted.port = ntohs(in->sin6_port);
-        std::memcpy(wanted.bytes, &in->sin6_addr, 16);
-    } else {
-        return address->sa_family == AF_INET || address->sa_family == AF_INET6 ? -EINVAL : -EAFNOSUPPORT;
-    }
+    Address wanted;
+    if (const int error = address_from_sockaddr(address, length, wanted)) return error;
     if (wanted.family != s.local.family) return -EINVAL;
+    if (s.state == SocketState::kDatagram) return datagram_bind(index, wanted);
     DomainState& d = domain();
-    if (wanted.port == 0) {
-        // Ports that nobody asked for by number come in order, above the registered ones.
-        wanted.port = static_cast<uint16_t>(49152 + d.next_port++ % 16384);
-    }
+    if (wanted.port == 0) wanted.port = next_free_port();
     for (uint32_t i = 0; i < d.listener_count; ++i) {
         const VirtualSocket& other = socket_at(d.listeners[i]);
         const bool shared = other.reuse_port && s.reuse_port;
         const bool same = other.local.port == wanted.port && other.local.family == wanted.family;
         if (!same || shared) continue;
-        static const uint8_t any[16] = {};
-        const bool overlap = std::memcmp(other.local.bytes, wanted.bytes, 16) == 0 ||
-                             std::memcmp(other.local.bytes, any, 16) == 0 ||
-                             std::memcmp(wanted.bytes, any, 16) == 0;
-        if (overlap) return -EADDRINUSE;
+        if (same_host(other.local, wanted) || is_any(other.local) || is_any(wanted)) return -EADDRINUSE;
     }
     s.local = wanted;
     s.bound = 1;
@@ -207,10 +149,11 @@ int socket_listen(uint32_t index, int backlog) {
         if (changed) emit_listen(OutputKind::kListen, s, timebubble::kListenChanged);
         return 0;
     }
+    if (s.state == SocketState::kDatagram) return -EOPNOTSUPP;
     if (s.state != SocketState::kNew) return -EINVAL;
     if (d.listener_count == sizeof(d.listeners) / sizeof(d.listeners[0])) return -ENOBUFS;
     if (!s.bound) {
-        s.local.port = static_cast<uint16_t>(49152 + d.next_port++ % 16384);
+        s.local.port = next_free_port();
         s.bound = 1;
     }
     s.places = places;
@@ -228,21 +171,11 @@ void socket_defer_accept(uint32_t index, int seconds) {
 
 int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     VirtualSocket& s = socket_at(index);
+    if (s.state == SocketState::kDatagram) return datagram_connect(index, address, length);
     if (s.state == SocketState::kConnected) return -EISCONN;
     if (s.state != SocketState::kNew) return -EOPNOTSUPP;
-    Address to{address->sa_family, 0, {}};
-    if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
-        const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-        to.port = ntohs(in->sin_port);
-        std::memcpy(to.bytes, &in->sin_addr, 4);
-    } else if (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
-        const auto* in = reinterpret_cast<const sockaddr_in6*>(address);
-        to.port = ntohs(in->sin6_port);
-        std::memcpy(to.bytes, &in->sin6_addr, 16);
-    } else {
-        return -EAFNOSUPPORT;
-    }
-    if (to.family != s.local.family) return -EAFNOSUPPORT;
+    Address to;
+    if (address_from_sockaddr(address, length, to) != 0 || to.family != s.local.family) return -EAFNOSUPPORT;
     to = plain(to);
     const uint16_t port = to.port;
     // No address at all means this host.
@@ -258,7 +191,7 @@ int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     const uint32_t end = new_socket(far_family, false);
     if (end == kNone) return -ENOBUFS;
     VirtualSocket& e = socket_at(end);
-    if (!s.bound) s.local.port = static_cast<uint16_t>(49152 + domain().next_port++ % 16384);
+    if (!s.bound) s.local.port = next_free_port();
     if (!s.bound || is_any(plain(s.local))) {
         Address from = loopback_of(to.family);
         from.port = s.local.port;

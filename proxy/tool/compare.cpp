@@ -74,14 +74,15 @@ std::string describe_record(const OutputLogReader& log, size_t excerpt_from) {
         out += kind == OutputKind::kClose ? " (reset)" : " flags " + std::to_string(record.flags);
     out += " clock " + std::to_string(record.clock);
     if (kind == OutputKind::kAdmitted) out += " log index " + std::to_string(log.admitted_index());
-    if (kind == OutputKind::kListen || kind == OutputKind::kUnlisten) {
+    if (kind == OutputKind::kListen || kind == OutputKind::kUnlisten || kind == OutputKind::kDatagramPort ||
+        kind == OutputKind::kDatagramPortEnd) {
         timebubble::ListenRecord listen;
         if (log.payload().size() == sizeof(listen)) {
             memcpy(&listen, log.payload().data(), sizeof(listen));
             out += " port " + std::to_string(listen.port);
         }
     }
-    if (kind != OutputKind::kSend) return out;
+    if (kind != OutputKind::kSend && kind != OutputKind::kDatagram) return out;
     out += ", " + std::to_string(record.bytes) + " bytes";
     if (log.hashed()) return out + ", hash " + log.payload_hash().hex();
     const size_t from = excerpt_from > 16 ? excerpt_from - 16 : 0;

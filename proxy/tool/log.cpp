@@ -54,6 +54,8 @@ const char* call_name(CallKind kind) {
             return "stop";
         case CallKind::kProgram:
             return "program";
+        case CallKind::kDatagram:
+            return "datagram";
     }
     return "unknown";
 }
@@ -64,6 +66,11 @@ uint64_t number_in(std::string_view payload) {
     return out;
 }
 
+std::string excerpt(std::string_view bytes) {
+    return std::to_string(bytes.size()) + " bytes: \"" + printable(bytes.substr(0, kExcerptBytes)) +
+           (bytes.size() > kExcerptBytes ? "…\"" : "\"");
+}
+
 /// What the call carries, in words. The genesis is a secret and is not shown.
 std::string call_detail(const Call& call) {
     if (call.kind == CallKind::kConnect && call.payload.size() == sizeof(timebubble::ConnectPayload)) {
@@ -72,10 +79,12 @@ std::string call_detail(const Call& call) {
         return "from " + address_text(from.family, from.peer, from.peer_port) + " to port " +
                std::to_string(from.listen_port);
     }
-    if (call.kind == CallKind::kSend) {
-        return std::to_string(call.payload.size()) + " bytes: \"" +
-               printable(call.payload.substr(0, kExcerptBytes)) +
-               (call.payload.size() > kExcerptBytes ? "…\"" : "\"");
+    if (call.kind == CallKind::kSend) return excerpt(call.payload);
+    if (call.kind == CallKind::kDatagram && call.payload.size() >= sizeof(timebubble::DatagramPayload)) {
+        timebubble::DatagramPayload from;
+        memcpy(&from, call.payload.data(), sizeof(from));
+        return "from " + address_text(from.family, from.peer, from.peer_port) + " to port " +
+               std::to_string(from.port) + ", " + excerpt(call.payload.substr(sizeof(from)));
     }
     if (call.kind == CallKind::kWindow) return "up to byte " + std::to_string(number_in(call.payload));
     if (call.kind == CallKind::kProgram)

@@ -21,7 +21,8 @@ void print_row(const json& row) {
     }
     std::string clients;
     for (const json& one : row["listen"])
-        clients += (clients.empty() ? "" : ",") + one["client"].get<std::string>();
+        clients += (clients.empty() ? "" : ",") + one["client"].get<std::string>() +
+                   (one.value("protocol", "tcp") == "udp" ? "/udp" : "");
     printf("%-8u %-10s %-10s %-22s %6lu %10lu %10lu %12lu %6lu %6lu  %s\n", row["replica"].get<uint32_t>(),
            row["role"].get<std::string>().c_str(), row["server"].get<std::string>().c_str(), clients.c_str(),
            row["view"].get<uint64_t>(), row["decided"].get<uint64_t>(), row["admitted"].get<uint64_t>(),

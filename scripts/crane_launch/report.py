@@ -63,7 +63,7 @@ class StartReport:
         elif self.server[n] not in ("listening", "running"):
             self.say(f"  replica {n}: {self.server[n]}: {row.get('message') or 'not yet ready'}  {replica.state_dir}")
         else:
-            clients = [item.get("client", "?") for item in row.get("listen", []) if item.get("open", True)]
+            clients = [item.get("client", "?") + ("/udp" if item.get("protocol") == "udp" else "") for item in row.get("listen", []) if item.get("open", True)]
             self.say(f"  replica {n}: {', '.join(clients) or replica.row['client_address']}  {row.get('role', '?')}  "
                      f"server {self.server[n]}  {replica.state_dir}")
 

@@ -107,6 +107,23 @@ class Images(CraneTest):
                 self.assertEqual(redis("DBSIZE"), 50)
             self.check_equal(cluster)
 
+    def test_primary_that_comes_back_far_behind_the_others_checkpoint_begins_there(self):
+        """Instead of replaying from the first entry on: it took no checkpoint itself."""
+        slowly = "for i = 1, 100000 do end return redis.call('INCR', 'counter')"
+        with self.crane(Redis) as cluster:
+            first = cluster.primary()
+            with RedisClient(cluster.address(first)) as redis:
+                while cluster.status()[first]["decided"] < 7000:
+                    for number in range(500):
+                        redis("EVAL", slowly, "0")
+                count = int(redis("GET", "counter"))
+                self.assertNotIn(first, self.take(cluster))
+            self.begin_there(cluster, first)
+            self.assertIn("has come: the server is begun from it", self.log(cluster, first))
+            with RedisClient(cluster.address(first)) as redis:
+                self.assertEqual(redis("INCR", "counter"), count + 1)
+            self.check_equal(cluster)
+
     def test_whole_cluster_goes_on_as_it_ran(self):
         """A server that keeps all in memory."""
         with self.crane(Redis) as cluster:

@@ -130,6 +130,8 @@ std::string payload_of(OutputKind kind, Input& in) {
             return filled(sizeof(uint64_t));
         case OutputKind::kListen:
         case OutputKind::kUnlisten:
+        case OutputKind::kDatagramPort:
+        case OutputKind::kDatagramPortEnd:
             return filled(sizeof(ListenRecord));
         case OutputKind::kProbes:
             return filled(sizeof(ProbeRecord));

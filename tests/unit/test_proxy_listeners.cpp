@@ -219,3 +219,41 @@ TEST_CASE("listeners: a server that changes its mind over and over opens nothing
     CHECK(here.states().empty());
     CHECK(open_descriptors() == before);
 }
+
+TEST_CASE("listeners: datagrams have a port of their own beside the one of the same number", "[proxy]") {
+    const Base base(event_base_new(), event_base_free);
+    const uint16_t port = free_port();
+    int readable = 0;
+    Listeners here(
+        base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {},
+        [&](int fd, uint16_t which) {
+            char byte;
+            CHECK(which == port);
+            CHECK(recv(fd, &byte, 1, 0) == 1);
+            ++readable;
+        });
+    crane::timebubble::ListenRecord udp = record_of(AF_INET, "0.0.0.0", port);
+    udp.protocol = IPPROTO_UDP;
+    here.listen(record_of(AF_INET, "0.0.0.0", port));
+    here.listen(udp);
+    here.end_turn();
+    REQUIRE(here.states().size() == 2);
+    CHECK(is_served("127.0.0.1", port));
+    const uint8_t local[16] = {127, 0, 0, 1}, other[16] = {127, 0, 0, 2};
+    CHECK(here.datagram_socket(port, AF_INET, local) >= 0);
+    CHECK(here.datagram_socket(port, AF_INET, other) == -1);
+    CHECK(here.datagram_socket(port, AF_INET6, local) == -1);
+    const int client = socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(sendto(client, "x", 1, 0, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 1);
+    event_base_loop(base.get(), EVLOOP_ONCE);
+    CHECK(readable == 1);
+    close(client);
+    here.unlisten(udp);
+    here.end_turn();
+    CHECK(here.datagram_socket(port, AF_INET, local) == -1);
+    CHECK(is_served("127.0.0.1", port));
+}

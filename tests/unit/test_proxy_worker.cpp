@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "proxy/loop_lag.hpp"
+#include "proxy/session_share.hpp"
 #include "proxy/worker.hpp"
 
 using namespace crane::proxy;
@@ -98,4 +99,24 @@ TEST_CASE("loop lag: tells how late the loop was, and what held it up") {
     CHECK(lag.observe(3300 * kMs, 400 * kMs) == 200 * kMs);
     CHECK(std::string(lag.last().held_up_by) == "callbacks");
     CHECK(lag.longest().ns == 700 * kMs);
+}
+
+TEST_CASE("session share: it is preferred while it begins and after the loop was late, and not else",
+          "[worker]") {
+    constexpr uint64_t kMs = 1'000'000;
+    SessionShare share(50 * kMs);
+    uint64_t now = 1000 * kMs;
+    CHECK(share.observe(now, 0));
+    CHECK(share.preferred());
+    CHECK_FALSE(share.observe(now += 1000 * kMs, 0));
+    CHECK(share.observe(now += 3000 * kMs, 10 * kMs));
+    CHECK_FALSE(share.preferred());
+    CHECK_FALSE(share.observe(now += 1000 * kMs, 50 * kMs));
+    CHECK(share.observe(now += 1000 * kMs, 51 * kMs));
+    CHECK(share.preferred());
+    CHECK_FALSE(share.observe(now += 50'000 * kMs, 60 * kMs));  // once more: from here on anew
+    CHECK_FALSE(share.observe(now += 50'000 * kMs, 0));
+    CHECK(share.preferred());
+    CHECK(share.observe(now += 11'000 * kMs, 0));
+    CHECK_FALSE(share.preferred());
 }

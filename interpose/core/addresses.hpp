@@ -1,0 +1,31 @@
+// Addresses of virtual sockets: what the program gives and is shown, and what kinds there are.
+#pragma once
+
+#include <sys/socket.h>
+
+#include "interpose/core/domain.hpp"
+
+namespace crane::interpose {
+
+/// 0, -EINVAL or -EAFNOSUPPORT, as bind has it. `given` is Crane's own copy.
+int address_from_sockaddr(const sockaddr* given, socklen_t length, Address& out);
+/// 0, -EFAULT or -EINVAL, as getsockname has it.
+int address_to_sockaddr(const Address& address, sockaddr* out, socklen_t* length);
+
+/// An IPv4 address in IPv6's clothes (::ffff:…) as what it is, and how a socket of a family shows an address.
+Address plain(const Address& address);
+Address as_family(const Address& address, uint16_t family);
+
+/// Of plain addresses.
+bool is_any(const Address& address);
+bool is_loopback(const Address& address);
+/// For a group, or for all hosts.
+bool is_for_many(const Address& address);
+/// The family's usual loopback address, port 0.
+Address loopback_of(uint16_t family);
+bool same_host(const Address& one, const Address& other);
+
+/// Ports that nobody asked for by number come in order, above the registered ones.
+uint16_t next_free_port();
+
+}  // namespace crane::interpose

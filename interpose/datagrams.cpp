@@ -1,0 +1,192 @@
+#include "interpose/datagrams.hpp"
+
+#include <netinet/in.h>
+
+#include <cstring>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/datagrams.hpp"
+#include "interpose/core/threads.hpp"
+#include "interpose/core/user_memory.hpp"
+
+namespace crane::interpose {
+
+namespace {
+
+constexpr int kLoopbackInterface = 1;  // the only one in the container
+constexpr uint32_t kSmallestBuffer = 2304;
+
+/// Where the datagram came to, for a program that asked to be told (IP_PKTINFO).
+long tell_address(const DatagramInfo& info, msghdr& message) {
+    alignas(cmsghdr) char text[CMSG_SPACE(sizeof(in6_pktinfo))] = {};
+    auto* head = reinterpret_cast<cmsghdr*>(text);
+    if (info.to.family == AF_INET6) {
+        in6_pktinfo told{};
+        std::memcpy(&told.ipi6_addr, info.to.bytes, 16);
+        told.ipi6_ifindex = kLoopbackInterface;
+        *head = {CMSG_LEN(sizeof(told)), IPPROTO_IPV6, IPV6_PKTINFO};
+        std::memcpy(CMSG_DATA(head), &told, sizeof(told));
+    } else {
+        in_pktinfo told{};
+        std::memcpy(&told.ipi_addr, info.to.bytes, 4);
+        told.ipi_spec_dst = told.ipi_addr;
+        told.ipi_ifindex = kLoopbackInterface;
+        *head = {CMSG_LEN(sizeof(told)), IPPROTO_IP, IP_PKTINFO};
+        std::memcpy(CMSG_DATA(head), &told, sizeof(told));
+    }
+    if (message.msg_controllen < head->cmsg_len) {
+        message.msg_flags |= MSG_CTRUNC;
+        message.msg_controllen = 0;
+        return 0;
+    }
+    const size_t space = CMSG_ALIGN(head->cmsg_len);
+    const size_t bytes = space < message.msg_controllen ? space : message.msg_controllen;
+    if (crane_copy(message.msg_control, text, bytes) != 0) return -EFAULT;
+    message.msg_controllen = bytes;
+    return 0;
+}
+
+long tell_more(uint32_t socket, const DatagramInfo& info, const DatagramWanted& wanted, long taken) {
+    const bool from_somebody = info.from.family != 0;
+    if (wanted.message) {
+        msghdr& message = *wanted.message;
+        message.msg_flags = static_cast<size_t>(taken) < info.bytes ? MSG_TRUNC : 0;
+        if (!domain().sockets[socket].datagram.tells_address || !from_somebody) {
+            message.msg_controllen = 0;
+        } else if (const long error = tell_address(info, message)) {
+            return error;
+        }
+    }
+    if (!wanted.length) return 0;
+    if (wanted.address && from_somebody) return address_to_sockaddr(info.from, wanted.address, wanted.length);
+    return store(wanted.length, socklen_t{0}) ? 0 : -EFAULT;
+}
+
+bool joins_group(int level, int name) {
+    if (level == IPPROTO_IP)
+        return name == IP_ADD_MEMBERSHIP || name == IP_ADD_SOURCE_MEMBERSHIP || name == MCAST_JOIN_GROUP ||
+               name == MCAST_JOIN_SOURCE_GROUP;
+    return level == IPPROTO_IPV6 &&
+           (name == IPV6_JOIN_GROUP || name == MCAST_JOIN_GROUP || name == MCAST_JOIN_SOURCE_GROUP);
+}
+
+/// How groups are sent to: harmless, since nobody is let send to one.
+bool sends_to_groups(int level, int name) {
+    if (level == IPPROTO_IP)
+        return name == IP_MULTICAST_TTL || name == IP_MULTICAST_LOOP || name == IP_MULTICAST_IF ||
+               name == IP_MULTICAST_ALL;
+    return level == IPPROTO_IPV6 &&
+           (name == IPV6_MULTICAST_HOPS || name == IPV6_MULTICAST_LOOP || name == IPV6_MULTICAST_IF);
+}
+
+bool tells_address(int level, int name) {
+    return (level == IPPROTO_IP && name == IP_PKTINFO) || (level == IPPROTO_IPV6 && name == IPV6_RECVPKTINFO);
+}
+
+/// As Linux keeps it: twice what was asked for, between bounds.
+uint32_t buffer_for(int asked) {
+    const uint32_t most = kDatagramBufferBytes;
+    const uint32_t bytes =
+        asked < 0 || static_cast<uint32_t>(asked) > most ? most : static_cast<uint32_t>(asked);
+    return bytes * 2 < kSmallestBuffer ? kSmallestBuffer : bytes * 2;
+}
+
+}  // namespace
+
+bool is_udp(int family, int type, int protocol) {
+    return (family == AF_INET || family == AF_INET6) && (type & 0xf) == SOCK_DGRAM &&
+           (protocol == 0 || protocol == IPPROTO_UDP);
+}
+
+long receive_datagram(uint32_t socket, const iovec* vector, int count, int flags,
+                      const DatagramWanted& wanted) {
+    if (flags & MSG_OOB) return -EOPNOTSUPP;
+    if (flags & MSG_ERRQUEUE) return -EAGAIN;
+    Operation turn(Op::kReceive, socket_key(socket));
+    SocketHold hold;
+    const VirtualSocket& s = domain().sockets[socket];
+    const uint64_t deadline =
+        s.receive_timeout_ns ? deadline_from_relative_ns(s.receive_timeout_ns) : dmt::kNoDeadline;
+    for (;;) {
+        DatagramInfo info;
+        const long n = datagram_receive(socket, vector, count, flags & MSG_PEEK, info);
+        if (n >= 0) {
+            if (const long error = tell_more(socket, info, wanted, n)) return error;
+            return flags & MSG_TRUNC ? static_cast<long>(info.bytes) : n;
+        }
+        if (n != -EAGAIN) return n;
+        if (s.nonblocking || (flags & MSG_DONTWAIT)) {
+            turn.yield();
+            return -EAGAIN;
+        }
+        if (const long error = wait_on_socket(turn, hold, socket, socket_key(socket), deadline)) return error;
+    }
+}
+
+long send_datagram(uint32_t socket, const iovec* vector, int count, int flags, const sockaddr* address,
+                   socklen_t length) {
+    if (flags & MSG_OOB) return -EOPNOTSUPP;
+    Operation turn(Op::kSend, socket_key(socket));
+    if (flags & MSG_MORE) {
+        refuse_call("a datagram in pieces (MSG_MORE)");
+        return -EOPNOTSUPP;
+    }
+    if (!address) return datagram_send(socket, vector, count, nullptr);
+    sockaddr_storage given{};
+    if (length > sizeof(given)) return -EINVAL;
+    if (crane_copy(&given, address, length) != 0) return -EFAULT;
+    Address to;
+    if (const int error = address_from_sockaddr(reinterpret_cast<sockaddr*>(&given), length, to))
+        return error;
+    return datagram_send(socket, vector, count, &to);
+}
+
+bool datagram_set_option(uint32_t socket, int level, int name, const void* value, socklen_t bytes, long& rc) {
+    VirtualSocket& s = domain().sockets[socket];
+    rc = 0;
+    if (joins_group(level, name)) {
+        refuse_call("datagrams to a group (multicast)");
+        rc = -ENODEV;
+        return true;
+    }
+    if (sends_to_groups(level, name)) return true;
+    const bool receives = name == SO_RCVBUF || name == SO_RCVBUFFORCE;
+    const bool buffer = level == SOL_SOCKET && (receives || name == SO_SNDBUF || name == SO_SNDBUFFORCE);
+    const bool reuse = level == SOL_SOCKET && name == SO_REUSEADDR;
+    if (!buffer && !reuse && !tells_address(level, name)) return false;
+    int number = 0;
+    if (bytes < sizeof(number)) {
+        rc = -EINVAL;
+        return true;
+    }
+    std::memcpy(&number, value, sizeof(number));
+    if (reuse) s.datagram.reuse_address = number != 0;
+    if (buffer) (receives ? s.datagram.receive_bytes : s.datagram.send_bytes) = buffer_for(number);
+    if (!reuse && !buffer) s.datagram.tells_address = number != 0;
+    return true;
+}
+
+bool datagram_get_option(uint32_t socket, int level, int name, int& number) {
+    const DatagramSocket& own = domain().sockets[socket].datagram;
+    const auto shown = [](uint32_t bytes) { return static_cast<int>(bytes ? bytes : kDatagramBufferBytes); };
+    if (tells_address(level, name)) return number = own.tells_address, true;
+    if (level != SOL_SOCKET) return false;
+    switch (name) {
+        case SO_TYPE:
+            return number = SOCK_DGRAM, true;
+        case SO_PROTOCOL:
+            return number = IPPROTO_UDP, true;
+        case SO_ERROR:
+            return number = datagram_take_error(socket), true;
+        case SO_REUSEADDR:
+            return number = own.reuse_address, true;
+        case SO_RCVBUF:
+            return number = shown(own.receive_bytes), true;
+        case SO_SNDBUF:
+            return number = shown(own.send_bytes), true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace crane::interpose

@@ -1,0 +1,33 @@
+#include "proxy/session_share.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/session_priority.hpp"
+#include "proxy/worker.hpp"
+
+namespace crane::proxy {
+
+namespace {
+
+constexpr uint64_t kBeginningNs = 3'000'000'000;
+constexpr uint64_t kAfterLateNs = 60ULL * 1'000'000'000;
+
+}  // namespace
+
+bool SessionShare::observe(uint64_t now_ns, uint64_t late_ns) {
+    if (until_ns_ == 0) until_ns_ = now_ns + kBeginningNs;
+    if (late_ns > late_limit_ns_) until_ns_ = std::max(until_ns_, now_ns + kAfterLateNs);
+    const bool before = preferred_;
+    preferred_ = now_ns < until_ns_;
+    return preferred_ != before;
+}
+
+void prefer_this_session(bool preferred) {
+    if (getsid(0) != getpid()) return;
+    const int own = nice_at_start();
+    set_session_nice(getpid(), preferred ? std::min(own, kPreferredNice) : own);
+}
+
+}  // namespace crane::proxy

@@ -1,0 +1,32 @@
+// Whether this daemon's session is to have processors before other sessions. Pure: time is handed in.
+//
+// To be preferred costs throughput where clients, servers and daemons share few cores: the daemon then runs
+// at each word it is told instead of at many together. Not to be preferred costs an election where builds or
+// backups keep the loop from its heartbeats. So it is preferred while it begins, and for a while after its
+// loop was late.
+#pragma once
+
+#include <cstdint>
+
+namespace crane::proxy {
+
+class SessionShare {
+  public:
+    /// `late_ns`: of the loop; far below what anybody calls a failure.
+    explicit SessionShare(uint64_t late_ns) : late_limit_ns_(late_ns) {}
+
+    /// The loop looked, and was so late. Returns whether preferred() has changed.
+    bool observe(uint64_t now_ns, uint64_t late_ns);
+    bool preferred() const { return preferred_; }
+
+  private:
+    uint64_t late_limit_ns_;
+    uint64_t until_ns_ = 0;  ///< 0: it did not look yet
+    bool preferred_ = false;
+};
+
+/// Makes it so, for the session that this process leads; other sessions are none of its business. Where the
+/// system does not let it, nothing changes.
+void prefer_this_session(bool preferred);
+
+}  // namespace crane::proxy
