@@ -1,12 +1,10 @@
 // Clients' datagrams: what comes to any replica is said to the primary and becomes a call in the log; what
-// the server sends to a client leaves from the replica that the client has sent to. Pure but for what it is
-// given.
+// the server sends to a client leaves from the replica that it has sent to. Pure but for what it is given.
 //
 // As with UDP anywhere nothing is promised: what finds no primary, no place in the queue or no link is
 // dropped and counted. Rules kept here:
 //   - a server that replays sends nothing again: a client is answered from the entry on with which it was
-//   first
-//     heard in this life of this daemon;
+//     first heard in this life of this daemon;
 //   - whoever has not sent a datagram gets none: a server speaks to the outside only when it is spoken to;
 //   - who is remembered, and what waits to be proposed, is bounded.
 #pragma once
