@@ -8,6 +8,7 @@
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/datagrams.hpp"
 #include "interpose/core/native_ports.hpp"
+#include "interpose/core/socket_options.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -151,13 +152,19 @@ bool is_common_option(int level, int name) {
     return level == SOL_SOCKET && (name == SO_REUSEADDR || name == SO_REUSEPORT);
 }
 
+/// Of these, those that have no place of their own in the socket.
+bool is_kept_switch(int level, int name) {
+    return level == SOL_SOCKET ? name == SO_REUSEADDR
+                               : level == IPPROTO_TCP && (name == TCP_CORK || name == TCP_QUICKACK);
+}
+
 long set_timeout(VirtualSocket& s, int name, const void* value, socklen_t length) {
     if (length < sizeof(timeval)) return -EINVAL;
     (name == SO_RCVTIMEO ? s.receive_timeout_ns : s.send_timeout_ns) = timeval_ns(value);
     return 0;
 }
 
-long set_option(const FdEntry& entry, int fd, int level, int name, const void* value, socklen_t length) {
+long set_option(const FdEntry& entry, int level, int name, const void* value, socklen_t length) {
     VirtualSocket& s = at(entry);
     // No option that is looked at here is longer; what is asked of the idle socket goes there as it is.
     if (static_cast<int>(length) < 0) return -EINVAL;
@@ -168,7 +175,7 @@ long set_option(const FdEntry& entry, int fd, int level, int name, const void* v
         linger wanted;
         std::memcpy(&wanted, value, sizeof(wanted));
         s.linger_reset = wanted.l_onoff && wanted.l_linger == 0;
-        return 0;
+        return keep_option(entry.object, level, name, value, length);
     }
     long rc = 0;
     if (is_datagram(entry.object) && datagram_set_option(entry.object, level, name, value, length, rc))
@@ -178,13 +185,12 @@ long set_option(const FdEntry& entry, int fd, int level, int name, const void* v
         int number = 0;
         if (length >= sizeof(number)) std::memcpy(&number, value, sizeof(number));
         if (name == IPV6_V6ONLY) s.v6_only = number != 0;
-        return s.local.family == AF_INET6 ? 0 : -ENOPROTOOPT;
+        if (s.local.family != AF_INET6) return -ENOPROTOOPT;
+        return name == IPV6_V6ONLY ? 0 : keep_option(entry.object, level, name, value, length);
     }
-    // Whatever else there is, the idle socket behind the descriptor knows whether it exists and what it
-    // takes.
     const bool probe = is_probe_option(level, name);
     if (!is_common_option(level, name) && !probe) {
-        rc = raw(SYS_setsockopt, fd, level, name, value, length);
+        rc = keep_option(entry.object, level, name, value, length);
         if (rc < 0) return rc;
     } else if (length < sizeof(int)) {
         return -EINVAL;
@@ -193,12 +199,13 @@ long set_option(const FdEntry& entry, int fd, int level, int name, const void* v
     if (length >= sizeof(number)) std::memcpy(&number, value, sizeof(number));
     if (level == SOL_SOCKET && name == SO_REUSEPORT) s.reuse_port = number != 0;
     if (probe) return socket_set_probe(entry.object, level, name, number);
+    if (is_kept_switch(level, name)) keep_switch(entry.object, level, name, number != 0);
     if (level == IPPROTO_TCP && name == TCP_NODELAY) s.nodelay = number != 0;
     if (level == IPPROTO_TCP && name == TCP_DEFER_ACCEPT) socket_defer_accept(entry.object, number);
     return 0;
 }
 
-long get_option(const FdEntry& entry, int fd, int level, int name, void* value, socklen_t* length) {
+long get_option(const FdEntry& entry, int level, int name, void* value, socklen_t* length) {
     const VirtualSocket& s = at(entry);
     int number;
     socklen_t room;
@@ -230,8 +237,7 @@ long get_option(const FdEntry& entry, int fd, int level, int name, void* value, 
         *length = sizeof(t);
         return 0;
     } else {
-        // The idle socket behind the descriptor has the defaults of any TCP socket.
-        return raw(SYS_getsockopt, fd, level, name, value, length);
+        return show_option(entry.object, level, name, value, length);
     }
     const socklen_t n = *length < sizeof(number) ? *length : static_cast<socklen_t>(sizeof(number));
     std::memcpy(value, &number, n);
@@ -354,7 +360,7 @@ CRANE_EXPORT int setsockopt(int fd, int level, int name, const void* value, sock
     if (!active()) return resolve_real(), real.setsockopt(fd, level, name, value, length);
     if (FdEntry* entry = virtual_socket(fd)) {
         Operation turn(Op::kSocketOption, socket_key(entry->object));
-        return static_cast<int>(as_libc(set_option(*entry, fd, level, name, value, length)));
+        return static_cast<int>(as_libc(set_option(*entry, level, name, value, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_setsockopt, fd, level, name, value, length)));
 }
@@ -363,7 +369,7 @@ CRANE_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t*
     if (!active()) return resolve_real(), real.getsockopt(fd, level, name, value, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
         Operation turn(Op::kSocketOption, socket_key(entry->object));
-        return static_cast<int>(as_libc(get_option(*entry, fd, level, name, value, length)));
+        return static_cast<int>(as_libc(get_option(*entry, level, name, value, length)));
     }
     return static_cast<int>(as_libc(raw(SYS_getsockopt, fd, level, name, value, length)));
 }

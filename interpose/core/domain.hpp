@@ -37,6 +37,7 @@ constexpr uint32_t kMaxOrphans = 64;
 constexpr int kSignals = 65;
 constexpr uint32_t kMaxQueueNotices = 64;
 constexpr uint32_t kMaxQueuedSignals = 65536;
+constexpr uint32_t kMaxOptions = 131072;
 
 // --- descriptors
 
@@ -186,6 +187,14 @@ struct DatagramSocket {
     uint32_t receive_bytes, send_bytes;  ///< SO_RCVBUF, SO_SNDBUF as shown; 0: not set
 };
 
+/// An option that was set on a socket, as it reads back (socket_options.hpp).
+struct KeptOption {
+    uint32_t next;  ///< number in options, from 1; 0: the last
+    uint16_t level, name;
+    uint8_t bytes;
+    char value[23];
+};
+
 struct VirtualSocket {
     SocketState state;
     uint8_t nonblocking;
@@ -219,6 +228,7 @@ struct VirtualSocket {
     uint64_t receive_timeout_ns, send_timeout_ns;
     uint32_t watchers;  ///< first epoll item
     DatagramSocket datagram;
+    uint32_t options;   ///< number of the first, from 1; 0: none
 };
 
 // --- epoll
@@ -335,6 +345,8 @@ struct DomainState {
     uint32_t signal_fds_open;
     SignalFd signal_fds[kMaxSignalFds];
     PassedMessage passed[kMaxPassed];
+    uint32_t option_free, option_high;
+    KeptOption options[kMaxOptions];
     uint32_t files_known;
     FileIdentity files[kMaxFiles];  ///< open hash table by key
     /// Of before the restore that the domain comes out of, and not met again; `number` 0: it was.

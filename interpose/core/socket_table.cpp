@@ -1,6 +1,7 @@
 #include "interpose/core/socket_table.hpp"
 
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/socket_options.hpp"
 
 namespace crane::interpose {
 
@@ -55,6 +56,7 @@ void free_socket(uint32_t index) {
     VirtualSocket& s = socket_at(index);
     unhash(index);
     drop_watches(Watched::kSocket, index);
+    drop_options(index);
     chunks_drop(domain().input_pool, s.input);
     if (s.connection) --domain().clients;
     const uint32_t generation = s.generation;

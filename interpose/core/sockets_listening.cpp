@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "interpose/core/datagrams.hpp"
+#include "interpose/core/socket_options.hpp"
 #include "interpose/core/socket_table.hpp"
 
 namespace crane::interpose {
@@ -222,7 +223,11 @@ uint32_t socket_accept(uint32_t listener) {
     if (--l.queued != 0) notify(listener, EPOLLIN);
     s.references = 1;
     s.nodelay = l.nodelay;
+    s.linger_reset = l.linger_reset;
+    s.receive_timeout_ns = l.receive_timeout_ns;
+    s.send_timeout_ns = l.send_timeout_ns;
     s.probes = l.probes;
+    inherit_options(listener, index);
     if (s.connection) emit(OutputKind::kAccept, s.connection, 0, nullptr, 0);
     if (s.probes != timebubble::ProbeRecord{}) tell_probes(s);
     return index;
