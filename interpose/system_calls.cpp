@@ -180,9 +180,25 @@ long refuse_birth(Arguments) {
     return fail(ENOSYS);
 }
 
-/// Nothing but a fork has these flags.
+constexpr long kNamespaces =
+    CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+constexpr long kSetsTid = CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+
+/// A fork by another name. In namespaces of its own a process is refused as one without privilege is: those
+/// who try know what to do then.
 long clone_process(Arguments a) {
-    return a[0] == SIGCHLD && a[1] == 0 ? static_cast<long>(::fork()) : refuse_birth(a);
+    const long flags = a[0];
+    if (flags & kNamespaces) {
+        refuse_call("a process in namespaces of its own (clone)");
+        return fail(EPERM);
+    }
+    const bool as_vfork = (flags & (CLONE_VM | CLONE_VFORK)) == (CLONE_VM | CLONE_VFORK);
+    const long beside = CSIGNAL | kSetsTid | (as_vfork ? CLONE_VM | CLONE_VFORK : 0);
+    if ((flags & CSIGNAL) != SIGCHLD || (flags & ~beside) || a[1] != 0) return refuse_birth(a);
+    const pid_t child = ::fork();
+    if (child == 0 && (flags & CLONE_CHILD_SETTID)) store(as<void*>(a[3]), ::getpid());
+    if (child > 0 && (flags & CLONE_PARENT_SETTID)) store(as<void*>(a[2]), child);
+    return child;
 }
 
 [[noreturn]] long end_process(Arguments a) {

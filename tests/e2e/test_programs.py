@@ -147,6 +147,12 @@ class Programs(CraneTest):
     def test_descriptors(self):
         self.check("descriptors")
 
+    def test_options_of_each_socket(self):
+        self.check("socket_options")
+
+    def test_random_device_of_the_processor(self):
+        self.check("random_device")
+
     def test_addresses(self):
         self.check("addresses")
 
