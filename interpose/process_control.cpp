@@ -6,6 +6,7 @@
 #include <cstdarg>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/passed.hpp"
 #include "interpose/core/sandbox.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -64,6 +65,11 @@ long control_process(int option, unsigned long a, unsigned long b, unsigned long
 }  // namespace crane::interpose
 
 using namespace crane::interpose;
+
+CRANE_EXPORT int chroot(const char* path) noexcept {
+    if (active()) before_root_changes();
+    return static_cast<int>(as_libc(raw(SYS_chroot, path)));
+}
 
 CRANE_EXPORT int prctl(int option, ...) noexcept {
     va_list list;

@@ -253,7 +253,7 @@ struct Row {
 };
 // clang-format off
 constexpr Row kRows[] = {
-    SAME(accept), SAME(accept4), SAME(adjtimex), SAME(alarm), SAME(bind), SAME(chmod), SAME(chown),
+    SAME(accept), SAME(accept4), SAME(adjtimex), SAME(alarm), SAME(bind), SAME(chmod), SAME(chown), SAME(chroot),
     SAME(clock_adjtime), SAME(clock_getres), SAME(clock_gettime), SAME(clock_settime), SAME(close),
     SAME(connect), SAME(creat), SAME(dup), SAME(dup2), SAME(dup3), SAME(epoll_create),
     SAME(epoll_create1), SAME(epoll_ctl), SAME(epoll_wait), SAME(execve), SAME(fallocate), SAME(fchmod), SAME(fchown),

@@ -11,6 +11,7 @@ namespace {
 /// Locks lie behind the end of the domain's memory, one byte an entry.
 constexpr off_t kLockBase = off_t{1} << 40;
 constexpr size_t kControlBytes = 8192;
+constexpr int kProcFd = kReservedFdBase + 5;
 
 struct flock lock_of(uint32_t index) {
     struct flock lock {};
@@ -58,9 +59,11 @@ cmsghdr* last_rights(msghdr* message) {
 
 /// A descriptor that stands for entry `index` as long as it is open. Negative: the error.
 long make_ticket(uint32_t index) {
-    char path[32] = "/proc/self/fd/1000";
+    const char* path = "/proc/self/fd/1000";
     static_assert(kReservedFdBase == 1000);
-    const long fd = raw(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+    long fd = raw(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
+    if (fd == -ENOENT)  // the root is another one since
+        fd = raw(SYS_openat, kProcFd, path + sizeof("/proc/") - 1, O_RDWR | O_CLOEXEC, 0);
     if (fd < 0) return fd;
     struct flock lock = lock_of(index);
     raw(SYS_lseek, fd, index, SEEK_SET);
@@ -169,6 +172,13 @@ void put_descriptors(ControlWriter& writer, const cmsghdr* part, bool truncated)
 }
 
 }  // namespace
+
+void before_root_changes() {
+    const long fd = raw(SYS_openat, AT_FDCWD, "/proc", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0) return;  // within such a root already, or nowhere
+    raw(SYS_dup3, fd, kProcFd, O_CLOEXEC);
+    raw(SYS_close, fd);
+}
 
 void settle_passed() {
     for (uint32_t i = 0; i < kMaxPassed; ++i) {

@@ -15,6 +15,8 @@ namespace crane::interpose {
 long send_message(int fd, const msghdr* message, int flags);
 /// recvmsg(2), which does not wait: descriptors get their meaning, the ticket is taken out. Turn in hand.
 long receive_message(int fd, msghdr* message, int flags);
+/// Tickets are made by way of /proc: a process that will not see it any more (chroot) keeps it.
+void before_root_changes();
 /// Drops what no message carries any more. To be called after anything that may end a message. Turn in hand.
 void settle_passed();
 inline void settle_passed_if_any() {

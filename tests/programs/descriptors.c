@@ -145,6 +145,40 @@ static void to_another_process(void) {
     close_all(carrier, 2);
 }
 
+// Processes that give up their sight of /proc pass descriptors on, too, and so do their children.
+static void from_another_root(void) {
+    int carrier[2], near, far, got;
+    char byte = '?', jail[] = "/tmp/crane-test-XXXXXX";
+    CHECK(mkdtemp(jail) != NULL);
+    unix_pair(carrier);
+    tcp_pair(&near, &far);
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        CHECK(chroot(jail) == 0 && chdir("/") == 0);
+        CHECK(send_descriptors(carrier[0], &far, 1) == 1);
+        const pid_t below = fork();
+        if (below == 0) _exit(send_descriptors(carrier[0], &far, 1) == 1 ? 0 : 1);
+        CHECK(below > 0 && waitpid(below, NULL, 0) == below);
+        _exit(0);
+    }
+    close(far);
+    int status = -1;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    say("the jailed process ends with %d", status);
+    for (int n = 0; n < 2; n++) {
+        CHECK(receive_descriptors(carrier[1], &got, 1, 0, NULL) == 1);
+        write_all(got, "j", 1);
+        CHECK(read(near, &byte, 1) == 1);
+        say("through it %c", byte);
+        close(got);
+    }
+    say("and ends %s", outcome(read(near, &byte, 1)));
+    close(near);
+    close_all(carrier, 2);
+    rmdir(jail);
+}
+
 static void many_under_way(void) {
     int carrier[2], near, far, got, sent = 0, received = 0;
     unix_pair(carrier);
@@ -285,6 +319,7 @@ static void scenario(void) {
     lost_on_the_way();
     peeked_and_cut();
     to_another_process();
+    from_another_root();
     many_under_way();
     closed_under_a_reader();
     spliced();
