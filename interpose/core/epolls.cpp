@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include "interpose/core/blocking.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
@@ -279,7 +280,7 @@ bool epoll_ready(uint32_t epoll, int real_epoll) {
     }
     if (!e.kernel_items) return false;
     pollfd probe{real_epoll, POLLIN, 0};
-    return raw(SYS_poll, &probe, 1, 0) > 0;
+    return probe_streams(&probe, 1, 0) > 0;
 }
 
 uint64_t epoll_deadline(uint32_t epoll) {

@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -245,6 +246,41 @@ static void pidfds_are_told(void) {
     say("pidfds told %d", seen);
 }
 
+// Gives up the right to any descriptor but those it has, as sandboxed processes do, and still talks.
+static void without_descriptors(void) {
+    int ends[2], status;
+    char text[8] = "";
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        const struct rlimit none = {0, 0};
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+        CHECK(write(ends[1], "ask", 3) == 3 && read(ends[1], text, 4) == 4);
+        _exit(memcmp(text, "told", 4) == 0 ? 0 : 1);
+    }
+    CHECK(read(ends[0], text, 3) == 3);
+    usleep(5000);
+    say("asked: %s", text);
+    CHECK(write(ends[0], "told", 4) == 4 && waitpid(pid, &status, 0) == pid);
+    say("without descriptors: %d", status);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void raw_clones(void) {
+    int status = -1, tid = 0, flags = SIGCHLD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+    pid_t pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, &tid, 0);
+    if (pid == 0) _exit(tid == getpid() ? 5 : 6);
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    say("a raw clone: %d", WEXITSTATUS(status));
+    // Whether it may have its own namespaces is its privilege's affair; that it may not is said by EPERM.
+    pid = (pid_t)syscall(SYS_clone, SIGCHLD | CLONE_NEWPID | CLONE_NEWIPC, NULL, NULL, NULL, 0);
+    if (pid == 0) _exit(0);
+    say("in its own namespaces: %d", pid > 0 || errno == EPERM);
+    if (pid > 0) waitpid(pid, &status, 0);
+}
+
 // An orphan that crashes: nobody waits for it, and everybody goes on.
 static void orphans(void) {
     int ends[2], status;
@@ -327,6 +363,8 @@ static void scenario(void) {
     child("no program", by_no_program);
     child("few descriptors", few_descriptors);
     child("little memory", little_memory);
+    without_descriptors();
+    raw_clones();
     what_is_left();
     locks_are_given_up();
     pidfds_are_told();
