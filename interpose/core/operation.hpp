@@ -125,13 +125,23 @@ class Operation {
     Op op_;
 };
 
+/// Calls that take no turn, in a row, before the thread makes way.
+constexpr uint32_t kMostCheapCalls = 1000;
+
 /// Of a call that takes no turn: a loop that makes nothing but such calls, and waits for another thread by
-/// looking at memory, lets the others go on now and then. Not of reading a clock: a request that never ends,
-/// and looks at a clock meanwhile as interpreters do, has to stand still for its end to be agreed on
-/// (proxy/standstill.hpp).
+/// looking at memory, lets the others go on now and then.
 inline void let_others_in() {
-    constexpr uint32_t kMostInARow = 1000;
-    if (__builtin_expect(++self.cheap_calls < kMostInARow, 1)) return;
+    if (__builtin_expect(++self.cheap_calls < kMostCheapCalls, 1)) return;
+    Operation turn(Op::kYield, own_key());
+    turn.yield();
+}
+
+/// Of reading a clock: only where another thread could go on. Where none could, a request that never ends and
+/// looks at a clock meanwhile, as interpreters do, has to stand still for its end to be agreed on
+/// (proxy/standstill.hpp).
+inline void let_runnable_in() {
+    if (__builtin_expect(++self.cheap_calls < kMostCheapCalls, 1)) return;
+    if (!serial() || scheduler().state().runnable == 0) return;
     Operation turn(Op::kYield, own_key());
     turn.yield();
 }

@@ -153,6 +153,9 @@ class Programs(CraneTest):
     def test_random_device_of_the_processor(self):
         self.check("random_device")
 
+    def test_loops_that_read_a_clock_until_another_thread_is_done(self):
+        self.check("clock_loops")
+
     def test_addresses(self):
         self.check("addresses")
 
