@@ -228,7 +228,7 @@ struct VirtualSocket {
     uint64_t receive_timeout_ns, send_timeout_ns;
     uint32_t watchers;  ///< first epoll item
     DatagramSocket datagram;
-    uint32_t options;   ///< number of the first, from 1; 0: none
+    uint32_t options;  ///< number of the first, from 1; 0: none
 };
 
 // --- epoll
