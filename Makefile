@@ -186,6 +186,7 @@ help:
 	@echo "make kills      deaths at every step of checkpoints and restarts; KILLS=\"--seed 7 --rounds 50\""
 	@echo "make takes      checkpoints of eleven servers at work, and restores of them; TAKES=\"--takes 5 redis java\""
 	@echo "make conformance LTP=DIR  the Open POSIX Test Suite of a checkout of the Linux Test Project"
+	@echo "make matrix     servers of many kinds, each natively and on three replicas; MATRIX=\"--seeds 2 dns haproxy\""
 	@echo "make million    a million requests, and how soon a replica is back before and after them"
 	@echo "make soak       what depends on chance, with new seeds, until stopped; ROUNDS=1 MINUTES=30; make soak-sim: the simulator alone"
 	@echo "make bench      the evaluation: native against Crane, side by side; BENCH=--quick"
@@ -208,7 +209,7 @@ LOADS         := $(patsubst eval/load/%.c,$(BUILD)/load/%,$(wildcard eval/load/*
 TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
 RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
 
-.PHONY: programs test e2e spec nemesis hostile kills takes conformance million soak bench failover bench-paxos lint
+.PHONY: programs test e2e spec nemesis hostile kills takes conformance matrix million soak bench failover bench-paxos lint
 programs: $(TEST_PROGRAMS) $(LOADS) $(BUILD)/bin/nemesis-checker $(BUILD)/lib/host-clock.so
 # Preloaded into craned, it sets a host's clock wrong.
 $(BUILD)/lib/host-clock.so: tests/nemesis/host_clock.c
@@ -266,6 +267,11 @@ takes: all
 # The Open POSIX Test Suite, natively and under Crane: make conformance LTP=DIR [CONFORMANCE="--jobs 4 mq_"]
 conformance: all
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/conformance/conformance.py --ltp $(or $(LTP),missing) $(CONFORMANCE)
+
+# Servers of many kinds, each with its usual client: make matrix MATRIX="--seeds 2 dns haproxy"
+matrix: all
+	scripts/install_deps.sh --matrix
+	BUILD=$(BUILD) /usr/bin/python3 -B tests/matrix/matrix.py $(MATRIX)
 
 # A million requests, and how soon a replica is back before and after them: make million MILLION="--requests 5000000"
 million: all

@@ -5,12 +5,13 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials] [--check]
+usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials | --matrix] [--check]
   (none)    what building and running Crane needs
   --demo    besides: Apache, curl and ab
   --test    besides: every server and client of the tests and the evaluation
   --bench   besides: what consensus is measured against (etcd), and what draws the plots
   --trials  besides what --test has: further servers and their loads, for make takes
+  --matrix  besides what --trials has: the servers and clients of make matrix, two gigabytes
   --coverage  besides: what tells which lines the tests run (gcovr)
   --check   install nothing; list what is missing and exit 1 if anything is
 Without an option and with --test also CRIU, for process images (scripts/install_criu.sh); where it cannot be had that is
@@ -24,10 +25,21 @@ build=(g++ make binutils libc6-dev libevent-dev libdb5.3-dev libssl-dev libxxhas
 demo=(apache2 apache2-utils curl)
 test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strace wrk linux-perf
     lighttpd mariadb-server postgresql git clang-format clang-tidy clang libclang-rt-14-dev openssl spin golang-go nftables
-    e2fsprogs xfsprogs)
+    e2fsprogs xfsprogs
+    haproxy slapd ldap-utils mosquitto mosquitto-clients bind9 bind9-dnsutils dovecot-imapd puma starman gunicorn rsync)
 bench=(etcd-server golang-go python3-matplotlib)
 coverage=(gcovr)
 trials=(php8.2-fpm clamav-daemon sysbench)
+# As tests/matrix/matrix.py --packages has it.
+matrix=(libapache2-mod-php8.2 libapache2-mod-wsgi-py3 libnginx-mod-http-brotli-filter php-cgi php8.2-sqlite3 h2o caddy mini-httpd webfs
+    nghttp2-server gunicorn uwsgi-core uwsgi-plugin-python3 python3-waitress python3-aiohttp python3-tornado python3-twisted
+    uvicorn starman libplack-perl libmojolicious-perl puma unicorn ruby-webrick haproxy tinyproxy privoxy squid varnish gcc hitch stunnel4
+    socat trafficserver libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc pkg-config erlang-base postfix dovecot-imapd
+    dovecot-pop3d ngircd inspircd prosody bind9 bind9-dnsutils unbound nsd knot dnsmasq pdns-server pdns-backend-bind slapd ldap-utils dictd dictfmt
+    vsftpd rsync git subversion openssh-server openssh-client dropbear-bin icecast2 cups-daemon cups-client distcc mosquitto
+    mosquitto-clients beanstalkd gearman-job-server gearman-tools sasl2-bin pgbouncer zookeeper
+    etcd-server spamd spamassassin spamc clamdscan)
+command -v rustc >/dev/null || matrix+=(rustc)
 # From wherever they are.
 command -v javac >/dev/null || trials+=(default-jdk-headless)
 command -v node >/dev/null || trials+=(nodejs)
@@ -40,6 +52,7 @@ for option in "$@"; do
         --demo) wanted+=("${demo[@]}") criu=false ;;
         --test) wanted+=("${demo[@]}" "${test[@]}") ;;
         --trials) wanted+=("${demo[@]}" "${test[@]}" "${trials[@]}") ;;
+        --matrix) wanted+=("${demo[@]}" "${test[@]}" "${trials[@]}" "${matrix[@]}") ;;
         --bench) wanted+=("${bench[@]}") criu=false ;;
         --coverage) wanted+=("${coverage[@]}") criu=false ;;
         --check) check_only=true ;;
@@ -110,7 +123,7 @@ printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
 say "installing ${missing[*]}"
 install_now() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
-        -o Dpkg::Use-Pty=0 "${missing[@]}"
+        -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "${missing[@]}"
 }
 log=$(mktemp)
 if ! install_now >"$log" 2>&1; then
