@@ -41,7 +41,7 @@ LIBS     := $(foreach p,$(PARTS),$(call lib,$(p)))
 # Link order follows the dependency direction: proxy/tool -> proxy -> checkpoint, paxos -> timebubble.
 LINKLIBS := $(foreach p,proxy/tool proxy checkpoint paxos timebubble,$(call lib,$(p)))
 SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhash -lspdlog -lfmt \
-            -lunwind-ptrace -lunwind-generic -lunwind -lseccomp -pthread
+            -lprometheus-cpp-core -lunwind-ptrace -lunwind-generic -lunwind -lseccomp -pthread
 
 # --- the shim -----------------------------------------------------------------------------------
 # A guest in someone else's process: hidden by default, initial-exec TLS, bound at load, first to start.
@@ -164,7 +164,9 @@ install: all
 	install -D -m 644 checkpoint/criu/rlimits.patch $(ROOTLIB)/criu/rlimits.patch
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
 	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(if $(filter craned,$(c)),bin/)$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
-	install -D -m 644 docs/examples/craned.toml $(DOCS)/examples/craned.toml
+	install -d $(DOCS)/examples $(DOCS)/monitoring
+	install -m 644 $(addprefix docs/examples/,craned.toml haproxy.cfg keepalived.conf) $(DOCS)/examples/
+	install -m 644 $(addprefix scripts/monitoring/,alerts.yml prometheus.yml grafana.json) docs/alarms.md docs/monitoring.md $(DOCS)/monitoring/
 	$(foreach m,$(MANPAGES),install -D -m 644 $(m) $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m));)
 
 uninstall:

@@ -219,6 +219,7 @@ NodeStats Node::Impl::stats() const {
     NodeStats stats;
     stats.syncs = store_.syncs();
     stats.longest_sync_us = shell_.longest_sync_us();
+    stats.sync_latency = shell_.syncs();
     stats.election_timeout_us = core_.election_timeout_us();
     stats.proposals = core.proposals;
     stats.decided = shell_.delivered();

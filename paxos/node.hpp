@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "base/latency_histogram.hpp"
 #include "paxos/callbacks.hpp"
 #include "paxos/core/incarnation.hpp"
 #include "paxos/core/membership.hpp"
@@ -71,6 +72,7 @@ struct NodeConfig {
 struct NodeStats {
     uint64_t syncs = 0;  ///< synced transactions
     uint64_t longest_sync_us = 0;
+    LatencyHistogram sync_latency;     ///< from the first write of a turn to its being durable
     uint64_t election_timeout_us = 0;  ///< as it is now
     uint64_t proposals = 0;            ///< accepted by propose() here
     uint64_t decided = 0;              ///< entries handed to on_decided

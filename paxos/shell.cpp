@@ -157,6 +157,7 @@ void Shell::persisted(const std::string& error) {
 void Shell::has_persisted() {
     const uint64_t took_us = clock_.now_us() - persist_since_us_;
     longest_sync_us_ = std::max(longest_sync_us_, took_us);
+    syncs_.observe(took_us);
     core_.persisted();
     core_.saw_delay(took_us);
     changed();

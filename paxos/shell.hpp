@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/latency_histogram.hpp"
 #include "paxos/callbacks.hpp"
 #include "paxos/core/core.hpp"
 
@@ -102,6 +103,7 @@ class Shell {
     const MembershipAt* delivered_membership() const;
     uint64_t delivered() const { return delivered_; }  ///< entries, so far
     uint64_t longest_sync_us() const { return longest_sync_us_; }
+    const LatencyHistogram& syncs() const { return syncs_; }
     uint64_t leaders_gone() const { return leaders_gone_; }  ///< peer_gone() that made a difference
 
   private:
@@ -141,6 +143,7 @@ class Shell {
     std::deque<std::function<void()>> waiting_;          ///< for the persist under way
     uint64_t persist_since_us_ = 0, still_here_us_ = 0;  ///< the latter: when it is to be said next
     uint64_t longest_sync_us_ = 0;
+    LatencyHistogram syncs_;
     uint64_t attention_us_ = 0;  ///< a turn was asked for by then; 0: nobody is listened to
     uint64_t held_up_us_ = 0;    ///< of which the core does not know yet
     std::vector<std::pair<ReplicaId, bool>> link_events_;

@@ -53,7 +53,7 @@ void Checkpoints::choose() {
         if (wrong.empty()) {
             spdlog::info("starting from the checkpoint at log index {}, server number {}{}", one.index,
                          state.generation, state.live ? ", as it ran there" : "");
-            held_index_ = one.index;
+            holds(one);
             archive_ = one.path + "/" + kFiles;
             from_ = std::move(state);
             return;
@@ -131,14 +131,24 @@ void Checkpoints::adopt(uint64_t index, std::set<uint64_t> in_use) {
     if (index <= held_index_) return;
     held_index_ = index;
     log_bytes_ = 0;
-    const auto job = [store = store_, in_use = std::move(in_use)] {
+    auto found = std::make_shared<std::optional<checkpoint::StoredCheckpoint>>();
+    const auto job = [store = store_, index, found, in_use = std::move(in_use)] {
         try {
+            *found = store->find(index);
             store->prune(kKept, in_use);
         } catch (const std::exception& what) {
             spdlog::error("{}", what.what());
         }
     };
-    keeper_.post(job, nullptr);
+    keeper_.post(job, [this, index, found] {
+        if (*found && held_index_ == index) holds(**found);
+    });
+}
+
+void Checkpoints::holds(const checkpoint::StoredCheckpoint& one) {
+    held_index_ = one.index;
+    held_bytes_ = one.manifest.bytes();
+    held_since_s_ = one.since;
 }
 
 /// Else it would be taken for the one that is wanted, should another have to be fetched.
@@ -198,15 +208,16 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
         return;
     }
     auto problem = std::make_shared<std::string>();
-    const auto job = [store = store_, state, index, problem, in_use = std::move(in_use)] {
+    auto kept = std::make_shared<checkpoint::StoredCheckpoint>();
+    const auto job = [store = store_, state, index, problem, kept, in_use = std::move(in_use)] {
         try {
-            store->complete(index, to_json(state));
+            *kept = store->complete(index, to_json(state));
             store->prune(kKept, in_use);
         } catch (const std::exception& what) {
             *problem = what.what();
         }
     };
-    keeper_.post(job, [this, index, problem, done = std::move(done)] {
+    keeper_.post(job, [this, index, problem, kept, done = std::move(done)] {
         if (!problem->empty()) {
             failed(index, *problem);
             done(false);
@@ -214,15 +225,17 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
         }
         spdlog::info("a checkpoint is kept at log index {}", index);
         error_.clear();
-        held_index_ = index;
+        holds(*kept);
         log_bytes_ = 0;
         done(true);
     });
 }
 
 nlohmann::json Checkpoints::json(uint64_t majority_index, bool being_taken) const {
-    return {{"index", held_index_},       {"majority_index", majority_index}, {"images", takes_images_},
-            {"being_taken", being_taken}, {"log_bytes_since", log_bytes_},    {"error", error_}};
+    return {{"index", held_index_},          {"majority_index", majority_index},
+            {"images", takes_images_},       {"bytes", held_bytes_},
+            {"since_s", held_since_s_},      {"being_taken", being_taken},
+            {"log_bytes_since", log_bytes_}, {"error", error_}};
 }
 
 }  // namespace crane::proxy

@@ -73,6 +73,7 @@ class Checkpoints {
     void choose();
     std::string usable(const checkpoint::StoredCheckpoint& one, CheckpointState& state) const;
     void set_aside(uint64_t index);
+    void holds(const checkpoint::StoredCheckpoint& one);
     void failed(uint64_t index, const std::string& why);
 
     const Config& config_;
@@ -82,6 +83,8 @@ class Checkpoints {
     bool takes_images_;
     std::map<uint64_t, CheckpointState> points_;  ///< by generation: of starts that are still to come here
     uint64_t held_index_ = 0;
+    uint64_t held_bytes_ = 0;   ///< of its files
+    int64_t held_since_s_ = 0;  ///< when it came to be here; 0: there is none
     uint64_t log_bytes_ = 0;
     std::string error_;
     Worker keeper_;

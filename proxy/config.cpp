@@ -6,6 +6,7 @@
 #include "checkpoint/image_store.hpp"
 #include "paxos/link/tls.hpp"
 #include "proxy/config_table.hpp"
+#include "proxy/metrics/http_server.hpp"
 #include "timebubble/limits.hpp"
 
 namespace crane::proxy {
@@ -142,6 +143,17 @@ void read_machine(ConfigTable& root, Config& config) {
     machine.refuse_the_rest();
 }
 
+void read_metrics(ConfigTable& root, Config& config) {
+    ConfigTable metrics = root.table("metrics");
+    config.metrics_listen = metrics.text("listen", "");
+    sockaddr_storage address{};
+    socklen_t bytes = 0;
+    if (!config.metrics_listen.empty() && !parse_listen_address(config.metrics_listen, address, bytes))
+        metrics.fail("listen", "\"" + config.metrics_listen +
+                                   "\" must be an IP address and a port, such as \"127.0.0.1:9464\"");
+    metrics.refuse_the_rest();
+}
+
 /// [tls]: all of it or nothing, and nothing only where nobody else can listen.
 void read_tls(ConfigTable& root, Config& config) {
     ConfigTable tls = root.table("tls");
@@ -221,6 +233,7 @@ Config parse_config(std::string_view text, const std::string& path) {
     read_machine(root, config);
     read_confinement(root, config);
     read_image(root, config);
+    read_metrics(root, config);
     read_replicas(root, config);
     read_tls(root, config);
     root.refuse_the_rest();

@@ -110,6 +110,8 @@ struct Config {
     uint64_t memory_bytes = 0;
     std::string hostname = "crane";
 
+    std::string metrics_listen;  ///< where metrics, health and the page are served; "": nowhere
+
     std::vector<ReplicaAddress> replicas;
 
     const ReplicaAddress& self() const;

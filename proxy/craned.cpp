@@ -45,7 +45,10 @@ uint64_t restart_pause_ns(size_t restarts_in_a_row) {
 }
 
 Craned::Craned(Config config)
-    : config_(std::move(config)), base_(make_base()), timekeeper_(config_.replica_id, config_.clock) {
+    : config_(std::move(config)),
+      base_(make_base()),
+      timekeeper_(config_.replica_id, config_.clock),
+      certificate_(config_.tls.certificate) {
     signal(SIGPIPE, SIG_IGN);
     for (int number : {SIGTERM, SIGINT}) {
         events_.push_back(evsignal_new(
@@ -66,10 +69,14 @@ Craned::Craned(Config config)
         base_, [](int, short, void* self) { static_cast<Craned*>(self)->done_ = true; }, this);
     control_ = std::make_unique<ControlServer>(
         base_, config_.control_path(), [this](const nlohmann::json& request) { return handle(request); });
+    if (!config_.metrics_listen.empty())
+        observation_ =
+            std::make_unique<Observation>(base_, config_.metrics_listen, [this] { return look(); });
     make_replica();
 }
 
 Craned::~Craned() {
+    observation_.reset();
     replica_.reset();
     control_.reset();
     for (event* one : events_) event_free(one);
@@ -188,12 +195,21 @@ void Craned::reopen_logs() {
 nlohmann::json Craned::status() {
     // Who asks may read the output log next: what is told of is also there.
     replica_->flush_log();
+    return look();
+}
+
+nlohmann::json Craned::look() {
     nlohmann::json status = replica_->status();
+    status["version"] = CRANE_VERSION;
+    status["started_s"] = started_s_;
+    status["stopping"] = stopping_;
+    status["certificate_ends_s"] = certificate_.seconds();
     status["counters"]["domain_restarts"] = restarts_;
     status["counters"]["repairs"] = repairs_.count();
     if (!given_up_.empty()) {
         status["message"] = given_up_;
         status["server"] = "refused";
+        status["restarts_in_vain"] = given_up_;
     }
     return status;
 }

@@ -5,14 +5,17 @@
 // is tried again for ever, after pauses that grow, and that is said.
 #pragma once
 
+#include <ctime>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "proxy/certificate_end.hpp"
 #include "proxy/config.hpp"
 #include "proxy/control.hpp"
 #include "proxy/loss_history.hpp"
+#include "proxy/metrics/observation.hpp"
 #include "proxy/participant.hpp"
 #include "proxy/repairs.hpp"
 #include "proxy/timekeeper.hpp"
@@ -48,6 +51,7 @@ class Craned {
     void reopen_logs();
     nlohmann::json handle(const nlohmann::json& request);
     nlohmann::json status();
+    nlohmann::json look();
     nlohmann::json order(const nlohmann::json& request);
     nlohmann::json hand_on(const nlohmann::json& request);
     nlohmann::json answer(const nlohmann::json& request) const;
@@ -64,6 +68,9 @@ class Craned {
     LossHistory losses_;     ///< of its server
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<Participant> replica_;
+    std::unique_ptr<Observation> observation_;  ///< null: [metrics] names no address
+    CertificateEnd certificate_;
+    const int64_t started_s_ = time(nullptr);
     bool stopping_ = false;
     bool done_ = false;
     int exit_status_ = 0;

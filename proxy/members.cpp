@@ -4,6 +4,21 @@
 
 namespace crane::proxy {
 
+namespace {
+
+/// Buckets: [upper bound in microseconds, how many took longer than the one before]; null: any longer.
+nlohmann::json histogram_json(const LatencyHistogram& all) {
+    nlohmann::json buckets = nlohmann::json::array();
+    for (size_t i = 0; i < all.counts().size(); ++i) {
+        const bool last = i == LatencyHistogram::kBoundsUs.size();
+        buckets.push_back(
+            {last ? nlohmann::json() : nlohmann::json(LatencyHistogram::kBoundsUs[i]), all.counts()[i]});
+    }
+    return {{"count", all.count()}, {"sum_us", all.sum_us()}, {"buckets", buckets}};
+}
+
+}  // namespace
+
 std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
     std::vector<uint32_t> ids;
     for (const paxos::Member& member : membership.members) ids.push_back(member.id);
@@ -42,6 +57,11 @@ nlohmann::json membership_json(const Sequencer& sequencer) {
             {"decided", sequencer.membership_index() <= sequencer.decided_index()},
             {"highest_id", sequencer.membership().highest_id},
             {"members", members}};
+}
+
+nlohmann::json latency_json(const Sequencer& sequencer) {
+    return {{"consensus", histogram_json(sequencer.latency())},
+            {"sync", histogram_json(sequencer.stats().sync_latency)}};
 }
 
 }  // namespace crane::proxy

@@ -1,4 +1,4 @@
-// Who the others are, for whoever takes part: ids, and what craned says of them.
+// Who the others are, for whoever takes part: ids, what craned says of them, and how long agreeing takes.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +16,6 @@ std::vector<uint32_t> voter_ids(const paxos::Membership& membership);
 /// `witnesses`: those that said they are.
 nlohmann::json peers_json(const Sequencer& sequencer, const std::set<uint32_t>& witnesses);
 nlohmann::json membership_json(const Sequencer& sequencer);
+nlohmann::json latency_json(const Sequencer& sequencer);
 
 }  // namespace crane::proxy

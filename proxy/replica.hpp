@@ -47,6 +47,7 @@
 #include "proxy/ingress.hpp"
 #include "proxy/listeners.hpp"
 #include "proxy/loop_lag.hpp"
+#include "proxy/metrics/alarm.hpp"
 #include "proxy/native_backend.hpp"
 #include "proxy/operator_mail.hpp"
 #include "proxy/output_log.hpp"
@@ -193,7 +194,7 @@ class Replica : public Participant {
     nlohmann::json counters_json() const;
     nlohmann::json loop_json() const;
     std::string message() const;
-    std::vector<std::string> alarms() const;
+    Alarms alarms() const;
     bool has_server(const paxos::Member& member) const { return witnesses_.count(member.id) == 0; }
     void on_membership(const paxos::MembershipAt& decided);
     void compare_with_servers(const paxos::Membership& membership);

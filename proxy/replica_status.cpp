@@ -84,29 +84,33 @@ std::string Replica::message() const {
 }
 
 /// What is wrong now and wants somebody's hand.
-std::vector<std::string> Replica::alarms() const {
-    std::vector<std::string> out;
-    if (!fenced_.empty()) out.push_back("FENCED: " + fenced_);
+Alarms Replica::alarms() const {
+    Alarms out;
+    const auto raise = [&](AlarmKind kind, std::string text) {
+        if (!text.empty()) out.push_back({kind, std::move(text)});
+    };
+    if (!fenced_.empty()) raise(AlarmKind::kFenced, "FENCED: " + fenced_);
     if (repairs_.on_trial() && fenced_.empty())
-        out.push_back("its output differed from the majority's at log index " +
-                      std::to_string(repairs_.place()) +
-                      ": it was made anew, and serves nobody until it is found equal");
-    if (!checkpoints_.error().empty()) out.push_back(checkpoints_.error());
-    if (!shipping_.alarm().empty()) out.push_back(shipping_.alarm());
-    if (!image_shipping_.alarm().empty()) out.push_back(image_shipping_.alarm());
-    if (disk_.low()) out.push_back(disk_.alarm(config_.state_dir));
-    if (!log_.error().empty()) out.push_back(log_.error());
-    if (frozen_.frozen()) out.push_back(kFrozenMessage);
-    if (!stall_message_.empty()) out.push_back(stall_message_);
-    if (!clock_alarm_.empty()) out.push_back(clock_alarm_);
-    const std::string disowned = sequencer_.stats().disowned;
-    if (!disowned.empty()) out.push_back(disowned);
+        raise(AlarmKind::kOnTrial, "its output differed from the majority's at log index " +
+                                       std::to_string(repairs_.place()) +
+                                       ": it was made anew, and serves nobody until it is found equal");
+    raise(AlarmKind::kCheckpoint, checkpoints_.error());
+    raise(AlarmKind::kCheckpointFetch, shipping_.alarm());
+    raise(AlarmKind::kImageFetch, image_shipping_.alarm());
+    raise(AlarmKind::kDiskFull, disk_.alarm(config_.state_dir));
+    raise(AlarmKind::kOutputLog, log_.error());
+    if (frozen_.frozen()) raise(AlarmKind::kServerFrozen, kFrozenMessage);
+    raise(AlarmKind::kServerStalled, stall_message_);
+    raise(AlarmKind::kClocks, clock_alarm_);
+    raise(AlarmKind::kDisowned, sequencer_.stats().disowned);
     if (client_limit_.reached())
-        out.push_back("clients are refused: " + std::to_string(client_limit_.max_clients()) +
-                      " are all that the limit of open files leaves room for (ulimit -n)");
+        raise(AlarmKind::kClientsRefused,
+              "clients are refused: " + std::to_string(client_limit_.max_clients()) +
+                  " are all that the limit of open files leaves room for (ulimit -n)");
     if (account_.full() && ingress_.held_back() > 0)
-        out.push_back("clients wait: the server has " + std::to_string(account_.connections()) +
-                      " connections, as many as it may have; others are served when some of these leave");
+        raise(AlarmKind::kClientsWait,
+              "clients wait: the server has " + std::to_string(account_.connections()) +
+                  " connections, as many as it may have; others are served when some of these leave");
     return out;
 }
 
@@ -182,6 +186,7 @@ nlohmann::json Replica::status() const {
     const uint64_t decided = sequencer_.decided_index();
     const bool level = sequencer_.delivered_index() >= decided && pending_.empty() &&
                        (native_ || domain_.link().unadmitted() == 0);
+    const Alarms wrong = alarms();
     nlohmann::json out = {
         {"replica", config_.replica_id},
         {"cluster", config_.cluster_id},
@@ -197,6 +202,8 @@ nlohmann::json Replica::status() const {
         {"memory",
          {{"input_bytes", account_.input_bytes()},
           {"output_bytes", ingress_.output_bytes()},
+          {"input_limit_bytes", config_.input_bytes},
+          {"output_limit_bytes", config_.output_bytes},
           {"lingering_bytes", pool_.lingering_bytes()},
           {"held_back_clients", ingress_.held_back()},
           {"undecided_input_bytes", clients_.held_bytes()}}},
@@ -205,6 +212,8 @@ nlohmann::json Replica::status() const {
         {"max_clients", client_limit_.max_clients()},
         {"output_hash", log_.chain().hex()},
         {"output_hash_at_admitted", history_.last() ? history_.last()->output.hex() : Hash128{}.hex()},
+        {"unadmitted", pending_.size() + (native_ ? 0 : domain_.link().unadmitted())},
+        {"output_held", output_held_},
         {"lag", level ? 0 : decided - std::min(decided, admitted)},
         {"listen", listen_json()},
         {"generation", generation_.fed},
@@ -215,7 +224,8 @@ nlohmann::json Replica::status() const {
         {"fenced", fenced_},
         {"fit_to_lead", fit_to_lead_},
         {"input_stopped", disk_.low() && (sequencer_.leads() || disk_.critical())},
-        {"alarms", alarms()},
+        {"alarms", alarm_texts(wrong)},
+        {"alarm_names", alarm_names(wrong)},
         {"confinement_lost", domain_.weaknesses()},
         {"clock_skew", clock_json()},
         {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
@@ -228,6 +238,8 @@ nlohmann::json Replica::status() const {
         {"datagrams", datagrams_.json()},
         {"counters", counters_json()},
         {"loop", loop_json()},
+        {"latency", latency_json(sequencer_)},
+        {"disk", {{"free_bytes", disk_.free_bytes()}, {"reserve_bytes", config_.disk_reserve_bytes}}},
     };
     out.update(domain_json());
     return out;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "proxy/clock.hpp"
+
 namespace crane::proxy {
 
 namespace {
@@ -98,7 +100,7 @@ void Sequencer::decided(const paxos::Entry& entry) {
     }
     if (entry.kind == paxos::EntryKind::kValue) {
         if (undecided_ > 0 && node_->role() == paxos::Role::kLeader && entry.view == node_->view())
-            --undecided_;
+            own_decided();
         ++batches_seen_;
         delivered_ = entry.position();
         events_.on_batch(entry.index, entry.view, entry.value);
@@ -111,9 +113,17 @@ void Sequencer::decided(const paxos::Entry& entry) {
     }
 }
 
+/// They are decided in the order in which they were proposed.
+void Sequencer::own_decided() {
+    --undecided_;
+    latency_.observe((monotonic_ns() - proposed_ns_.front()) / 1000);
+    proposed_ns_.pop_front();
+}
+
 void Sequencer::role_changed(paxos::Role) {
     ready_ = false;
     undecided_ = 0;
+    proposed_ns_.clear();
     events_.on_role();
 }
 
@@ -131,6 +141,7 @@ bool Sequencer::propose(std::string batch) {
         event_active(local_event_, EV_TIMEOUT, 0);
     }
     ++undecided_;
+    proposed_ns_.push_back(monotonic_ns());
     return true;
 }
 
@@ -142,7 +153,7 @@ void Sequencer::deliver_local() {
     while (!local_queue_.empty() && !local_paused_) {
         const auto batch = local_queue_.front();
         local_queue_.pop_front();
-        --undecided_;
+        own_decided();
         ++batches_seen_;
         events_.on_batch(++local_index_, kLocalView, batch);
     }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/latency_histogram.hpp"
 #include "paxos/node.hpp"
 #include "proxy/checkpoint_state.hpp"
 #include "proxy/config.hpp"
@@ -49,6 +50,8 @@ class Sequencer {
     bool propose(std::string batch);
     /// Accepted by propose() in this view and not yet seen as decided.
     uint64_t undecided() const { return undecided_; }
+    /// From propose() here to being decided, and seen so.
+    const LatencyHistogram& latency() const { return latency_; }
     void pause_delivery(bool paused);
 
     bool leads() const;
@@ -100,6 +103,7 @@ class Sequencer {
   private:
     void decided(const paxos::Entry& entry);
     void role_changed(paxos::Role role);
+    void own_decided();
     void deliver_local();
     static void on_local_turn(int fd, short what, void* self);
 
@@ -111,6 +115,8 @@ class Sequencer {
     bool rejoining_ = false;   ///< said, and not yet over
     paxos::Membership alone_;  ///< the membership without a node
     uint64_t undecided_ = 0;
+    std::deque<uint64_t> proposed_ns_;  ///< when, of those undecided
+    LatencyHistogram latency_;
     uint64_t batches_seen_ = 0;
     paxos::LogPosition delivered_;
     /// Without a node:

@@ -250,20 +250,22 @@ std::string Witness::change_membership(const paxos::MembershipChange& change) {
     return sequencer_.change_membership(change);
 }
 
-std::vector<std::string> Witness::alarms() const {
-    std::vector<std::string> out;
-    if (!checkpoints_.error().empty()) out.push_back(checkpoints_.error());
-    if (!shipping_.alarm().empty()) out.push_back(shipping_.alarm());
-    if (disk_.low()) out.push_back(disk_.alarm(config_.state_dir));
-    if (!clock_alarm_.empty()) out.push_back(clock_alarm_);
-    const std::string disowned = sequencer_.stats().disowned;
-    if (!disowned.empty()) out.push_back(disowned);
+Alarms Witness::alarms() const {
+    Alarms out;
+    const auto raise = [&](AlarmKind kind, std::string text) {
+        if (!text.empty()) out.push_back({kind, std::move(text)});
+    };
+    raise(AlarmKind::kCheckpoint, checkpoints_.error());
+    raise(AlarmKind::kCheckpointFetch, shipping_.alarm());
+    raise(AlarmKind::kDiskFull, disk_.alarm(config_.state_dir));
+    raise(AlarmKind::kClocks, clock_alarm_);
+    raise(AlarmKind::kDisowned, sequencer_.stats().disowned);
     return out;
 }
 
 nlohmann::json Witness::status() const {
     const paxos::NodeStats node = sequencer_.stats();
-    const std::vector<std::string> wrong = alarms();
+    const Alarms wrong = alarms();
     return {{"replica", config_.replica_id},
             {"cluster", config_.cluster_id},
             {"witness", true},
@@ -283,16 +285,19 @@ nlohmann::json Witness::status() const {
             {"listen", nlohmann::json::array()},
             {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", 0.0}}},
             {"pid", getpid()},
-            {"message", wrong.empty() ? "" : wrong.front()},
+            {"message", wrong.empty() ? "" : wrong.front().text},
             {"fenced", ""},
             {"fit_to_lead", false},
             {"input_stopped", disk_.critical()},
-            {"alarms", wrong},
+            {"alarms", alarm_texts(wrong)},
+            {"alarm_names", alarm_names(wrong)},
             {"checkpoint", checkpoints_.json(sequencer_.common_checkpoint(), false)},
             {"checkpoint_fetch", shipping_.status()},
             {"first_log_index", sequencer_.first_log_index()},
             {"peers", peers_json(sequencer_, witnesses_)},
             {"membership", membership_json(sequencer_)},
+            {"latency", latency_json(sequencer_)},
+            {"disk", {{"free_bytes", disk_.free_bytes()}, {"reserve_bytes", config_.disk_reserve_bytes}}},
             {"counters",
              {{"syncs", node.syncs},
               {"batches", sequencer_.batches_seen()},

@@ -20,6 +20,7 @@
 #include "proxy/checkpoints.hpp"
 #include "proxy/config.hpp"
 #include "proxy/disk_watch.hpp"
+#include "proxy/metrics/alarm.hpp"
 #include "proxy/operator_mail.hpp"
 #include "proxy/participant.hpp"
 #include "proxy/sequencer.hpp"
@@ -76,7 +77,7 @@ class Witness : public Participant {
     void housekeep();
     void watch_disk(uint64_t now_ns);
     std::string leads_for_a_moment() const;
-    std::vector<std::string> alarms() const;
+    Alarms alarms() const;
 
     const Config& config_;
     Timekeeper& timekeeper_;

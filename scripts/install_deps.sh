@@ -10,7 +10,7 @@ usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials | --ma
   --demo    besides: Apache, curl and ab
   --test    besides: every server and client of the tests and the evaluation
   --bench   besides: what consensus is measured against (etcd), and what draws the plots
-  --trials  besides what --test has: further servers and their loads, for make takes
+  --trials  besides what --test has: further servers and their loads, for make takes; load balancers and a browser
   --matrix  besides what --trials has: the servers and clients of make matrix, two gigabytes
   --coverage  besides: what tells which lines the tests run (gcovr)
   --check   install nothing; list what is missing and exit 1 if anything is
@@ -20,16 +20,16 @@ TEXT
 }
 
 build=(g++ make binutils libc6-dev libevent-dev libdb5.3-dev libssl-dev libxxhash-dev libspdlog-dev libfmt-dev
-    libboost-dev catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libunwind-dev libseccomp-dev lxc lxc-dev python3 procps iproute2
+    libboost-dev catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libunwind-dev libseccomp-dev prometheus-cpp-dev lxc lxc-dev python3 procps iproute2
     tar zstd squashfs-tools)
 demo=(apache2 apache2-utils curl)
 test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strace wrk linux-perf
-    lighttpd mariadb-server postgresql git clang-format clang-tidy clang libclang-rt-14-dev openssl spin golang-go nftables
+    lighttpd mariadb-server postgresql prometheus git clang-format clang-tidy clang libclang-rt-14-dev openssl spin golang-go nftables
     e2fsprogs xfsprogs
     haproxy slapd ldap-utils mosquitto mosquitto-clients bind9 bind9-dnsutils dovecot-imapd puma starman gunicorn rsync)
 bench=(etcd-server golang-go python3-matplotlib)
 coverage=(gcovr)
-trials=(php8.2-fpm clamav-daemon sysbench)
+trials=(php8.2-fpm clamav-daemon sysbench haproxy keepalived chromium)
 # As tests/matrix/matrix.py --packages has it.
 matrix=(libapache2-mod-php8.2 libapache2-mod-wsgi-py3 libnginx-mod-http-brotli-filter php-cgi php8.2-sqlite3 h2o caddy mini-httpd webfs
     nghttp2-server gunicorn uwsgi-core uwsgi-plugin-python3 python3-waitress python3-aiohttp python3-tornado python3-twisted

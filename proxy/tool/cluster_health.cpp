@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "proxy/metrics/conditions.hpp"
+
 namespace crane::proxy {
 
 using nlohmann::json;
@@ -40,22 +42,6 @@ const json& members_of(const json& row) {
     return found != row.end() ? list_in(*found, "members") : nothing;
 }
 
-/// Voters that this replica is connected to, itself included, and how many there are.
-std::pair<size_t, size_t> voters_in_reach(const json& row) {
-    size_t reached = 0;
-    size_t all = 0;
-    for (const json& member : members_of(row)) {
-        if (!member.value("voter", false)) continue;
-        ++all;
-        bool here = member.value("replica", 0u) == row.value("replica", 0u);
-        for (const json& peer : list_in(row, "peers"))
-            here |=
-                peer.value("replica", 0u) == member.value("replica", 0u) && peer.value("connected", false);
-        reached += here;
-    }
-    return {reached, all};
-}
-
 void judge_leadership(const json& rows, ClusterHealth& out) {
     const json* best = newest(rows);
     if (best) {
@@ -69,8 +55,8 @@ void judge_leadership(const json& rows, ClusterHealth& out) {
     size_t all = 0;
     for (const json& row : rows) {
         if (!is_alive(row)) continue;
-        const auto [here, members] = voters_in_reach(row);
-        if (here >= reached) std::tie(reached, all) = std::pair(here, members);
+        const VotersInReach here = voters_in_reach(row);
+        if (here.reached >= reached) std::tie(reached, all) = std::pair(here.reached, here.all);
     }
     if (reached < all / 2 + 1 && all > 0) {
         out.problems.push_back("no quorum: " + std::to_string(reached) + " of " + std::to_string(all) +
@@ -160,26 +146,6 @@ ClusterHealth assess_cluster(const json& rows) {
     for (const json& row : rows)
         if (is_alive(row)) judge_replica(row, out);
     return out;
-}
-
-std::string why_unhealthy(const json& row) {
-    if (!is_alive(row)) return row.value("error", "not running");
-    std::string fenced = row.value("fenced", "");
-    if (!fenced.empty()) return fenced;
-    const std::string server = row.value("server", "");
-    if (row.value("witness", false)) return "it is a witness: it has no server";
-    if (server != "listening" && server != "running") return "its server is " + server;
-    for (const json& port : list_in(row, "listen"))
-        if (!port.value("open", true) || port.contains("error"))
-            return "clients cannot be served at " + port.value("client", "?");
-    if (row.value("input_stopped", false)) return "input is stopped: " + row.value("message", "");
-    const uint32_t leader = row.value("leader", 0u);
-    if (leader == 0) return "there is no primary";
-    if (leader == row.value("replica", 0u))
-        return row.value("ready", true) ? "" : "it has not taken over yet";
-    for (const json& peer : list_in(row, "peers"))
-        if (peer.value("replica", 0u) == leader && peer.value("connected", false)) return "";
-    return "it is not connected to the primary, " + name(leader);
 }
 
 }  // namespace crane::proxy

@@ -22,7 +22,4 @@ struct ClusterHealth {
 /// `rows` is an array: the answer to "status" with "alive" = true, or {"replica", "alive" = false, "error"}.
 ClusterHealth assess_cluster(const nlohmann::json& rows);
 
-/// Why this replica should be given no clients; empty if it should.
-std::string why_unhealthy(const nlohmann::json& row);
-
 }  // namespace crane::proxy

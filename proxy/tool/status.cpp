@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "proxy/metrics/conditions.hpp"
 #include "proxy/tool/cluster_health.hpp"
 #include "proxy/tool/tools.hpp"
 

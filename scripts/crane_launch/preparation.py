@@ -6,7 +6,7 @@ import os
 from . import LaunchError, image, processes
 from .backup import restore_replica
 from .environment import apache_envvars, difference_of_variables, explicit_variables, server_environment
-from .replica import ask, check_client_address, craned_toml, free_peer_ports
+from .replica import ask, check_client_address, check_metrics_port, craned_toml, free_peer_ports
 from .report import numbers
 from .state import State, differences, write_private
 
@@ -35,6 +35,7 @@ class Preparation:
                               "--fresh to discard what is there")
         for address in settings["client-address"]:
             check_client_address(address, settings["port-map"].values())
+        check_metrics_port(settings)
         environment = (settings.launched or {}).get("environment") or self._environment()
         run = self._new_record(goes_on, environment)
         texts = {n: craned_toml(settings, self.layout, run, n, state.replica_dir(n),

@@ -85,6 +85,8 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         "", "[image]", f"store = {toml_text(settings['image-store'])}",
         *([f"base = {toml_text(settings['image'])}"] if settings["image"] else []),
         "", "[disk]", f"reserve_bytes = {settings['disk-reserve-mib'] << 20}",
+        *([] if not settings["metrics-port"] else
+          ["", "[metrics]", f"listen = {toml_text(metrics_address(settings, number))}"]),
         "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
         f"hostname = {toml_text(settings['hostname'])}",
         *confinement_toml(settings),
@@ -93,6 +95,23 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         lines += ["", "[[replica]]", f"id = {row['id']}", f"peer = {toml_text(row['peer'])}",
                   f"client_address = {toml_text(row['client_address'])}"]
     return "\n".join(lines) + "\n"
+
+
+def metrics_address(settings, number):
+    return f"127.0.0.{number}:{settings['metrics-port']}"
+
+
+def check_metrics_port(settings):
+    for number in range(1, settings["replicas"] + 1 if settings["metrics-port"] else 1):
+        address = metrics_address(settings, number)
+        try:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((f"127.0.0.{number}", settings["metrics-port"]))
+                probe.listen()
+        except OSError as error:
+            raise LaunchError(f"{address}, where metrics are to be served, cannot be had: {error.strerror}; free it or choose "
+                              "another with --metrics-port") from error
 
 
 def family_of(address):

@@ -45,7 +45,7 @@ DEFAULTS = {"replicas": None, "witnesses": 0, "client-address": None, "port-map"
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
             "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0, "disk-format": "ext4",
-            "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64,
+            "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64, "metrics-port": 0,
             "checkpoint-log-mib": 16, "checkpoint-every-s": 60, "no-repair": False,
             "accept-changes": False, "image": "", "image-store": "/var/lib/crane/images"}
 # Changing one of these in the middle of a log would make the replay differ from the first run.
@@ -132,6 +132,8 @@ def build_parser():
     running.add_argument("--detach", action="store_true", help="return when the server is ready")
     running.add_argument("--timeout-s", type=float, metavar="N", help="for the start (default 60)")
     running.add_argument("--no-restart", action="store_true", help="leave a replica that died dead")
+    running.add_argument("--metrics-port", type=int, metavar="PORT",
+                         help="serve replica N's metrics, health and a page for browsers at 127.0.0.N:PORT (default 0: do not)")
     running.add_argument("--log-level", choices=CHOICES["log-level"], help="(default info)")
     running.add_argument("--version", action="version", version=f"crane-run {version()}")
     running.add_argument("-h", "--help", action="help", help="show this text")
@@ -239,7 +241,7 @@ def check(settings):
     for name, low, high in (("quantum", 1, 10**9), ("heartbeat-ms", 1, 60_000), ("election-timeout-ms", 3, 600_000),
                             ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62),
                             ("disk-quota-bytes", 0, 2**62), ("watchdog-s", 0, 86_400), ("endless-s", 0, 86_400), ("input-mib", 1, 128),
-                            ("output-mib", 1, 2**20), ("disk-reserve-mib", 1, 2**30),
+                            ("output-mib", 1, 2**20), ("disk-reserve-mib", 1, 2**30), ("metrics-port", 0, 65_535),
                             ("checkpoint-log-mib", 0, 2**20), ("checkpoint-every-s", 1, 1_000_000)):
         number(settings, name, low, high)
     if settings["election-timeout-ms"] < 3 * settings["heartbeat-ms"]:

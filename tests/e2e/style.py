@@ -25,8 +25,10 @@ INCLUDES = {
     "paxos/store": {"paxos/core"},
     "paxos/link": {"paxos/core"},
     "paxos": {"paxos/core", "paxos/store", "paxos/link"},
-    "proxy": {"checkpoint", "paxos", "paxos/core", "paxos/store", "paxos/link", "timebubble"},
-    "proxy/tool": {"proxy", "checkpoint", "paxos", "paxos/core", "paxos/store", "paxos/link", "timebubble"},
+    # What craned shows of itself: it is given the status, and knows nothing of replicas.
+    "proxy/metrics": {"paxos/link"},
+    "proxy": {"proxy/metrics", "checkpoint", "paxos", "paxos/core", "paxos/store", "paxos/link", "timebubble"},
+    "proxy/tool": {"proxy", "proxy/metrics", "checkpoint", "paxos", "paxos/core", "paxos/store", "paxos/link", "timebubble"},
     "interpose/core": {"dmt_scheduler", "timebubble"},
     "interpose": {"interpose/core", "dmt_scheduler", "timebubble"},
 }

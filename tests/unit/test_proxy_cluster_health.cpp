@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "proxy/metrics/conditions.hpp"
 #include "proxy/tool/cluster_health.hpp"
 
 using namespace crane::proxy;

@@ -205,6 +205,19 @@ std::string changed(const std::string& from, const std::string& to) {
 
 }  // namespace
 
+TEST_CASE("config: metrics are served nowhere by default, and only at an address with a port",
+          "[proxy][metrics]") {
+    CHECK(parse_config(kGood, "craned.toml").metrics_listen.empty());
+    const auto with = [](const std::string& listen) {
+        return changed("[port_map]", "[metrics]\nlisten = \"" + listen + "\"\n[port_map]");
+    };
+    CHECK(parse_config(with("127.0.0.1:9464"), "craned.toml").metrics_listen == "127.0.0.1:9464");
+    CHECK(parse_config(with("[::1]:9464"), "craned.toml").metrics_listen == "[::1]:9464");
+    for (const char* wrong : {"9464", "127.0.0.1", "host:9464", "127.0.0.1:0", "127.0.0.1:70000"})
+        CHECK(refusal(with(wrong)).find("must be an IP address and a port, such as \"127.0.0.1:9464\"") !=
+              std::string::npos);
+}
+
 TEST_CASE("config: a good file, with defaults", "[proxy]") {
     const Config config = parse_config(kGood, "craned.toml");
     CHECK(config.mode == Mode::kFull);

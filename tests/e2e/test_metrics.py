@@ -1,0 +1,346 @@
+"""What craned shows of itself at [metrics] listen: metrics that follow what happens, alarms that are raised and clear,
+health for load balancers, a page; and that whoever asks, however badly, takes nothing from the service."""
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from support.case import CraneTest, together
+from support.cluster import ClusterError
+from support.paths import ROOT, free_port
+from support.procs import wait_until
+from support.redisclient import Redis as RedisClient
+from support.servers import Redis
+from test_clocks import HOUR_MS, RedisWithClocks, set_clock
+from test_repair import FLIPPED, VALUE, flip
+
+SAMPLE = re.compile(r"^(\w+(?:\{.*\})?) (\S+)$", re.MULTILINE)
+
+
+class Looked(CraneTest):
+    """A cluster whose replica N is looked at at 127.0.0.N."""
+
+    timeout_s = 240
+
+    def setUp(self):
+        super().setUp()
+        self.needs_replicas()
+        self.port = free_port()
+
+    def looked_at(self, server=Redis, *options):
+        return self.crane(server, options=(f"--metrics-port={self.port}", *options))
+
+    def ask(self, replica, path, timeout_s=10):
+        """(status, body)"""
+        connection = http.client.HTTPConnection(f"127.0.0.{replica}", self.port, timeout=timeout_s)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def metrics(self, replica):
+        status, text = self.ask(replica, "/metrics")
+        self.assertEqual(status, 200, text)
+        return {name: float(value) for name, value in SAMPLE.findall(text)}
+
+    def alarms(self, replica):
+        return {name.split('"')[1] for name, value in self.metrics(replica).items() if name.startswith("crane_alarm{") and value}
+
+    def await_alarm(self, replica, name, raised=True, use=lambda: None):
+        def is_so():
+            use()
+            return (name in self.alarms(replica)) == raised
+        wait_until(is_so, 60, f"replica {replica} has the alarm {name}: {raised}")
+
+    def primary_by_health(self):
+        """Those whose /health/primary says yes."""
+        out = []
+        for n in (1, 2, 3):
+            try:
+                out += [n] if self.ask(n, "/health/primary")[0] == 200 else []
+            except OSError:
+                pass
+        return out
+
+    def stopped(self, cluster, replica):
+        """Its craned stands still until this is called."""
+        pid = cluster.craned_pid(replica)
+        os.kill(pid, signal.SIGSTOP)
+
+        def go_on():
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        self.addCleanup(go_on)
+        return go_on
+
+
+class Metrics(Looked):
+    def test_they_follow_what_happens_and_promtool_finds_nothing(self):
+        with self.looked_at() as cluster:
+            leads = cluster.primary()
+            before = self.metrics(leads)
+            with RedisClient(cluster.address(leads)) as redis:
+                for _ in range(50):
+                    redis("INCR", "counter")
+                after = self.metrics(leads)
+            self.assertEqual(after["crane_ready"], 1)
+            self.assertEqual(after['crane_role{role="primary"}'], 1)
+            self.assertGreaterEqual(after["crane_calls_proposed_total"] - before["crane_calls_proposed_total"], 50)
+            self.assertGreater(after["crane_logical_clock_ticks_total"], before["crane_logical_clock_ticks_total"])
+            name = "crane_consensus_latency_seconds"
+            decided = after[f"{name}_count"] - before[f"{name}_count"]
+            self.assertGreaterEqual(decided, 50)
+            self.assertEqual(after[f'{name}_bucket{{le="+Inf"}}'], after[f"{name}_count"])
+            self.assertGreater(after[f"{name}_sum"], before[f"{name}_sum"])
+            self.assertGreater(after["crane_log_sync_duration_seconds_count"], 0)
+            self.assertEqual(after["crane_voters_in_reach"], 3)
+            self.assertEqual({n: self.alarms(n) for n in (1, 2, 3)}, {1: set(), 2: set(), 3: set()})
+            promtool = shutil.which("promtool")
+            if promtool:
+                for replica in (1, 2, 3):
+                    text = self.ask(replica, "/metrics")[1]
+                    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True,
+                                          timeout=60, check=False)
+                    self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
+            else:
+                self.note("no promtool (package prometheus): names and units were not checked")
+            self.assertEqual(self.ask(leads, "/other")[0], 404)
+
+    def test_a_witness_is_looked_at_too(self):
+        with self.looked_at(Redis, "--witnesses=1"):
+            row = self.metrics(3)
+            self.assertEqual(row['crane_server_state{state="witness"}'], 1)
+            self.assertNotIn("crane_handovers_total", row)
+            self.assertEqual(self.alarms(3), set())
+            self.assertEqual(self.ask(3, "/health"), (503, "it is a witness: it has no server\n"))
+
+    def test_nothing_is_served_where_nobody_asked_for_it(self):
+        with self.crane(Redis) as cluster:
+            self.assertNotIn("metrics", cluster.config(1))
+            with self.assertRaises(ConnectionRefusedError):
+                self.ask(1, "/metrics")
+
+    def test_a_port_that_is_taken_is_refused(self):
+        with socket.create_server(("127.0.0.2", self.port)):
+            with self.assertRaisesRegex(ClusterError, f"127.0.0.2:{self.port}, where metrics are to be served, cannot be had"):
+                with self.looked_at():
+                    pass
+
+
+class Alarms(Looked):
+    def test_a_lost_quorum(self):
+        with self.looked_at() as cluster:
+            leads = cluster.primary()
+            others = [n for n in (1, 2, 3) if n != leads]
+            self.assertEqual(self.primary_by_health(), [leads])
+            go_on = [self.stopped(cluster, n) for n in others]
+            self.await_alarm(leads, "no-quorum")
+            self.assertEqual(self.ask(leads, "/health/primary")[0], 503)
+            self.assertLess(self.metrics(leads)["crane_voters_in_reach"], 2)
+            for one in go_on:
+                one()
+            self.await_alarm(leads, "no-quorum", raised=False)
+            wait_until(lambda: len(self.primary_by_health()) == 1, 30, "one of them is the primary")
+            wait_until(lambda: not any(self.alarms(n) for n in (1, 2, 3)), 60, "all is well again")
+
+    def test_health_follows_the_primary(self):
+        with self.looked_at(Redis, "--no-restart") as cluster:
+            leads = cluster.primary()
+            self.assertEqual([self.ask(n, "/health/serving")[0] for n in (1, 2, 3)], [200, 200, 200])
+            cluster.kill_craned(leads)
+            now, = wait_until(self.primary_by_health, 30, "another one is primary")
+            self.assertNotEqual(now, leads)
+            self.await_alarm(now, "peer-down")
+            self.assertEqual(self.ask(now, "/health/serving")[0], 200)
+
+    def test_a_server_that_crashes_again_and_again(self):
+        with self.looked_at() as cluster:
+            leads = cluster.primary()
+            begun = self.metrics(leads)["crane_server_generation"]
+            states = set()
+            for crash in range(1, 5):
+                def crashed():
+                    row = self.metrics(leads)
+                    states.update(name for name, value in row.items() if value and name.startswith("crane_server_state"))
+                    states.update(self.alarms(leads))
+                    return row["crane_server_generation"] >= begun + crash and row['crane_server_state{state="listening"}']
+                with RedisClient(cluster.address(leads)) as redis:
+                    try:
+                        redis("DEBUG", "SEGFAULT")
+                    except OSError:
+                        pass
+                wait_until(crashed, 60, f"the server was begun anew after crash {crash}")
+            self.assertIn('crane_server_state{state="restarting"}', states)
+            self.assertIn("server-down", states)
+            self.await_alarm(leads, "server-down", raised=False)
+            self.assertGreaterEqual(self.metrics(leads)["crane_server_ends_total"], 4)
+
+    def test_a_clock_that_is_wrong(self):
+        with self.looked_at(RedisWithClocks) as cluster:
+            odd = next(n for n in (1, 2, 3) if n != cluster.primary())
+            set_clock(cluster, odd, HOUR_MS)
+            self.await_alarm(odd, "clocks")
+            row = self.metrics(odd)
+            self.assertAlmostEqual(row['crane_clock_skew_seconds{clock="host"}'], 3600, delta=5)
+            self.assertEqual(row["crane_fit_to_lead"], 0)
+            set_clock(cluster, odd, 0)
+            self.await_alarm(odd, "clocks", raised=False)
+
+    def test_a_replica_that_differs(self):
+        with self.looked_at(Redis, "--no-repair") as cluster:
+            leads = cluster.primary()
+            odd = next(n for n in (1, 2, 3) if n != leads)
+            with RedisClient(cluster.address(leads)) as redis:
+                redis("SET", "key", VALUE)
+                self.assertGreater(flip(cluster.server_pid(odd), VALUE, FLIPPED), 0)
+                self.assertEqual(redis("GET", "key"), VALUE)
+                self.await_alarm(odd, "fenced", use=lambda: redis("INCR", "more"))
+                self.await_alarm(leads, "diverged", use=lambda: redis("INCR", "more"))
+                self.assertEqual(self.metrics(leads)["crane_diverged_replicas"], 1)
+                self.assertEqual(self.ask(odd, "/health")[0], 503)
+                done = cluster.crane("checkpoint", "restore", "--replica", odd)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                for replica, name in ((odd, "fenced"), (odd, "on-trial"), (leads, "diverged")):
+                    self.await_alarm(replica, name, raised=False, use=lambda: redis("INCR", "more"))
+            wait_until(lambda: self.ask(odd, "/health")[0] == 200, 30, "it serves again")
+
+
+class HostileScrapers(Looked):
+    def test_those_who_ask_often_slowly_or_never_cost_nothing(self):
+        with self.looked_at() as cluster:
+            leads = cluster.primary()
+            view = self.metrics(leads)["crane_view"]
+            end, asked = threading.Event(), [0, 0]
+
+            def flood():
+                while not end.is_set():
+                    try:
+                        self.ask(leads, "/metrics")
+                        asked[0] += 1
+                    except OSError:
+                        asked[1] += 1
+
+            def crawl():
+                held = []
+                while not end.is_set():
+                    try:
+                        one = socket.create_connection((f"127.0.0.{leads}", self.port), timeout=5)
+                        one.sendall(b"GET /metrics HTTP/1.1\r\n")
+                        held.append(one)
+                    except OSError:
+                        pass
+                    if len(held) > 200:
+                        held.pop(0).close()
+                    end.wait(0.01)
+                for one in held:
+                    one.close()
+
+            def client():
+                longest = 0
+                with RedisClient(cluster.address(leads)) as redis:
+                    for _ in range(300):
+                        begin = time.monotonic()
+                        redis("INCR", "counter")
+                        longest = max(longest, time.monotonic() - begin)
+                end.set()
+                return longest
+
+            try:
+                longest = together(client, flood, flood, flood, crawl)[0]
+            finally:
+                end.set()
+            self.note(f"longest call {longest * 1000:.0f} ms beside {asked[0]} scrapes ({asked[1]} cut off) and 200 that hang")
+            self.assertGreater(asked[0], 10)
+            self.assertEqual(self.metrics(leads)["crane_view"], view, "nobody took the primary for dead")
+            descriptors = len(list(pathlib.Path(f"/proc/{cluster.craned_pid(leads)}/fd").iterdir()))
+            self.assertLess(descriptors, 256)
+            cluster.assert_identical()
+
+
+class LoadBalancers(Looked):
+    def test_haproxy_by_the_recipe_follows_the_primary(self):
+        if not shutil.which("haproxy"):
+            self.skipTest("no haproxy: scripts/install_deps.sh --trials")
+        with self.looked_at(Redis, "--no-restart") as cluster:
+            front = free_port()
+            text = (ROOT / "docs" / "examples" / "haproxy.cfg").read_text()
+            for n in (1, 2, 3):
+                text = text.replace(f"10.0.0.{n}:8080", f"127.0.0.{n}:{cluster.client_port}")
+                text = text.replace(f"addr 10.0.0.{n}", f"addr 127.0.0.{n}")
+            text = text.replace("port 9464", f"port {self.port}").replace("bind :80", f"bind 127.0.0.1:{front}")
+            self.assertNotIn("10.0.0.", text)
+            file = cluster.dir / "haproxy.cfg"
+            file.write_text(text)
+            self.tool("haproxy", "-c", "-f", file)
+            haproxy = subprocess.Popen(["haproxy", "-db", "-f", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                def incremented():
+                    try:
+                        with RedisClient(("127.0.0.1", front), timeout_s=5) as redis:
+                            return int(redis("INCR", "counter"))
+                    except (OSError, ValueError):
+                        return 0
+                wait_until(incremented, 30, "haproxy leads to a server")
+                begin = time.monotonic()
+                cluster.kill_craned(cluster.primary())
+                wait_until(incremented, 30, "haproxy leads to the new primary")
+                self.note(f"served again by haproxy {(time.monotonic() - begin) * 1000:.0f} ms after the primary was killed")
+            finally:
+                haproxy.terminate()
+                haproxy.wait(timeout=10)
+
+    def test_keepalived_by_the_recipe_knows_the_primary(self):
+        """Its check, run as it would; the file itself is read by keepalived where there is one."""
+        recipe = ROOT / "docs" / "examples" / "keepalived.conf"
+        check = re.search(r'script "([^"]+)"', recipe.read_text())[1]
+        with self.looked_at() as cluster:
+            leads = cluster.primary()
+            for n in (1, 2, 3):
+                words = check.replace("127.0.0.1:9464", f"127.0.0.{n}:{self.port}").split()
+                done = subprocess.run(words, capture_output=True, timeout=30, check=False)
+                self.assertEqual(done.returncode == 0, n == leads, (n, done))
+        if shutil.which("keepalived"):
+            self.tool("keepalived", "--config-test", "--use-file", recipe)
+
+
+class Page(Looked):
+    def test_it_shows_the_cluster_in_a_browser(self):
+        browser = shutil.which("chromium")
+        if not browser:
+            self.skipTest("no chromium: scripts/install_deps.sh --trials")
+        with self.looked_at() as cluster:
+            leads = cluster.primary()
+            with RedisClient(cluster.address(leads)) as redis:
+                for _ in range(100):
+                    redis("INCR", "counter")
+            shown = self.dom(browser, cluster, f"http://127.0.0.{leads}:{self.port}/")
+            self.assertIn(f"replica {leads} leads", shown)
+            self.assertIn("serves clients", shown)
+            self.assertEqual(shown.count("(this)"), 1)
+            self.assertNotIn("NaN", shown)
+            self.assertNotIn("undefined", shown)
+            status = json.loads(self.ask(leads, "/status.json")[1])
+            self.assertEqual((status["alarms"], status["unhealthy"]), ([], ""))
+
+    def dom(self, browser, cluster, address):
+        """The page's text when it has asked for the status."""
+        done = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={cluster.dir}/browser",
+                               "--virtual-time-budget=4000", "--window-size=1300,1500",
+                               f"--screenshot={cluster.dir}/page.png", "--enable-logging=stderr", "--dump-dom", address],
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        self.assertNotIn("CONSOLE", done.stderr, "the page has no errors")
+        body = re.sub(r"<script.*?</script>|<style.*?</style>", "", done.stdout, flags=re.DOTALL)
+        return re.sub(r"<[^>]+>", " ", body)
