@@ -12,7 +12,6 @@ namespace {
 /// As craned.log warns of it (paxos/link/tls.hpp).
 constexpr int64_t kRenewalDays = 30;
 constexpr int64_t kDaySeconds = 86400;
-constexpr uint64_t kSilentMs = 5000;
 
 const json& list_in(const json& row, const char* key) {
     static const json nothing = json::array();
@@ -26,15 +25,11 @@ const json& table_in(const json& row, const char* key) {
     return found != row.end() && found->is_object() ? *found : nothing;
 }
 
-/// A link to it is up; and where this replica leads, it has been heard: a leader that is cut off goes on for
-/// one until it hears of another.
-bool in_reach(const json& status, uint32_t replica) {
-    const bool leads = status.value("role", "") == "primary";
-    for (const json& peer : list_in(status, "peers"))
-        if (peer.value("replica", 0u) == replica)
-            return peer.value("connected", false) &&
-                   (!leads || peer.value("heard_ms_ago", uint64_t{0}) <= kSilentMs);
-    return false;
+bool is_connected(const json& status, uint32_t replica) {
+    const json& peers = list_in(status, "peers");
+    return std::any_of(peers.begin(), peers.end(), [&](const json& peer) {
+        return peer.value("replica", 0u) == replica && peer.value("connected", false);
+    });
 }
 
 /// Those that the replica has raised, as it names them.
@@ -55,7 +50,7 @@ void add_cluster(const json& status, Alarms& out) {
     if (!voters.quorum())
         out.push_back({AlarmKind::kNoQuorum,
                        "no quorum: " + std::to_string(voters.reached) + " of " + std::to_string(voters.all) +
-                           " voting replicas are in reach, and nothing can be decided"});
+                           " voting replicas are connected, and nothing can be decided"});
     std::string gone;
     for (const json& peer : list_in(status, "peers"))
         if (!peer.value("connected", false))
@@ -121,7 +116,7 @@ VotersInReach voters_in_reach(const json& status) {
         if (!member.value("voter", false)) continue;
         ++out.all;
         const uint32_t replica = member.value("replica", 0u);
-        out.reached += replica == status.value("replica", 0u) || in_reach(status, replica);
+        out.reached += replica == status.value("replica", 0u) || is_connected(status, replica);
     }
     return out;
 }
@@ -150,14 +145,11 @@ std::string why_unhealthy(const json& status) {
     if (status.value("input_stopped", false)) return "input is stopped: " + status.value("message", "");
     const uint32_t leader = status.value("leader", 0u);
     if (leader == 0) return "there is no primary";
-    if (leader == status.value("replica", 0u)) {
-        if (!status.value("ready", true)) return "it has not taken over yet";
-        return voters_in_reach(status).quorum()
-                   ? ""
-                   : "it leads, but hears no majority: another one may lead by now";
-    }
-    return in_reach(status, leader) ? ""
-                                    : "it is not connected to the primary, replica " + std::to_string(leader);
+    if (leader == status.value("replica", 0u))
+        return status.value("ready", true) ? "" : "it has not taken over yet";
+    return is_connected(status, leader)
+               ? ""
+               : "it is not connected to the primary, replica " + std::to_string(leader);
 }
 
 std::string why_not_primary(const json& status) {

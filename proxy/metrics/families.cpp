@@ -18,15 +18,16 @@ namespace {
 
 using Labels = std::vector<ClientMetric::Label>;
 
-constexpr double kMs = 1e-3, kUs = 1e-6;
+/// What a second has of them. Divided by: a multiplication would leave 0.0001 s as 9.99…e-05.
+constexpr double kMs = 1e3, kUs = 1e6;
 
 /// A metric that is one number of the status.
 struct Scalar {
     const char* name;
     MetricType type;
     const char* help;
-    const char* where;  ///< JSON pointer
-    double unit = 1;
+    const char* where;            ///< JSON pointer
+    double unit = 1;              ///< it is divided by this
     const char* label = nullptr;  ///< "name=value"; rows of one metric follow each other
 };
 
@@ -172,12 +173,12 @@ class Families {
         if (!all.is_object()) return;
         ClientMetric one;
         one.histogram.sample_count = all["count"];
-        one.histogram.sample_sum = all["sum_us"].get<double>() * kUs;
+        one.histogram.sample_sum = all["sum_us"].get<double>() / kUs;
         uint64_t so_far = 0;
         for (const json& bucket : all["buckets"]) {
             so_far += bucket[1].get<uint64_t>();
             if (bucket[0].is_null()) continue;  // the serializer adds it
-            one.histogram.bucket.push_back({so_far, bucket[0].get<double>() * kUs});
+            one.histogram.bucket.push_back({so_far, bucket[0].get<double>() / kUs});
         }
         family(name, MetricType::Histogram, help).metric.push_back(std::move(one));
     }
@@ -201,7 +202,7 @@ void add_scalars(const json& status, Families& out) {
             const size_t at = text.find('=');
             labels.push_back({std::string(text.substr(0, at)), std::string(text.substr(at + 1))});
         }
-        out.add(one.name, one.type, one.help, *value * one.unit, std::move(labels));
+        out.add(one.name, one.type, one.help, *value / one.unit, std::move(labels));
     }
 }
 
@@ -254,7 +255,7 @@ void add_members(const json& status, Families& out) {
                 peer.value("matched", 0.0), {{"replica", replica_of(peer)}});
     for (const json& peer : peers)
         out.add("crane_peer_silence_seconds", kGauge, "How long nothing was heard of the replica.",
-                peer.value("heard_ms_ago", 0.0) * kMs, {{"replica", replica_of(peer)}});
+                peer.value("heard_ms_ago", 0.0) / kMs, {{"replica", replica_of(peer)}});
     for (const json& peer : peers)
         out.add("crane_peer_needs_checkpoint", kGauge, "1: what the replica lacks is cut from the log.",
                 peer.value("needs_checkpoint", false), {{"replica", replica_of(peer)}});

@@ -139,8 +139,10 @@ void HttpServer::on_request(evhttp_request* request, void* context) {
                     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
                     "connect-src 'self'")})
         evhttp_add_header(headers, name, value);
+    evhttp_add_header(headers, "Content-Length", std::to_string(answer.body.size()).c_str());
     evbuffer* body = evbuffer_new();
-    if (body) evbuffer_add(body, answer.body.data(), answer.body.size());
+    if (body && evhttp_request_get_command(request) != EVHTTP_REQ_HEAD)
+        evbuffer_add(body, answer.body.data(), answer.body.size());
     evhttp_send_reply(request, answer.code, reason(answer.code), body);
     if (body) evbuffer_free(body);
 }

@@ -100,13 +100,12 @@ TEST_CASE("alarms: a certificate is told of a month before its end, and none is 
     CHECK(alarms_in(status, kNow)[0].text.find("has expired") != std::string::npos);
 }
 
-TEST_CASE("health: a primary that hears no majority is none, and a backup is no primary", "[metrics]") {
+TEST_CASE("health: a backup serves and is no primary, and one that is being stopped is neither",
+          "[metrics]") {
     CHECK(why_not_primary(well()).empty());
     json status = well();
-    status["peers"][0]["heard_ms_ago"] = 60'000;
-    CHECK(why_unhealthy(status).empty());  // two of three
-    status["peers"][1]["heard_ms_ago"] = 60'000;
-    CHECK(why_unhealthy(status).find("hears no majority") != std::string::npos);
+    status["ready"] = false;
+    CHECK(why_not_primary(status) == "it has not taken over yet");
     status = well();
     status["leader"] = 2;
     CHECK(why_unhealthy(status).empty());
@@ -152,7 +151,7 @@ TEST_CASE("metrics: latencies add up from bucket to bucket, in seconds", "[metri
     CHECK(has_line(text, name + R"(_bucket{le="5"} 4)"));
     CHECK(has_line(text, name + R"(_bucket{le="+Inf"} 5)"));
     CHECK(has_line(text, name + "_count 5"));
-    CHECK(has_line(text, name + "_sum 9.001041"));
+    CHECK(text.find(name + "_sum 9.001041") != std::string::npos);
 }
 
 namespace {
@@ -174,7 +173,7 @@ class Served {
         loop_ = std::thread([this] { event_base_loop(base_, EVLOOP_NO_EXIT_ON_EMPTY); });
     }
     ~Served() {
-        event_base_loopbreak(base_);
+        event_base_loopexit(base_, nullptr);  // also if the loop is only about to begin
         loop_.join();
         server_.reset();
         event_base_free(base_);
