@@ -19,13 +19,14 @@ body { margin: 0; background: var(--back); color: var(--ink); font: 14px/1.45 sy
 header { display: flex; flex-wrap: wrap; gap: .4em 1.2em; align-items: baseline; padding: 1em 1.4em; background: var(--paper); border-bottom: 1px solid var(--line); }
 h1 { font-size: 1.25em; margin: 0; }
 h2 { font-size: .8em; margin: 0 0 .6em; color: var(--soft); text-transform: uppercase; letter-spacing: .06em; }
-main { display: grid; grid-template-columns: repeat(auto-fit, minmax(21em, 1fr)); gap: 1em; padding: 1em 1.4em; max-width: 96em; }
+main { display: grid; grid-template-columns: repeat(auto-fit, minmax(26em, 1fr)); gap: 1em; padding: 1em 1.4em; max-width: 96em; }
 section { background: var(--paper); border: 1px solid var(--line); border-radius: 6px; padding: .9em 1.1em; min-width: 0; }
 section.wide { grid-column: 1 / -1; }
 table { width: 100%; border-collapse: collapse; }
-th, td { text-align: left; padding: .2em .8em .2em 0; vertical-align: top; overflow-wrap: anywhere; }
+th, td { text-align: left; padding: .2em .8em .2em 0; vertical-align: top; overflow-wrap: break-word; }
+td:last-child { overflow-wrap: anywhere; min-width: 9em; }
 thead th { color: var(--soft); font-weight: normal; border-bottom: 1px solid var(--line); }
-tbody th { color: var(--soft); font-weight: normal; white-space: nowrap; width: 1%; }
+tbody th { color: var(--soft); font-weight: normal; width: 42%; }
 td { font-variant-numeric: tabular-nums; }
 .badge { padding: .1em .6em; border-radius: 1em; border: 1px solid currentColor; font-weight: 600; }
 .good { color: var(--good); } .bad { color: var(--bad); } .soft { color: var(--soft); }
@@ -33,7 +34,7 @@ td { font-variant-numeric: tabular-nums; }
 .bar { height: .5em; background: var(--line); border-radius: 3px; overflow: hidden; margin-top: .35em; }
 .bar div { height: 100%; background: var(--one); }
 svg { width: 100%; height: 7em; display: block; }
-svg path { fill: none; stroke-width: 1.5; vector-effect: non-scaling-stroke; }
+svg path { fill: none; stroke-width: 1.5; stroke-linecap: round; vector-effect: non-scaling-stroke; }
 .one { stroke: var(--one); color: var(--one); } .two { stroke: var(--two); color: var(--two); }
 </style>
 </head>
@@ -130,7 +131,7 @@ function line(points, top, style) {
   const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
   let text = "", pen = false;
   points.forEach((value, i) => {
-    if (value !== null) text += (pen ? "L" : "M") + (100 * (i + KEPT - points.length) / (KEPT - 1)) + " " + (98 - 94 * value / top);
+    if (value !== null) text += (pen ? "L" : "M") + (100 * (i + KEPT - points.length) / (KEPT - 1)) + " " + (98 - 94 * value / top) + "h.1";
     pen = value !== null;
   });
   path.setAttribute("d", text);

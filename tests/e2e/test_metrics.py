@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -271,7 +272,9 @@ class HostileScrapers(Looked):
             def client():
                 longest = 0
                 with RedisClient(cluster.address(leads)) as redis:
-                    for _ in range(300):
+                    for _ in range(20_000):  # until enough were told something, 200 a second at most
+                        if sum(asked) >= 400:
+                            break
                         begin = time.monotonic()
                         redis("INCR", "counter")
                         longest = max(longest, time.monotonic() - begin)
@@ -283,7 +286,7 @@ class HostileScrapers(Looked):
             finally:
                 end.set()
             self.note(f"longest call {longest * 1000:.0f} ms beside {asked[0]} scrapes ({asked[1]} cut off) and 200 that hang")
-            self.assertGreater(asked[0], 10)
+            self.assertGreater(asked[0], 200)
             self.assertEqual(self.metrics(leads)["crane_view"], view, "nobody took the primary for dead")
             descriptors = len(list(pathlib.Path(f"/proc/{cluster.craned_pid(leads)}/fd").iterdir()))
             self.assertLess(descriptors, 256)
@@ -333,7 +336,10 @@ class LoadBalancers(Looked):
                 done = subprocess.run(words, capture_output=True, timeout=30, check=False)
                 self.assertEqual(done.returncode == 0, n == leads, (n, done))
         if shutil.which("keepalived"):
-            self.tool("keepalived", "--config-test", "--use-file", recipe)
+            # Having looked at a script as another user, keepalived 2.2.7's --config-test takes its parent for dead, and ends.
+            file = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "keepalived.conf"
+            file.write_text(recipe.read_text().replace("script_user nobody", "script_user root"))
+            self.tool("keepalived", "--config-test", "--use-file", file)
 
 
 class Page(Looked):
