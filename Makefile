@@ -163,6 +163,8 @@ install: all
 	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh scripts/install_criu.sh $(ROOTLIB)/
 	install -D -m 644 checkpoint/criu/rlimits.patch $(ROOTLIB)/criu/rlimits.patch
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
+	install -d $(ROOTLIB)/profiles
+	install -m 644 scripts/profiles/*.toml $(ROOTLIB)/profiles/
 	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(if $(filter craned,$(c)),bin/)$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
 	install -d $(DOCS)/examples $(DOCS)/monitoring
 	install -m 644 $(addprefix docs/examples/,craned.toml haproxy.cfg keepalived.conf) $(DOCS)/examples/

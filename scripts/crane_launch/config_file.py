@@ -42,7 +42,7 @@ def is_text_list(value):
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def expectation(name, value):
+def expectation(name, value, texts=STRINGS):
     """What is to be written for the key in place of `value`; None when `value` will do."""
     fits, wanted = True, ""
     if name in BOOLEANS:
@@ -54,8 +54,8 @@ def expectation(name, value):
         wanted = f"a number without quotes, such as {name} = {NUMBERS[name]}"
     elif name in AUTO_OR_INTEGER:
         fits, wanted = value == "auto" or is_integer(value), f'{name} = "auto" or a whole number without quotes'
-    elif name in STRINGS:
-        fits, wanted = isinstance(value, str), f"text in quotes, such as {name} = {shown(STRINGS[name])}"
+    elif name in texts:
+        fits, wanted = isinstance(value, str), f"text in quotes, such as {name} = {shown(texts[name])}"
     elif name in LISTS:
         fits = isinstance(value, str) or is_text_list(value)
         wanted = f"a list of texts in quotes, such as {name} = {shown(LISTS[name])}"
@@ -75,16 +75,18 @@ def read_toml(path):
         raise LaunchError(f"{path}: {error.strerror}: give an existing file with --config") from error
 
 
-def read_config_file(path):
-    """The file's settings by their option names, each of the type that it must have."""
+def read_config_file(path, besides=None):
+    """The file's settings by their option names, each of the type that it must have. `besides`: texts that it may have, too, each
+    with an example."""
+    besides = besides or {}
     values = {}
     for key, value in read_toml(path).items():
         name = key.replace("_", "-")
-        if name not in KNOWN:
+        if name not in KNOWN and name not in besides:
             raise LaunchError(f"{path}: {key} is not a setting; known are {', '.join(KNOWN)}")
         if name in values:
             raise LaunchError(f"{path}: {name} is given twice, as {name} and as {name.replace('-', '_')}: remove one")
-        wanted = expectation(name, value)
+        wanted = expectation(name, value, STRINGS | besides)
         if wanted:
             raise LaunchError(f"{path}: {key} = {shown(value)}: write {wanted}")
         # A list of addresses in one string is what the option takes, too.

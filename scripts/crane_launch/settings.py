@@ -5,7 +5,7 @@ import ipaddress
 import pathlib
 import re
 
-from . import LaunchError
+from . import LaunchError, profiles
 from .backup import read_launched
 from .config_file import read_config_file
 from .layout import default_state_dir, version
@@ -22,6 +22,8 @@ EPILOG = """\
 examples:
   crane-run -- apache2 -DFOREGROUND
       Debian's Apache at 127.0.0.1:80, 127.0.0.2:80 and 127.0.0.3:80
+  crane-run apache2
+      the same by its profile, which knows what the server needs; --profiles lists them
   crane-run --port-map 80:8080 --detach -- apache2 -DFOREGROUND
       the same at port 8080, in the background; end it with: crane stop
   crane-run --config cluster.toml -- redis-server --port 7000
@@ -55,7 +57,7 @@ HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 
 
 def build_parser():
-    parser = argparse.ArgumentParser(prog="crane-run", usage="crane-run [options] -- server [argument ...]",
+    parser = argparse.ArgumentParser(prog="crane-run", usage="crane-run [options] -- server [argument ...]\n       crane-run [options] PROFILE",
                                      description=DESCRIPTION, epilog=EPILOG, add_help=False, allow_abbrev=False,
                                      argument_default=argparse.SUPPRESS,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -135,10 +137,17 @@ def build_parser():
     running.add_argument("--metrics-port", type=int, metavar="PORT",
                          help="serve replica N's metrics, health and a page for browsers at 127.0.0.N:PORT (default 0: do not)")
     running.add_argument("--log-level", choices=CHOICES["log-level"], help="(default info)")
+    running.add_argument("--profiles", action=ListProfiles, nargs=0, help="show the profiles that there are, and end")
     running.add_argument("--version", action="version", version=f"crane-run {version()}")
     running.add_argument("-h", "--help", action="help", help="show this text")
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
+
+
+class ListProfiles(argparse.Action):
+    def __call__(self, parser, *_):
+        print(profiles.listing())
+        parser.exit()
 
 
 class Settings(dict):
@@ -161,15 +170,24 @@ def parse(arguments):
     """The settings of a command line, complete and checked. Raises LaunchError."""
     flags = {name.replace("_", "-"): value for name, value in vars(build_parser().parse_args(arguments)).items()}
     command = flags.pop("command", [])
-    if command[:1] == ["--"]:
-        command = command[1:]
     settings = Settings(DEFAULTS)
     config = flags.pop("config", None)
     settings["command"] = []
+    # Behind "--" a command is what it says, whatever profiles there are.
+    profile = profiles.find(command[0]) if len(command) == 1 else None
+    if profile:
+        command = []
+        from_profile, _ = profiles.read(profile)
+        settings.update(from_profile)
+        settings.source = {name: str(profile) for name in from_profile if name not in flags}
+    if command[:1] == ["--"]:
+        command = command[1:]
     if config is not None:
         from_file = read_config_file(config)
+        if profile:
+            from_file.pop("command", None)  # it was asked for by name
         settings.update(from_file)
-        settings.source = {name: config for name in from_file if name not in flags}
+        settings.source |= {name: config for name in from_file if name not in flags}
     settings.update(flags)
     if settings["image"] and not settings["image"].startswith("sha256:"):
         settings["image"] = str(pathlib.Path(settings["image"]).absolute())  # crane-run works in /, when detached
