@@ -155,6 +155,7 @@ ROOTLIB   = $(DESTDIR)$(PREFIX)/lib/crane
 MANPAGES := $(wildcard docs/man/*.1 docs/man/*.8)
 COMMANDS := crane crane-run craned
 DOCS      = $(DESTDIR)$(PREFIX)/share/doc/crane
+COMPLETIONS = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 
 install: all
 	install -d $(ROOTLIB)/bin $(ROOTLIB)/crane_launch $(DESTDIR)$(PREFIX)/bin
@@ -169,12 +170,19 @@ install: all
 	install -d $(DOCS)/examples $(DOCS)/monitoring
 	install -m 644 $(addprefix docs/examples/,craned.toml haproxy.cfg keepalived.conf) $(DOCS)/examples/
 	install -m 644 $(addprefix scripts/monitoring/,alerts.yml prometheus.yml grafana.json) docs/alarms.md docs/monitoring.md $(DOCS)/monitoring/
+	install -D -m 644 scripts/packaging/completion.bash $(COMPLETIONS)/crane
+	$(foreach c,$(filter-out crane,$(COMMANDS)),ln -sf crane $(COMPLETIONS)/$(c);)
 	$(foreach m,$(MANPAGES),install -D -m 644 $(m) $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m));)
 
 uninstall:
 	rm -rf $(ROOTLIB) $(DOCS)
-	rm -f $(foreach c,$(COMMANDS),$(DESTDIR)$(PREFIX)/bin/$(c))
+	rm -f $(foreach c,$(COMMANDS),$(DESTDIR)$(PREFIX)/bin/$(c) $(COMPLETIONS)/$(c))
 	rm -f $(foreach m,$(MANPAGES),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m)))
+
+# Debian packages, in $(BUILD)/deb: crane and crane-dbgsym, looked at by lintian.
+.PHONY: deb
+deb: all
+	OPT="$(OPT)" scripts/packaging/make_deb.sh $(BUILD) "$(OPT)"
 
 help:
 	@echo "make            build everything into $(BUILD)/"
@@ -204,6 +212,8 @@ help:
 	@echo "make deps       install what building and running needs (TEST=1: what the tests need, too)"
 	@echo "make unit-py    tests of the launcher scripts"
 	@echo "make install    into PREFIX (default /usr/local), below DESTDIR; make uninstall undoes it"
+	@echo "make deb        Debian packages, in $(BUILD)/deb (scripts/install_deps.sh --package brings what that needs)"
+	@echo "make deploy-test  the packages on three hosts by ansible, used, upgraded, rebooted, replaced; DEPLOY=--all: everything"
 	@echo "make format     clang-format over the tree"
 	@echo "make clean      remove $(BUILD)/"
 

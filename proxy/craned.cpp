@@ -48,7 +48,8 @@ Craned::Craned(Config config)
     : config_(std::move(config)),
       base_(make_base()),
       timekeeper_(config_.replica_id, config_.clock),
-      certificate_(config_.tls.certificate) {
+      certificate_(config_.tls.certificate),
+      service_(std::make_unique<ServiceManager>(base_, [this] { return doing(); })) {
     signal(SIGPIPE, SIG_IGN);
     for (int number : {SIGTERM, SIGINT}) {
         events_.push_back(evsignal_new(
@@ -73,12 +74,14 @@ Craned::Craned(Config config)
         observation_ =
             std::make_unique<Observation>(base_, config_.metrics_listen, [this] { return look(); });
     make_replica();
+    service_->ready();
 }
 
 Craned::~Craned() {
     observation_.reset();
     replica_.reset();
     control_.reset();
+    service_.reset();
     for (event* one : events_) event_free(one);
     event_free(restart_timer_);
     event_free(stop_timer_);
@@ -121,6 +124,7 @@ void Craned::begin_stop(const std::string& why) {
     if (stopping_) return;
     stopping_ = true;
     spdlog::info("stopping: {}", why);
+    service_->stopping(why);
     evtimer_add(stop_timer_, &kStopLimit);
     replica_->stop([this] { done_ = true; });
 }
@@ -190,6 +194,16 @@ void Craned::reopen_logs() {
     reopen_daemon_log();
     replica_->reopen_logs();
     spdlog::info("the logs are reopened (SIGHUP)");
+}
+
+std::string Craned::doing() const {
+    if (!given_up_.empty()) return given_up_;
+    if (!replica_) return "making the server anew";
+    const std::string self = "replica " + std::to_string(config_.replica_id) + " of cluster " + config_.cluster_id;
+    if (replica_->leads()) return self + ", primary";
+    const uint32_t primary = replica_->leader();
+    return self + (primary == 0 ? ", no primary is known"
+                                : ", backup of replica " + std::to_string(primary));
 }
 
 nlohmann::json Craned::status() {

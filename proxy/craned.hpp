@@ -18,6 +18,7 @@
 #include "proxy/metrics/observation.hpp"
 #include "proxy/participant.hpp"
 #include "proxy/repairs.hpp"
+#include "proxy/service_manager.hpp"
 #include "proxy/timekeeper.hpp"
 
 struct event;
@@ -52,6 +53,7 @@ class Craned {
     nlohmann::json handle(const nlohmann::json& request);
     nlohmann::json status();
     nlohmann::json look();
+    std::string doing() const;
     nlohmann::json order(const nlohmann::json& request);
     nlohmann::json hand_on(const nlohmann::json& request);
     nlohmann::json answer(const nlohmann::json& request) const;
@@ -66,6 +68,7 @@ class Craned {
     Timekeeper timekeeper_;  ///< outlives the replicas: the cluster's clock runs on
     Repairs repairs_;        ///< and what is known of this one
     LossHistory losses_;     ///< of its server
+    std::unique_ptr<ServiceManager> service_;
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<Participant> replica_;
     std::unique_ptr<Observation> observation_;  ///< null: [metrics] names no address

@@ -5,7 +5,7 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials | --matrix] [--check]
+usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials | --matrix | --package | --deploy] [--check]
   (none)    what building and running Crane needs
   --demo    besides: Apache, curl and ab
   --test    besides: every server and client of the tests and the evaluation
@@ -13,6 +13,8 @@ usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials | --ma
   --trials  besides what --test has: further servers and their loads, for make takes; load balancers and a browser
   --matrix  besides what --trials has: the servers and clients of make matrix, two gigabytes
   --coverage  besides: what tells which lines the tests run (gcovr)
+  --package  besides: what Debian packages are built with (make deb)
+  --deploy  besides what --package has: ansible, and what hosts for make deploy-test are made with
   --check   install nothing; list what is missing and exit 1 if anything is
 Without an option and with --test also CRIU, for process images (scripts/install_criu.sh); where it cannot be had that is
 said, and the rest goes on.
@@ -29,6 +31,8 @@ test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strac
     haproxy slapd ldap-utils mosquitto mosquitto-clients bind9 bind9-dnsutils dovecot-imapd puma starman gunicorn rsync)
 bench=(etcd-server golang-go python3-matplotlib)
 coverage=(gcovr)
+package=(debhelper lintian fakeroot)
+deploy=(ansible-core openssh-client openssl mmdebstrap xfsprogs mariadb-client python3-apt)
 trials=(php8.2-fpm clamav-daemon sysbench haproxy keepalived chromium)
 # As tests/matrix/matrix.py --packages has it.
 matrix=(libapache2-mod-php8.2 libapache2-mod-wsgi-py3 libnginx-mod-http-brotli-filter php-cgi php8.2-sqlite3 h2o caddy mini-httpd webfs
@@ -55,6 +59,8 @@ for option in "$@"; do
         --matrix) wanted+=("${demo[@]}" "${test[@]}" "${trials[@]}" "${matrix[@]}") ;;
         --bench) wanted+=("${bench[@]}") criu=false ;;
         --coverage) wanted+=("${coverage[@]}") criu=false ;;
+        --package) wanted+=("${package[@]}") criu=false ;;
+        --deploy) wanted+=("${package[@]}" "${deploy[@]}") ;;
         --check) check_only=true ;;
         -h | --help) usage && exit 0 ;;
         *) usage >&2 && exit 2 ;;
