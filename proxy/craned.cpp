@@ -199,11 +199,11 @@ void Craned::reopen_logs() {
 std::string Craned::doing() const {
     if (!given_up_.empty()) return given_up_;
     if (!replica_) return "making the server anew";
-    const std::string self = "replica " + std::to_string(config_.replica_id) + " of cluster " + config_.cluster_id;
+    const std::string self =
+        "replica " + std::to_string(config_.replica_id) + " of cluster " + config_.cluster_id;
     if (replica_->leads()) return self + ", primary";
     const uint32_t primary = replica_->leader();
-    return self + (primary == 0 ? ", no primary is known"
-                                : ", backup of replica " + std::to_string(primary));
+    return self + (primary == 0 ? ", no primary is known" : ", backup of replica " + std::to_string(primary));
 }
 
 nlohmann::json Craned::status() {

@@ -42,7 +42,8 @@ uint64_t watchdog_us() {
 
 /// A line break would begin another word of the protocol.
 std::string one_line(std::string text) {
-    std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
     return text;
 }
 
@@ -87,7 +88,8 @@ void ServiceManager::tick() {
     if (!words.empty()) send(words);
 }
 
-/// A manager that does not take it now is asked again at the next tick, or not at all: craned waits for nobody.
+/// A manager that does not take it now is asked again at the next tick, or not at all: craned waits for
+/// nobody.
 void ServiceManager::send(const std::string& words) const {
     if (fd_ < 0) return;
     sockaddr_un address{};

@@ -1,5 +1,6 @@
-// What systemd is told of a unit with Type=notify: that craned is up, what it is doing, that its loop turns, and
-// that it ends. By the datagrams of sd_notify(3); where nobody asks for them (NOTIFY_SOCKET) nothing is done.
+// What systemd is told of a unit with Type=notify: that craned is up, what it is doing, that its loop turns,
+// and that it ends. By the datagrams of sd_notify(3); where nobody asks for them (NOTIFY_SOCKET) nothing is
+// done.
 #pragma once
 
 #include <cstdint>

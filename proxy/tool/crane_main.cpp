@@ -204,6 +204,7 @@ class Commands {
         if (*status_) return tool_status(state_dir_, json_);
         if (*health_) return tool_health(state_dir_, health_request_, json_);
         if (*diff_) return tool_diff(state_dir_, compared_, json_);
+        if (*output_) return tool_output(state_dir_, output_request_, json_);
         if (*verify_) return tool_verify(state_dir_, log_request_.replica, json_);
         if (*log_) return tool_log(state_dir_, log_request_, json_);
         if (*member_) return tool_member(state_dir_, members_, json_);
@@ -248,6 +249,10 @@ class Commands {
                               "seconds to wait for every replica, also one that is being started, to reach "
                               "what is decided now (default: 10, and not for replicas that are down)");
         wait_->check(CLI::Range(0, 86400));
+        output_ = verb("output",
+                       "how far the output logs go, and their hash chains there, to compare across hosts");
+        output_->add_option("--at", output_request_.at, "behind so many records (default: all)");
+        output_->add_option("--replica", output_request_.replica, "whose log (default: all that are here)");
         log_ = verb("log", "the decided sequence of client calls");
         log_->add_option("--replica", log_request_.replica, "whose log (default: the first)");
         log_->add_option("--from", log_request_.from, "first index");
@@ -289,7 +294,7 @@ class Commands {
     CLI::App app_{"crane looks after a cluster that crane-run started", "crane"};
     std::string state_dir_ = default_state_dir();
     bool json_ = false;
-    CLI::App *status_, *health_, *check_, *diff_, *log_, *verify_, *member_, *checkpoint_;
+    CLI::App *status_, *health_, *check_, *diff_, *log_, *verify_, *member_, *checkpoint_, *output_;
     CLI::App *stop_, *recover_, *backup_, *restore_, *transfer_, *restart_, *signal_, *version_;
     CLI::App* image_;
     CLI::Option* wait_;
@@ -299,6 +304,7 @@ class Commands {
     HealthRequest health_request_;
     DiffRequest compared_;
     LogRequest log_request_;
+    OutputRequest output_request_;
     MemberRequest members_;
     CheckpointRequest checkpoints_;
     RecoverRequest lost_;

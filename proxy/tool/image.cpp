@@ -66,6 +66,12 @@ void leave_out(const std::string& from, const std::string& path, const std::vect
 std::vector<std::string> left_out(const std::string& from, const ImageRequest& request) {
     std::vector<std::string> out;
     const auto contents = [&](const std::string& folder) {
+        // By patterns where nothing in it is kept: what comes meanwhile (processes, in /proc) is left out,
+        // too.
+        if (!any_below(request.keep, folder)) {
+            for (const char* any : {"/*", "/.*"}) out.push_back(escaped(folder.substr(1)) + any);
+            return;
+        }
         std::error_code ignored;
         for (const auto& entry : fs::directory_iterator(from + folder, ignored))
             leave_out(from, folder + "/" + entry.path().filename().string(), request.keep, &out);

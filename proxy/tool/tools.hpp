@@ -75,6 +75,12 @@ struct DiffRequest {
 };
 int tool_diff(const std::string& state_dir, const DiffRequest& request, bool json);
 
+struct OutputRequest {
+    uint32_t replica = 0;        ///< 0: all that are here
+    std::optional<uint64_t> at;  ///< behind how many records; nothing: behind all
+};
+int tool_output(const std::string& state_dir, const OutputRequest& request, bool json);
+
 struct LogRequest {
     uint32_t replica = 0;  ///< 0: the first that has a log
     uint64_t from = 1;

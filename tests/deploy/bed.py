@@ -68,9 +68,8 @@ def wait_until(condition, seconds, what):
 class Disk:
     """The file system that the roots are on, in a file that is kept."""
 
-    def __init__(self, folder):
-        self.file, self.at = folder / "hosts.xfs", folder / "mnt"
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder, at):
+        self.file, self.at = folder / "hosts.xfs", at
         self.at.mkdir(exist_ok=True)
         if not self.file.exists():
             with open(self.file, "wb") as made:
@@ -153,7 +152,7 @@ class Bed:
         self.key = key
         self.ssh_options = ["-i", key, "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
                             "-o", "ConnectTimeout=5", "-o", "BatchMode=yes"]
-        self.disk = Disk(folder)
+        self.disk = Disk(folder, work / "disk")
         self.base = self.disk.base((folder / "key.pub").read_text())
         up = work / "up.sh"
         up.write_text("#!/bin/sh\nexec ip link set \"$5\" master br0 up\n")

@@ -109,6 +109,16 @@ class BaseImages(CraneTest):
         for path in ("/etc/shadow", "/etc/odd*name", "/run/left", "/srv/data/big", "/inside.img"):
             self.assertNotIn(f"squashfs-root{path}", listed)
 
+    def test_processes_that_begin_meanwhile_are_left_out_of_an_image(self):
+        """As the one that makes it, of a tree with a /proc such as a host's."""
+        tree = make_tree(self.dir / "tree", ["/bin/cat"], [])
+        (tree / "proc").mkdir(exist_ok=True)
+        self.tool("mount", "--bind", "/proc", tree / "proc")
+        self.addCleanup(self.tool, "umount", tree / "proc")
+        file = self.dir / "host.img"
+        self.crane_tool("image", "make", file, "--from", tree)
+        self.assertEqual([line for line in self.tool("unsquashfs", "-l", file).split() if "/proc" in line], ["squashfs-root/proc"])
+
     def test_restart_moves_to_another_image(self):
         file, first = self.image("one", 111)
         other, second = self.image("two", 222)
