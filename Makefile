@@ -184,6 +184,13 @@ uninstall:
 deb: all
 	OPT="$(OPT)" scripts/packaging/make_deb.sh $(BUILD) "$(OPT)"
 
+# The package on three system containers of a clean Debian 12, by the playbooks: make deploy-test DEPLOY=--all
+.PHONY: deploy-test
+deploy-test:
+	scripts/install_deps.sh --deploy
+	$(MAKE) deb
+	BUILD=$(BUILD) OPT="$(OPT)" /usr/bin/python3 -B tests/deploy/deploy.py $(DEPLOY)
+
 help:
 	@echo "make            build everything into $(BUILD)/"
 	@echo "make demo       install what is missing, then show three replicas of Apache"
@@ -316,6 +323,7 @@ soak: all programs $(BUILD)/bin/sim $(BUILD)/bin/unit
 	    for server in apache redis; do BUILD=$(BUILD) /usr/bin/python3 -B tests/hostile/hostile.py --server $$server \
 	        --seed $$seed --seconds $$(($(MINUTES) * 30)) || exit 1; done && \
 	    BUILD=$(BUILD) /usr/bin/python3 -B tests/kills/kills.py --seed $$seed && \
+	    $(MAKE) deploy-test DEPLOY=--all && \
 	    CRANE_SOAK=1 $(RUN_TESTS) --seed $$seed disturbance failover MicroBenchmark || exit 1; done
 
 bench: all programs

@@ -37,11 +37,17 @@ lxc.net.0.ipv4.address = {address}/24
 lxc.mount.auto = proc:mixed sys:mixed
 lxc.mount.entry = cgroup2 sys/fs/cgroup cgroup2 rw,nosuid,nodev,noexec 0 0
 lxc.autodev = 1
+lxc.hook.autodev = {devices}
 lxc.tty.max = 0
 lxc.pty.max = 1024
 lxc.console.path = none
 lxc.cap.drop = sys_module sys_rawio mac_admin mac_override
 lxc.signal.halt = SIGRTMIN+3
+"""
+
+# A base image is mounted by way of a loop device, which a host has.
+DEVICES = """\
+cd "$LXC_ROOTFS_MOUNT/dev" && mknod loop-control c 10 237 && for n in $(seq 0 63); do mknod "loop$n" b 7 "$n" || exit 1; done
 """
 
 
@@ -121,7 +127,8 @@ class Host:
         run("cp", "-a", "--reflink=always", self.bed.base, self.root)
         (self.root / "etc/hostname").write_text(self.name + "\n")
         self.config.write_text(CONFIG.format(name=self.name, root=self.root, veth=f"cr{os.getpid() % 10000}v{self.number}",
-                                             up=self.bed.work / "up.sh", address=self.address))
+                                             up=self.bed.work / "up.sh",
+                                             devices=self.bed.work / "devices.sh", address=self.address))
 
     def start(self):
         run("lxc-start", "-P", self.bed.work / "lxc", "-n", self.lxc_name, "-f", self.config, "-d")
@@ -154,9 +161,9 @@ class Bed:
                             "-o", "ConnectTimeout=5", "-o", "BatchMode=yes"]
         self.disk = Disk(folder, work / "disk")
         self.base = self.disk.base((folder / "key.pub").read_text())
-        up = work / "up.sh"
-        up.write_text("#!/bin/sh\nexec ip link set \"$5\" master br0 up\n")
-        up.chmod(0o755)
+        for name, text in (("up.sh", "exec ip link set \"$5\" master br0 up\n"), ("devices.sh", DEVICES)):
+            (work / name).write_text("#!/bin/sh\n" + text)
+            (work / name).chmod(0o755)
         self._enter_network()
 
     def _enter_network(self):
