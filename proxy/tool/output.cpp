@@ -43,10 +43,14 @@ json mark(const ReplicaDir& replica, std::optional<uint64_t> at) {
     if (at && records < *at)
         throw std::runtime_error("replica " + std::to_string(replica.id) + ": " + log.path() + " has " +
                                  std::to_string(records) + " records, not " + std::to_string(*at) + " yet");
-    return {{"replica", replica.id}, {"log", log.path()},
-            {"records", records},    {"at", records},
-            {"chain", chain.hex()},  {"first_record", log.first_number()},
-            {"torn_end", torn},      {"admitted_index", log.admitted_index()}};
+    return {{"replica", log.header().replica},
+            {"log", log.path()},
+            {"records", records},
+            {"at", records},
+            {"chain", chain.hex()},
+            {"first_record", log.first_number()},
+            {"torn_end", torn},
+            {"admitted_index", log.admitted_index()}};
 }
 
 }  // namespace
