@@ -191,11 +191,12 @@ def members(trial, settings):
     trial.bed.host(5).wait()
     trial.inventory([1, 2, 4, 5], **settings)
     trial.play("add", "web", "crane_host=h5")
+    for one in load.writers:
+        one.addresses = [trial.bed.hosts[n].address for n in (1, 4, 5)]
     trial.play("remove", "web", "crane_host=h2")
     trial.inventory([1, 4, 5], **settings)
     trial.play("start", "web")
     trial.play("rejoin", "web", "crane_host=h5")
-    load.addresses = [trial.bed.hosts[n].address for n in (1, 4, 5)]
     load.goes_on()
     trial.play("diff", "web")
     load.check([trial.bed.hosts[n].address for n in (1, 4, 5)])
