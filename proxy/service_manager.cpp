@@ -20,7 +20,7 @@ constexpr uint64_t kLookUs = 1'000'000;
 /// Whoever is started from here is not to speak in this process's name.
 std::string take_variable(const char* name) {
     const char* value = getenv(name);
-    const std::string out = value ? value : "";
+    std::string out = value ? value : "";
     unsetenv(name);
     return out;
 }
