@@ -48,8 +48,8 @@ Craned::Craned(Config config)
     : config_(std::move(config)),
       base_(make_base()),
       timekeeper_(config_.replica_id, config_.clock),
-      certificate_(config_.tls.certificate),
-      service_(std::make_unique<ServiceManager>(base_, [this] { return doing(); })) {
+      service_(std::make_unique<ServiceManager>(base_, [this] { return doing(); })),
+      certificate_(config_.tls.certificate) {
     signal(SIGPIPE, SIG_IGN);
     for (int number : {SIGTERM, SIGINT}) {
         events_.push_back(evsignal_new(

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
+#include <vector>
 
 #include "proxy/clock.hpp"
 #include "proxy/tool/tools.hpp"
@@ -41,14 +42,16 @@ bool done(const json& status, const std::string& what, uint32_t id) {
     return member == nullptr;
 }
 
-/// Somebody else has to lead before the primary can be removed.
-void move_primary_away(const Contact& primary, uint32_t id) {
-    for (const json& peer : primary.status["peers"]) {
-        if (!peer["voter"] || peer["rejoining"] || !peer["connected"]) continue;
-        ask_craned(primary.dir.path, {{"cmd", "transfer"}, {"to", peer["replica"]}});
-        return;
-    }
-    throw std::runtime_error("replica " + std::to_string(id) + " is primary, and nobody else could be");
+/// Somebody else has to lead before the primary can be removed. Whoever of them takes it: he who asks is
+/// heard first, and the answer may be that another one leads meanwhile.
+void move_primary_away(const Contact& contact, uint32_t id) {
+    std::vector<uint32_t> others;
+    if (contact.status["replica"] != id) others.push_back(contact.status["replica"].get<uint32_t>());
+    for (const json& peer : contact.status["peers"])
+        if (peer["replica"] != id && peer["voter"] && !peer["rejoining"] && peer["connected"])
+            others.push_back(peer["replica"].get<uint32_t>());
+    for (const uint32_t to : others)
+        if (!ask_primary(contact, {{"cmd", "transfer"}, {"to", to}}).contains("error")) return;
 }
 
 int finish(const json& status, const std::string& text, uint32_t id, bool as_json) {
@@ -84,7 +87,9 @@ json change(const std::string& state_dir, const std::string& what, uint32_t id, 
         }
         if (asked && done(contact->status, what, id)) return contact->status;
         last = contact->status;
-        if (!asked && what == "remove" && last["role"] == "primary" && last["replica"] == id) {
+        if (!asked && what == "remove" && last["leader"] == id) {
+            if (late)
+                throw std::runtime_error("replica " + std::to_string(id) + " leads, and nobody else could");
             move_primary_away(*contact, id);
         } else if (!asked) {
             const json answer =
