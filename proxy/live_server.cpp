@@ -97,12 +97,18 @@ void ServerPorts::on_output(const timebubble::OutputHeader& header, std::string_
     if (!ends && header.kind != OutputKind::kListen && header.kind != OutputKind::kDatagramPort) return;
     if (payload.size() != sizeof(record)) return;
     memcpy(&record, payload.data(), sizeof(record));
+    record.protocol = timebubble::protocol_of(header.kind);  // whatever the server says
     const auto found = std::find_if(records_.begin(), records_.end(),
                                     [&](const ListenRecord& one) { return same_socket(one, record); });
     if (ends) {
         if (found != records_.end()) records_.erase(found);
     } else if (!(header.flags & timebubble::kListenChanged)) {
-        if (records_.size() >= timebubble::kMaxListeners + timebubble::kMaxDatagramSockets)
+        const auto kin = std::count_if(records_.begin(), records_.end(), [&](const ListenRecord& one) {
+            return (one.protocol == 0) == (record.protocol == 0);
+        });
+        const uint32_t most =
+            record.protocol == 0 ? timebubble::kMaxListeners : timebubble::kMaxDatagramSockets;
+        if (static_cast<uint32_t>(kin) >= most)
             throw ImpossibleOutput("it listens on more sockets than it can have");
         records_.push_back(record);
     } else if (found != records_.end()) {

@@ -56,6 +56,7 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             timebubble::ListenRecord record;
             if (payload.size() != sizeof(record)) return;
             memcpy(&record, payload.data(), sizeof(record));
+            record.protocol = timebubble::protocol_of(header.kind);
             if (header.kind == OutputKind::kListen) restarts_.listened();
             const bool changed = header.flags & timebubble::kListenChanged;
             ingress_.on_output(header, payload);
@@ -75,6 +76,7 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             timebubble::ListenRecord record;
             if (payload.size() != sizeof(record)) return;
             memcpy(&record, payload.data(), sizeof(record));
+            record.protocol = timebubble::protocol_of(header.kind);
             if (header.kind == OutputKind::kDatagramPort) restarts_.listened();
             if (!serves()) return;
             if (header.kind == OutputKind::kDatagramPort) {

@@ -160,6 +160,10 @@ struct ListenRecord {
     uint32_t places;    ///< for clients that wait to be accepted at this port, of all listeners there are now
     uint32_t protocol;  ///< 0: TCP; IPPROTO_UDP
 };
+/// ListenRecord::protocol, by the record's kind.
+constexpr uint32_t protocol_of(OutputKind kind) {
+    return kind == OutputKind::kDatagramPort || kind == OutputKind::kDatagramPortEnd ? 17U : 0U;
+}
 /// OutputHeader::flags of a kListen: not another listener, only its settings have changed.
 constexpr uint16_t kListenChanged = 1;
 

@@ -99,7 +99,7 @@ class Primary {
         }
         must(untaken <= kStockBytes + readers_.size() * kFirstWindowBytes,
              "more waits than the stock allows");
-        must(ports_.records().size() <= kMaxListeners, "listeners without bound");
+        must(ports_.records().size() <= kMaxListeners + kMaxDatagramSockets, "ports without bound");
         must(account_.connections() <= kMostClients && ingress_.size() <= kMostClients,
              "connections that nobody has opened");
         must(batcher_.bytes() < kMostClients * (kStockBytes + 4096), "calls without bound");
