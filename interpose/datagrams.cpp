@@ -14,7 +14,6 @@ namespace crane::interpose {
 namespace {
 
 constexpr int kLoopbackInterface = 1;  // the only one in the container
-constexpr uint32_t kSmallestBuffer = 2304;
 
 /// Where the datagram came to, for a program that asked to be told (IP_PKTINFO).
 long tell_address(const DatagramInfo& info, msghdr& message) {
@@ -83,14 +82,6 @@ bool tells_address(int level, int name) {
     return (level == IPPROTO_IP && name == IP_PKTINFO) || (level == IPPROTO_IPV6 && name == IPV6_RECVPKTINFO);
 }
 
-/// As Linux keeps it: twice what was asked for, between bounds.
-uint32_t buffer_for(int asked) {
-    const uint32_t most = kDatagramBufferBytes;
-    const uint32_t bytes =
-        asked < 0 || static_cast<uint32_t>(asked) > most ? most : static_cast<uint32_t>(asked);
-    return bytes * 2 < kSmallestBuffer ? kSmallestBuffer : bytes * 2;
-}
-
 }  // namespace
 
 bool is_udp(int family, int type, int protocol) {
@@ -150,26 +141,19 @@ bool datagram_set_option(uint32_t socket, int level, int name, const void* value
         return true;
     }
     if (sends_to_groups(level, name)) return true;
-    const bool receives = name == SO_RCVBUF || name == SO_RCVBUFFORCE;
-    const bool buffer = level == SOL_SOCKET && (receives || name == SO_SNDBUF || name == SO_SNDBUFFORCE);
-    const bool reuse = level == SOL_SOCKET && name == SO_REUSEADDR;
-    if (!buffer && !reuse && !tells_address(level, name)) return false;
+    if (!tells_address(level, name)) return false;
     int number = 0;
     if (bytes < sizeof(number)) {
         rc = -EINVAL;
         return true;
     }
     std::memcpy(&number, value, sizeof(number));
-    if (reuse) s.datagram.reuse_address = number != 0;
-    if (buffer) (receives ? s.datagram.receive_bytes : s.datagram.send_bytes) = buffer_for(number);
-    if (!reuse && !buffer) s.datagram.tells_address = number != 0;
+    s.datagram.tells_address = number != 0;
     return true;
 }
 
 bool datagram_get_option(uint32_t socket, int level, int name, int& number) {
-    const DatagramSocket& own = domain().sockets[socket].datagram;
-    const auto shown = [](uint32_t bytes) { return static_cast<int>(bytes ? bytes : kDatagramBufferBytes); };
-    if (tells_address(level, name)) return number = own.tells_address, true;
+    if (tells_address(level, name)) return number = domain().sockets[socket].datagram.tells_address, true;
     if (level != SOL_SOCKET) return false;
     switch (name) {
         case SO_TYPE:
@@ -178,12 +162,6 @@ bool datagram_get_option(uint32_t socket, int level, int name, int& number) {
             return number = IPPROTO_UDP, true;
         case SO_ERROR:
             return number = datagram_take_error(socket), true;
-        case SO_REUSEADDR:
-            return number = own.reuse_address, true;
-        case SO_RCVBUF:
-            return number = shown(own.receive_bytes), true;
-        case SO_SNDBUF:
-            return number = shown(own.send_bytes), true;
         default:
             return false;
     }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 
 namespace crane::proxy {
 

@@ -4,8 +4,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "base/clock.hpp"
 #include "paxos/link/certificate.hpp"
-#include "proxy/clock.hpp"
 
 namespace crane::proxy {
 

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 
 namespace crane::proxy {
 

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 
 namespace crane::proxy {
 

@@ -8,8 +8,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.hpp"
 #include "paxos/core/storage.hpp"
-#include "proxy/clock.hpp"
 #include "proxy/daemon_log.hpp"
 #include "proxy/replica.hpp"
 #include "proxy/witness.hpp"

@@ -14,7 +14,7 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/log_limit.hpp"
 
 namespace crane::proxy {

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 
 namespace crane::proxy {
 

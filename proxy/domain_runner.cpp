@@ -12,10 +12,10 @@
 #include <fstream>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "checkpoint/criu.hpp"
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/fail_point.hpp"
-#include "proxy/clock.hpp"
 #include "timebubble/inherited.hpp"
 
 namespace crane::proxy {

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "paxos/link/lookup.hpp"
 #include "paxos/link/peer_address.hpp"
-#include "proxy/clock.hpp"
 #include "proxy/datagram_socket.hpp"
 
 namespace crane::proxy {

@@ -51,7 +51,7 @@ class Listeners {
     };
 
     Listeners(event_base* base, std::string address, std::map<uint16_t, uint16_t> port_map, Accepted accepted,
-              Readable readable = nullptr);
+              Readable readable);
     ~Listeners();
 
     void listen(const timebubble::ListenRecord& record);

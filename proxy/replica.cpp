@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/members.hpp"
 #include "proxy/settings_hash.hpp"
 #include "proxy/witness.hpp"
@@ -76,7 +76,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                  }),
       datagrams_(life_of(config.replica_id), batcher_,
                  {
-                     [this] { return sequencer_.leads() && sequencer_.ready() && serves(); },
+                     [this] { return sequencer_.leads() && sequencer_.ready() && serves() && !disk_.low(); },
                      [this](const std::string& payload) {
                          const uint32_t leader = sequencer_.leader();
                          return leader != 0 && leader != config_.replica_id &&

@@ -24,6 +24,7 @@
 #include <set>
 #include <string>
 
+#include "base/clock.hpp"
 #include "proxy/attached_clients.hpp"
 #include "proxy/batcher.hpp"
 #include "proxy/bubbles.hpp"
@@ -32,7 +33,6 @@
 #include "proxy/checkpoints.hpp"
 #include "proxy/client_connection.hpp"
 #include "proxy/client_limit.hpp"
-#include "proxy/clock.hpp"
 #include "proxy/config.hpp"
 #include "proxy/connection_table.hpp"
 #include "proxy/datagrams.hpp"
@@ -107,6 +107,7 @@ class Replica : public Participant {
     bool send_datagram(const timebubble::DatagramPayload& client, std::string_view bytes);
     void on_accepted(int fd, uint16_t port, Listeners::Place place);
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
+    void on_port(const timebubble::OutputHeader& header, std::string_view payload);
     void on_admitted(const timebubble::OutputHeader& header, std::string_view payload);
     void on_domain_changed();
     void domain_overwrote(const std::string& what);

@@ -2,7 +2,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/datagram_socket.hpp"
 #include "proxy/replica.hpp"
 

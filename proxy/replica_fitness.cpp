@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/replica.hpp"
 #include "proxy/report_words.hpp"
 

@@ -5,7 +5,7 @@
 // leaves no trace in the log. The primary only says whose turn it is (image_rounds.hpp).
 #include <spdlog/spdlog.h>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {

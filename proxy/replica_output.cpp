@@ -52,40 +52,12 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
     clients_.on_output(header, payload);
     switch (header.kind) {
         case OutputKind::kListen:
-        case OutputKind::kUnlisten: {
-            timebubble::ListenRecord record;
-            if (payload.size() != sizeof(record)) return;
-            memcpy(&record, payload.data(), sizeof(record));
-            record.protocol = timebubble::protocol_of(header.kind);
-            if (header.kind == OutputKind::kListen) restarts_.listened();
-            const bool changed = header.flags & timebubble::kListenChanged;
-            ingress_.on_output(header, payload);
-            if (native_) native_->listen(record);
-            if (!serves()) return;
-            if (header.kind == OutputKind::kUnlisten) {
-                listeners_.unlisten(record);
-            } else if (changed) {
-                listeners_.change(record);
-            } else {
-                listeners_.listen(record);
-            }
-            return;
-        }
+        case OutputKind::kUnlisten:
         case OutputKind::kDatagramPort:
-        case OutputKind::kDatagramPortEnd: {
-            timebubble::ListenRecord record;
-            if (payload.size() != sizeof(record)) return;
-            memcpy(&record, payload.data(), sizeof(record));
-            record.protocol = timebubble::protocol_of(header.kind);
-            if (header.kind == OutputKind::kDatagramPort) restarts_.listened();
-            if (!serves()) return;
-            if (header.kind == OutputKind::kDatagramPort) {
-                listeners_.listen(record);
-            } else {
-                listeners_.unlisten(record);
-            }
+        case OutputKind::kDatagramPortEnd:
+            ingress_.on_output(header, payload);
+            on_port(header, payload);
             return;
-        }
         case OutputKind::kDatagram:
             datagrams_.on_output(payload, history_.last() ? history_.last()->index : 0, serves());
             return;
@@ -108,6 +80,25 @@ void Replica::on_output(const timebubble::OutputHeader& header, std::string_view
             break;
     }
     ingress_.on_output(header, payload);
+}
+
+/// One where clients come to, of whichever protocol.
+void Replica::on_port(const timebubble::OutputHeader& header, std::string_view payload) {
+    timebubble::ListenRecord record;
+    if (payload.size() != sizeof(record)) return;
+    memcpy(&record, payload.data(), sizeof(record));
+    record.protocol = timebubble::protocol_of(header.kind);  // whatever the server says
+    const bool ends = header.kind == OutputKind::kUnlisten || header.kind == OutputKind::kDatagramPortEnd;
+    if (!ends) restarts_.listened();
+    if (native_ && header.kind == OutputKind::kListen) native_->listen(record);
+    if (!serves()) return;
+    if (ends) {
+        listeners_.unlisten(record);
+    } else if (header.flags & timebubble::kListenChanged) {
+        listeners_.change(record);
+    } else {
+        listeners_.listen(record);
+    }
 }
 
 void Replica::on_admitted(const timebubble::OutputHeader& header, std::string_view payload) {

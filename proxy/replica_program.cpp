@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/clock.hpp"
 #include "checkpoint/fail_point.hpp"
-#include "proxy/clock.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {

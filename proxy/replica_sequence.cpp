@@ -2,7 +2,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {

@@ -6,7 +6,7 @@
 // delivery is held up.
 #include <spdlog/spdlog.h>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"
 

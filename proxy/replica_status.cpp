@@ -1,7 +1,7 @@
 // What craned says of itself on its control socket.
 #include <nlohmann/json.hpp>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/members.hpp"
 #include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"

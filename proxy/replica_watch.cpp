@@ -1,8 +1,8 @@
 // What is looked at regularly, whatever happens: the server, the event loop, the clients, the disk.
 #include <spdlog/spdlog.h>
 
+#include "base/clock.hpp"
 #include "proxy/backtrace.hpp"
-#include "proxy/clock.hpp"
 #include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 
 namespace crane::proxy {
 

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+#include "proxy/plain_text.hpp"
+
 namespace crane::proxy {
 
 namespace {
@@ -38,13 +40,6 @@ uint64_t watchdog_us() {
     const std::string interval = take_variable("WATCHDOG_USEC");
     if (!whom.empty() && strtol(whom.c_str(), nullptr, 10) != getpid()) return 0;
     return strtoull(interval.c_str(), nullptr, 10);
-}
-
-/// A line break would begin another word of the protocol.
-std::string one_line(std::string text) {
-    std::replace_if(
-        text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
-    return text;
 }
 
 }  // namespace

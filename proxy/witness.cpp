@@ -9,11 +9,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/lack.hpp"
 #include "proxy/members.hpp"
 #include "proxy/process_tree.hpp"
 #include "proxy/report_words.hpp"
+#include "proxy/session_share.hpp"
 
 namespace crane::proxy {
 
@@ -63,6 +64,7 @@ Witness::Witness(event_base* base, const Config& config, Timekeeper& timekeeper,
           },
           [this](uint64_t index) { on_fetched(index); }),
       disk_(config.disk_reserve_bytes) {
+    prefer_this_session(true);  // it has little to do, and nothing that gains by waiting
     timekeeper_.stop_leading();
     timekeeper_.set_voters(voter_ids(sequencer_.membership()));
     housekeeping_ = event_new(

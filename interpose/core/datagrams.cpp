@@ -1,10 +1,10 @@
 #include "interpose/core/datagrams.hpp"
 
-#include <netinet/in.h>
 #include <sys/epoll.h>
 
 #include <cstring>
 
+#include "interpose/core/socket_options.hpp"
 #include "interpose/core/socket_table.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "timebubble/limits.hpp"
@@ -74,8 +74,12 @@ uint32_t find_receiver(const Address& to, const Address& from, bool outside) {
     return matches[shared ? hash_of(from) % count : count - 1];
 }
 
-uint64_t receive_limit(const VirtualSocket& s) {
-    return s.datagram.receive_bytes ? s.datagram.receive_bytes : kDatagramBufferBytes;
+uint64_t receive_limit(uint32_t index) {
+    return static_cast<uint64_t>(kept_number(index, SOL_SOCKET, SO_RCVBUF, kDatagramBufferBytes));
+}
+
+bool reuses_address(uint32_t index) {
+    return kept_number(index, SOL_SOCKET, SO_REUSEADDR, 0) != 0;
 }
 
 void append(InputQueue& input, const void* bytes, size_t count) {
@@ -86,7 +90,7 @@ void append(InputQueue& input, const void* bytes, size_t count) {
 void deliver(uint32_t index, const Frame& frame, const iovec* vector, int count) {
     VirtualSocket& s = socket_at(index);
     const uint64_t room = chunks_room(domain().input_pool, s.input);
-    if (s.shut_read || s.input.unread() >= receive_limit(s) || sizeof(frame) + frame.bytes > room) return;
+    if (s.shut_read || s.input.unread() >= receive_limit(index) || sizeof(frame) + frame.bytes > room) return;
     append(s.input, &frame, sizeof(frame));
     for (int i = 0; i < count; ++i) append(s.input, vector[i].iov_base, vector[i].iov_len);
     notify(index, EPOLLIN);
@@ -94,10 +98,11 @@ void deliver(uint32_t index, const Frame& frame, const iovec* vector, int count)
 
 void emit_port(OutputKind kind, const VirtualSocket& s) {
     timebubble::ListenRecord record{};
-    record.family = s.local.family;
-    record.port = s.local.port;
-    record.protocol = IPPROTO_UDP;
-    std::memcpy(record.address, s.local.bytes, sizeof(record.address));
+    const Address& at = s.datagram.bound_to;
+    record.family = at.family;
+    record.port = at.port;
+    record.protocol = timebubble::protocol_of(kind);
+    std::memcpy(record.address, at.bytes, sizeof(record.address));
     emit(kind, 0, 0, &record, sizeof(record));
 }
 
@@ -107,13 +112,14 @@ void announce(VirtualSocket& s) {
     emit_port(OutputKind::kDatagramPort, s);
 }
 
-bool is_taken(const VirtualSocket& s, const Address& wanted) {
+bool is_taken(uint32_t index, const Address& wanted) {
+    const VirtualSocket& s = socket_at(index);
     const DomainState& d = domain();
     for (uint32_t i = 0; i < d.datagram_socket_count; ++i) {
         const VirtualSocket& other = socket_at(d.datagram_sockets[i]);
         if (other.local.port != wanted.port || other.local.family != wanted.family) continue;
         if (s.reuse_port && other.reuse_port) continue;
-        if (s.datagram.reuse_address && other.datagram.reuse_address) continue;
+        if (reuses_address(index) && reuses_address(d.datagram_sockets[i])) continue;
         if (same_host(other.local, wanted) || is_any(other.local) || is_any(wanted)) return true;
     }
     return false;
@@ -125,11 +131,11 @@ int bind_to(uint32_t index, Address wanted) {
     if (d.datagram_socket_count == timebubble::kMaxDatagramSockets) return -ENOBUFS;
     const bool any_port = wanted.port == 0;
     if (any_port) wanted.port = next_free_port();
-    for (int tries = 0; is_taken(s, wanted); ++tries) {
+    for (int tries = 0; is_taken(index, wanted); ++tries) {
         if (!any_port || tries == 16384) return -EADDRINUSE;
         wanted.port = next_free_port();
     }
-    s.local = wanted;
+    s.local = s.datagram.bound_to = wanted;
     s.bound = 1;
     d.datagram_sockets[d.datagram_socket_count++] = index;
     return 0;
@@ -210,6 +216,7 @@ int datagram_connect(uint32_t index, const sockaddr* address, socklen_t length) 
     VirtualSocket& s = socket_at(index);
     if (length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC) {
         s.datagram.has_peer = 0;
+        if (s.bound) s.local = s.datagram.bound_to;
         return 0;
     }
     Address to;
@@ -218,7 +225,7 @@ int datagram_connect(uint32_t index, const sockaddr* address, socklen_t length) 
     if (const int error = bind_if_unbound(index)) return error;
     s.peer = as_family(to, s.local.family);
     s.datagram.has_peer = 1;
-    if (is_any(plain(s.local)) || is_any(s.local)) {
+    if (is_any(plain(s.local))) {
         const DomainState& d = domain();
         const Address& reached = d.reached_at[to.family == AF_INET6];
         const bool inside = is_loopback(to) && !is_near_client(to);

@@ -10,7 +10,7 @@
 namespace crane::interpose {
 
 /// SO_RCVBUF and SO_SNDBUF that nobody has set, as Linux has them.
-constexpr uint32_t kDatagramBufferBytes = 212'992;
+constexpr int kDatagramBufferBytes = 212'992;
 
 uint32_t new_datagram_socket(int family, bool nonblocking);  ///< kNone: table full
 inline bool is_datagram(uint32_t socket) {

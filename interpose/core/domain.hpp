@@ -179,12 +179,11 @@ struct Address {
 
 /// What a UDP socket has beside the rest.
 struct DatagramSocket {
-    uint8_t has_peer;   ///< connected
-    uint8_t announced;  ///< the proxy knows its port
-    uint8_t reuse_address;
-    uint8_t tells_address;               ///< IP_PKTINFO, IPV6_RECVPKTINFO
-    int32_t error;                       ///< not told yet: nobody was there
-    uint32_t receive_bytes, send_bytes;  ///< SO_RCVBUF, SO_SNDBUF as shown; 0: not set
+    uint8_t has_peer;       ///< connected
+    uint8_t announced;      ///< the proxy knows its port
+    uint8_t tells_address;  ///< IP_PKTINFO, IPV6_RECVPKTINFO
+    int32_t error;          ///< not told yet: nobody was there
+    Address bound_to;       ///< while it is connected `local` may be more exact
 };
 
 /// An option that was set on a socket, as it reads back (socket_options.hpp).

@@ -133,7 +133,8 @@ bool show_own(uint32_t socket, int level, int name, void* value, socklen_t* leng
         return result = show_info(s, value, length), true;
     if (level != SOL_SOCKET) return false;
     if (is_buffer_size(level, name)) {
-        const int size = name == SO_SNDBUF ? kSend : kReceive;
+        const int of_stream = name == SO_SNDBUF ? kSend : kReceive;
+        const int size = is_datagram(socket) ? kDatagramBufferBytes : of_stream;
         return result = hand_out(&size, sizeof(size), value, length), true;
     }
     if (name == SO_INCOMING_CPU) {
@@ -178,6 +179,12 @@ long show_option(uint32_t socket, int level, int name, void* value, socklen_t* l
     if (show_own(socket, level, name, value, length, result)) return result;
     const Example example(socket);
     return raw(SYS_getsockopt, example.fd(), level, name, value, length);
+}
+
+int kept_number(uint32_t socket, int level, int name, int otherwise) {
+    const KeptOption* const option = find_option(socket, level, name);
+    if (option) std::memcpy(&otherwise, option->value, sizeof(otherwise));
+    return otherwise;
 }
 
 void inherit_options(uint32_t from, uint32_t to) {

@@ -15,6 +15,8 @@ long keep_option(uint32_t socket, int level, int name, const void* value, sockle
 void keep_switch(uint32_t socket, int level, int name, bool on);
 /// What was set, else the default. `value` and `length` can be written to.
 long show_option(uint32_t socket, int level, int name, void* value, socklen_t* length);
+/// A number that was set, else the other one.
+int kept_number(uint32_t socket, int level, int name, int otherwise);
 void inherit_options(uint32_t from, uint32_t to);
 void drop_options(uint32_t socket);
 

@@ -11,11 +11,11 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/clock.hpp"
 #include "paxos/link/accept_pause.hpp"
 
 namespace crane::proxy {
@@ -26,12 +26,6 @@ constexpr int kBacklog = 64;
 constexpr ev_ssize_t kMaxHeaderBytes = 8 * 1024;
 constexpr size_t kMaxInputBytes = 16 * 1024;
 constexpr int kServiceUnavailable = 503;
-
-uint64_t now_ns() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 /// evhttp has let it go: it takes its callbacks away then.
 bool is_done(bufferevent* client) {
@@ -103,7 +97,7 @@ bufferevent* HttpServer::on_connect(event_base* base, void* context) {
     if (!client) return nullptr;
     bufferevent_setwatermark(client, EV_READ, 0, kMaxInputBytes);
     bufferevent_incref(client);
-    self.open_.push_back({client, now_ns()});
+    self.open_.push_back({client, monotonic_ns()});
     if (!event_pending(self.timer_, EV_TIMEOUT, nullptr)) event_add(self.timer_, &kTick);
     if (++self.accepted_ >= kAcceptsPerTick || self.open_.size() >= kMaxConnections) self.pause(true);
     return client;
@@ -111,7 +105,7 @@ bufferevent* HttpServer::on_connect(event_base* base, void* context) {
 
 void HttpServer::tick() {
     accepted_ = 0;
-    const uint64_t now = now_ns();
+    const uint64_t now = monotonic_ns();
     const auto is_gone = [&](const Open& one) {
         if (is_done(one.client)) {
             bufferevent_decref(one.client);  // and its descriptor is closed

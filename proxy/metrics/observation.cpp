@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include "base/clock.hpp"
 #include "proxy/metrics/conditions.hpp"
 #include "proxy/metrics/families.hpp"
 #include "proxy/metrics/page.hpp"
@@ -16,12 +17,6 @@ constexpr uint64_t kLookEveryNs = 100'000'000;
 constexpr int kUnavailable = 503;
 constexpr int kNotFound = 404;
 
-uint64_t now_ns() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
 HttpAnswer health(const std::string& why) {
     HttpAnswer out;
     out.code = why.empty() ? 200 : kUnavailable;
@@ -35,7 +30,7 @@ Observation::Observation(event_base* base, const std::string& listen, std::funct
     : look_(std::move(look)), server_(base, listen, [this](std::string_view path) { return answer(path); }) {}
 
 void Observation::look() {
-    const uint64_t now = now_ns();
+    const uint64_t now = monotonic_ns();
     if (looked_ns_ != 0 && now - looked_ns_ < kLookEveryNs) return;
     looked_ns_ = now;
     status_ = look_();

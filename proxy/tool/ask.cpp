@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/clock.hpp"
 #include "checkpoint/image_store.hpp"
-#include "proxy/clock.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/config.hpp"
 #include "proxy/tool/compare.hpp"
 #include "proxy/tool/tools.hpp"

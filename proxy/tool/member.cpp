@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "proxy/clock.hpp"
+#include "base/clock.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {

@@ -3,11 +3,9 @@ health for load balancers, a page; and that whoever asks, however badly, takes n
 
 import http.client
 import json
-import os
 import pathlib
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -72,19 +70,6 @@ class Looked(CraneTest):
             except OSError:
                 pass
         return out
-
-    def stopped(self, cluster, replica):
-        """Its craned stands still until this is called."""
-        pid = cluster.craned_pid(replica)
-        os.kill(pid, signal.SIGSTOP)
-
-        def go_on():
-            try:
-                os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                pass
-        self.addCleanup(go_on)
-        return go_on
 
 
 class Metrics(Looked):

@@ -25,19 +25,6 @@ class WitnessTest(CraneTest):
     def row(self, cluster, replica):
         return cluster.status().get(replica, {})
 
-    def stopped(self, cluster, replica):
-        """Its craned stands still until this is called."""
-        pid = cluster.craned_pid(replica)
-        os.kill(pid, signal.SIGSTOP)
-
-        def go_on():
-            try:
-                os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                pass
-        self.addCleanup(go_on)
-        return go_on
-
     def wait_level(self, cluster, replicas):
         def level():
             rows = cluster.status()

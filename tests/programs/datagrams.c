@@ -94,6 +94,16 @@ static void connected(void) {
     say("and again %s", outcome(recv(a, text, sizeof text, 0)));
     const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
     say("dissolved %s", outcome(connect(a, &nobody, sizeof nobody)));
+    const int any = make(AF_INET, 0);
+    struct sockaddr_in own = {.sin_family = AF_INET};
+    CHECK(bind(any, (struct sockaddr*)&own, sizeof own) == 0);
+    for (int i = 0; i < 3; ++i) {
+        length = sizeof own;
+        CHECK(getsockname(any, (struct sockaddr*)&own, &length) == 0);
+        say("bound to %s", inet_ntoa(own.sin_addr));
+        if (i < 2) connect(any, i ? &nobody : (struct sockaddr*)&at_a, sizeof at_a);
+    }
+    close(any);
     say("no peer: %s", outcome(send(a, "x", 1, 0)));
     say("not connected %s", outcome(to(c, "x", at_b)));
     say("listen %s", outcome(listen(a, 1)));
@@ -118,6 +128,13 @@ static void names(void) {
     say("SO_TYPE %d", value == SOCK_DGRAM);
     getsockopt(a, SOL_SOCKET, SO_PROTOCOL, &value, &length);
     say("SO_PROTOCOL %d", value == IPPROTO_UDP);
+    for (int i = 0; i < 2; ++i) {
+        getsockopt(a, SOL_SOCKET, i ? SO_SNDBUF : SO_RCVBUF, &value, &length);
+        say("buffer %d", value);
+    }
+    setsockopt(a, SOL_SOCKET, SO_SNDBUF, &(int){1}, sizeof(int));
+    getsockopt(a, SOL_SOCKET, SO_SNDBUF, &value, &length);
+    say("SO_SNDBUF %d", value);
     setsockopt(a, SOL_SOCKET, SO_RCVBUF, &(int){8192}, sizeof(int));
     getsockopt(a, SOL_SOCKET, SO_RCVBUF, &value, &length);
     say("SO_RCVBUF %d", value);

@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 #include <memory>
 
+#include "base/clock.hpp"
 #include "proxy/client_connection.hpp"
-#include "proxy/clock.hpp"
 
 using namespace crane::proxy;
 
@@ -59,7 +59,7 @@ TEST_CASE("clients: one that is not read and resets its connection is let go of"
     pool.adopt(one.ours, {})->set_user(&resets);
     pool.adopt(two.ours, {})->set_user(&stays);
     pool.adopt(three.ours, {})->set_user(&half_closes);
-    uint64_t now_ns = monotonic_ns();
+    uint64_t now_ns = crane::monotonic_ns();
     const auto turn = [&] {
         event_base_loop(base.get(), EVLOOP_NONBLOCK);
         pool.reap(now_ns += 2'000'000'000);

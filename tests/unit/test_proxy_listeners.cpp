@@ -81,7 +81,8 @@ bool has_ipv6() {
 TEST_CASE("listeners: `::` serves clients of the families that the server has", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
-    Listeners here(base.get(), "::", {}, [](int, uint16_t, const Listeners::Place&) {});
+    Listeners here(
+        base.get(), "::", {}, [](int, uint16_t, const Listeners::Place&) {}, nullptr);
     here.listen(record_of(AF_INET, "0.0.0.0", port));
     here.end_turn();
     REQUIRE(here.states().size() == 1);
@@ -103,7 +104,8 @@ TEST_CASE("listeners: `::` serves clients of the families that the server has", 
 TEST_CASE("listeners: a server of IPv4 alone at an address of IPv6 alone is an error that is said",
           "[proxy]") {
     const Base base(event_base_new(), event_base_free);
-    Listeners here(base.get(), "::1", {}, [](int, uint16_t, const Listeners::Place&) {});
+    Listeners here(
+        base.get(), "::1", {}, [](int, uint16_t, const Listeners::Place&) {}, nullptr);
     here.listen(record_of(AF_INET, "0.0.0.0", free_port()));
     here.end_turn();
     REQUIRE(here.states().size() == 1);
@@ -114,7 +116,8 @@ TEST_CASE("listeners: a server of IPv4 alone at an address of IPv6 alone is an e
 TEST_CASE("listeners: all addresses of a name are served, and it is looked up beside the loop", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
-    Listeners here(base.get(), "localhost", {}, [](int, uint16_t, const Listeners::Place&) {});
+    Listeners here(
+        base.get(), "localhost", {}, [](int, uint16_t, const Listeners::Place&) {}, nullptr);
     here.listen(record_of(AF_INET, "127.0.0.1", port));
     here.end_turn();
     CHECK_FALSE(here.states()[0].open);  // nothing has waited for a name server
@@ -125,7 +128,8 @@ TEST_CASE("listeners: all addresses of a name are served, and it is looked up be
 TEST_CASE("listeners: a port for the server's own host alone is not shown to other hosts", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     // 192.0.2.1 is nobody's: opening it fails, and is tried again, but it counts as shown.
-    Listeners abroad(base.get(), "192.0.2.1", {{7001, 7101}}, [](int, uint16_t, const Listeners::Place&) {});
+    Listeners abroad(
+        base.get(), "192.0.2.1", {{7001, 7101}}, [](int, uint16_t, const Listeners::Place&) {}, nullptr);
     abroad.listen(record_of(AF_INET, "127.0.0.1", 7000));
     abroad.listen(record_of(AF_INET6, "::1", 7002));
     abroad.unlisten(record_of(AF_INET, "127.0.0.1", 7000));
@@ -150,7 +154,8 @@ TEST_CASE("listeners: a port for the server's own host alone is not shown to oth
 TEST_CASE("listeners: clients on this host reach what the server has on its loopback", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
-    Listeners here(base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {});
+    Listeners here(
+        base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {}, nullptr);
     ListenRecord record = record_of(AF_INET, "127.0.0.1", port);
     here.listen(record);
     here.end_turn();
@@ -168,10 +173,13 @@ TEST_CASE("listeners: a port rests while there are no descriptors, says so, and 
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
     int taken = 0;
-    Listeners here(base.get(), "127.0.0.1", {}, [&taken](int fd, uint16_t, const Listeners::Place&) {
-        close(fd);
-        ++taken;
-    });
+    Listeners here(
+        base.get(), "127.0.0.1", {},
+        [&taken](int fd, uint16_t, const Listeners::Place&) {
+            close(fd);
+            ++taken;
+        },
+        nullptr);
     here.listen(record_of(AF_INET, "0.0.0.0", port));
     here.end_turn();
     const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -194,7 +202,8 @@ TEST_CASE("listeners: a port rests while there are no descriptors, says so, and 
 
 TEST_CASE("listeners: a server that changes its mind over and over opens nothing in between", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
-    Listeners here(base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {});
+    Listeners here(
+        base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {}, nullptr);
     const ListenRecord kept = record_of(AF_INET, "0.0.0.0", free_port());
     const ListenRecord other = record_of(AF_INET, "0.0.0.0", free_port());
     const auto before = open_descriptors();

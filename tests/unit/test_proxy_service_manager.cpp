@@ -66,7 +66,7 @@ TEST_CASE("service manager: is told of the start, of what changes, and of the en
     CHECK(getenv("WATCHDOG_USEC") == nullptr);
     CHECK(manager.heard().empty());
     service.ready();
-    CHECK(manager.heard() == "READY=1\nSTATUS=backup READY=0");
+    CHECK(manager.heard() == "READY=1\nSTATUS=backup?READY=0");
     event_base_loop(loop.base, EVLOOP_ONCE);
     CHECK(manager.heard() == "WATCHDOG=1");
     doing = "primary";

@@ -1,6 +1,7 @@
 """What the test files share: clusters that clean up after themselves, native twins, loads from many clients."""
 
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -41,6 +42,19 @@ class CraneTest(unittest.TestCase):
         server = server_class(*arguments, port=free_port())
         self.addCleanup(server.remove)
         return NativeServer(server.command(), server.port, environment=server.environment, name=server.name)
+
+    def stopped(self, cluster, replica):
+        """Its craned stands still until this is called."""
+        pid = cluster.craned_pid(replica)
+        os.kill(pid, signal.SIGSTOP)
+
+        def go_on():
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        self.addCleanup(go_on)
+        return go_on
 
     def note(self, text):
         """A line for the reader of the run: what was measured or left out."""

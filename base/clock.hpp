@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace crane::proxy {
+namespace crane {
 
 inline uint64_t clock_ns(clockid_t id) {
     timespec now{};
@@ -24,4 +24,4 @@ inline uint64_t realtime_ns() {
     return clock_ns(CLOCK_REALTIME);
 }
 
-}  // namespace crane::proxy
+}  // namespace crane
