@@ -13,7 +13,7 @@ class Load:
     """Clients without an end, until it is left."""
 
     def __init__(self, address):
-        self.command = ["wrk", "-t1", "-c8", "-d1", f"http://{address[0]}:{address[1]}/10k.bin"]
+        self.command = ["wrk", "-t1", "-c8", "-d1", f"http://{address[0]}:{address[1]}/compute.lua?1"]
         self.stop = threading.Event()
         self.failed = []
         self.thread = threading.Thread(target=self.run)
