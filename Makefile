@@ -49,7 +49,8 @@ SHIM_SRCS  := $(wildcard interpose/*.cpp interpose/core/*.cpp) $(call srcs,dmt_s
 SHIM_OBJS  := $(patsubst %.cpp,$(BUILD)/shim/%.o,$(SHIM_SRCS))
 SHIM_FLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-plt -fno-enforce-eh-specs -U_FORTIFY_SOURCE -fno-stack-protector
 SHIM_MADE_WITH := $(call made_with,shim,$(SHIM_FLAGS))
-SHIM_LD    := -shared -Wl,-z,initfirst -Wl,-z,now -Wl,-z,defs -Wl,--exclude-libs,ALL -static-libstdc++
+# Its wrappers call each other, whatever functions of these names the program has: Erlang's has a sigaction.
+SHIM_LD    := -shared -Wl,-z,initfirst -Wl,-z,now -Wl,-z,defs -Wl,-Bsymbolic-functions -Wl,--exclude-libs,ALL -static-libstdc++
 
 PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp proxy/*/*_main.cpp))
 BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
@@ -164,6 +165,7 @@ install: all
 	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh scripts/install_criu.sh $(ROOTLIB)/
 	install -D -m 644 checkpoint/criu/rlimits.patch $(ROOTLIB)/criu/rlimits.patch
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
+	install -D -m 644 -t $(ROOTLIB)/core interpose/core/operation.hpp interpose/core/objects.hpp
 	install -d $(ROOTLIB)/profiles
 	install -m 644 scripts/profiles/*.toml $(ROOTLIB)/profiles/
 	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(if $(filter craned,$(c)),bin/)$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
@@ -185,7 +187,11 @@ deb: all
 	OPT="$(OPT)" scripts/packaging/make_deb.sh $(BUILD) "$(OPT)"
 
 # The package on three system containers of a clean Debian 12, by the playbooks: make deploy-test DEPLOY=--all
-.PHONY: deploy-test
+# What it takes, which is kept: make deploy-hosts.
+.PHONY: deploy-test deploy-hosts
+deploy-hosts: deb
+	BUILD=$(BUILD) /usr/bin/python3 -B tests/deploy/deploy.py --hosts-only
+
 deploy-test:
 	scripts/install_deps.sh --deploy
 	$(MAKE) deb
@@ -205,6 +211,7 @@ help:
 	@echo "make kills      deaths at every step of checkpoints and restarts; KILLS=\"--seed 7 --rounds 50\""
 	@echo "make takes      checkpoints of eleven servers at work, and restores of them; TAKES=\"--takes 5 redis java\""
 	@echo "make conformance LTP=DIR  the Open POSIX Test Suite of a checkout of the Linux Test Project"
+	@echo "make suites POSTGRES=DIR REDIS=DIR  the servers' own tests, from their sources, natively and on three replicas"
 	@echo "make matrix     servers of many kinds, each natively and on three replicas; MATRIX=\"--seeds 2 dns haproxy\""
 	@echo "make million    a million requests, and how soon a replica is back before and after them"
 	@echo "make soak       what depends on chance, with new seeds, until stopped; ROUNDS=1 MINUTES=30; make soak-sim: the simulator alone"
@@ -230,7 +237,7 @@ LOADS         := $(patsubst eval/load/%.c,$(BUILD)/load/%,$(wildcard eval/load/*
 TEST_CC       := $(CC) -D_GNU_SOURCE -std=gnu17 -O2 -g $(WARN) -pthread
 RUN_TESTS     := BUILD=$(BUILD) python3 tests/e2e/run.py
 
-.PHONY: programs test e2e spec nemesis hostile kills takes conformance matrix million soak bench failover bench-paxos lint
+.PHONY: programs test e2e spec nemesis hostile kills takes conformance suites matrix million soak bench failover bench-paxos lint
 programs: $(TEST_PROGRAMS) $(LOADS) $(BUILD)/bin/nemesis-checker $(BUILD)/lib/host-clock.so
 # Preloaded into craned, it sets a host's clock wrong.
 $(BUILD)/lib/host-clock.so: tests/nemesis/host_clock.c
@@ -288,6 +295,11 @@ takes: all
 # The Open POSIX Test Suite, natively and under Crane: make conformance LTP=DIR [CONFORMANCE="--jobs 4 mq_"]
 conformance: all
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/conformance/conformance.py --ltp $(or $(LTP),missing) $(CONFORMANCE)
+
+# Servers' own tests, natively and under Crane: make suites POSTGRES=DIR REDIS=DIR [SUITES="--only redis unit/expire"]
+suites: all
+	BUILD=$(BUILD) /usr/bin/python3 -B tests/suites/suites.py $(if $(POSTGRES),--postgres $(POSTGRES)) \
+	  $(if $(REDIS),--redis $(REDIS)) $(SUITES)
 
 # Servers of many kinds, each with its usual client: make matrix MATRIX="--seeds 2 dns haproxy"
 matrix: all
@@ -400,8 +412,8 @@ FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 FUZZ_CXX     ?= clang++
 FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
                 batcher carrier checkpoint_choice checkpoint_fetch checkpoint_mail checkpoint_source checkpoint_words \
-                divergence domain_account domain_link ingress live_server operator_mail \
-                output_windows) \
+                divergence domain_account domain_link first_difference ingress live_server operator_mail \
+                output_tail output_windows) \
                 checkpoint/file_sum.cpp checkpoint/manifest.cpp \
                 $(patsubst %,paxos/%.cpp,core/incarnation core/membership core/message core/types \
                 link/address_book link/certificate link/connection link/frame link/peer_address link/refusal_log \

@@ -20,10 +20,12 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CORES = os.cpu_count() or 1
 RUN = ["python3", "-B", "tests/e2e/run.py"]
+DEPLOY = ["/usr/bin/python3", "-B", "tests/deploy/deploy.py"]
 # As make builds it, but for the places of variables, which only a debugger asks for and a fifth of the time goes into.
 FLAGS = "OPT=-O2 -g1"
 BUILDS = ["all", "build/bin/sim", "programs"]
 BUILD, ASAN_BUILD, UNIT, END_TO_END = "build", "build under ASan", "unit tests under ASan", "end-to-end tests"
+HOSTS, DEPLOYMENT = "package, and hosts to deploy it to", "deployment"
 LINES_OF_A_FAILURE = 400
 STARTED, ENDS_AFTER_S, LOOK_AGAIN_AFTER_S = time.monotonic(), 75 * 60, 0.2
 LINES_OF_A_TEST, WIDTH_OF_A_LINE = 12, 300
@@ -160,7 +162,7 @@ def main():
     for check in checks():
         waiting.put(check)
         order.append(check[0])
-    order += [END_TO_END, UNIT]
+    order += [END_TO_END, HOSTS, DEPLOYMENT, UNIT]
     asan_built = threading.Event()
 
     def build():
@@ -169,16 +171,23 @@ def main():
         finally:
             asan_built.set()
 
+    def make_hosts():
+        totals.add(HOSTS, *run(make("deploy-hosts"), 900, True))
+
     def check_what_waits():
         asan_built.wait()  # which all wait for in the end
         work_off(waiting, totals, True)
 
-    beside = [threading.Thread(target=build)]
+    hosts = threading.Thread(target=make_hosts)
+    beside = [threading.Thread(target=build), hosts]
     beside += [threading.Thread(target=check_what_waits) for _ in range(CORES)]
     for worker in beside:
         worker.start()
     # One after the other: some are about what other processes do meanwhile.
     totals.add(END_TO_END, *run_aloud(RUN, 3000))
+    hosts.join()
+    if HOSTS not in totals.failed:
+        totals.add(DEPLOYMENT, *run(DEPLOY, 360))
     asan_built.wait()
     if ASAN_BUILD not in totals.failed:  # else the unit tests are told as not run
         totals.add(UNIT, *run([*RUN, "--unit", "build/asan/bin/unit", "--no-e2e"], 1500))

@@ -31,7 +31,9 @@
 #include <vector>
 
 #include "checkpoint/domain_file.hpp"
+#include "checkpoint/init_network.hpp"
 #include "checkpoint/init_sandbox.hpp"
+#include "checkpoint/shown_machine.hpp"
 #include "checkpoint/system_calls.hpp"
 
 namespace crane::checkpoint {
@@ -72,9 +74,10 @@ void prepare(const DomainFile& domain) {
     if (!domain.contained) ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     if (domain.contained) equalize_boot_id();
     for (const std::string& error :
-         {set_personality(), set_limits(), domain.loopback_up ? bring_loopback_up() : std::string()})
+         {set_personality(), set_limits(), domain.loopback_up ? bring_network_up() : std::string()})
         if (!error.empty()) fail("cannot prepare the domain: " + error);
     if (domain.cpu) pin_to_cpu(*domain.cpu);
+    if (domain.contained) forget_what_craned_prefers();
     ::umask(022);
 }
 
@@ -83,6 +86,7 @@ void confine(const DomainFile& domain) {
     const auto tell = [](const std::vector<std::string>& missing) {
         for (const std::string& one : missing) notify("weaker: " + one);
     };
+    if (domain.machine) tell(show_machine(*domain.machine));
     if (domain.contained) tell(seal_file_systems());
     const std::string error = load_system_call_filter(domain.contained, domain.confinement.system_calls);
     if (!error.empty()) fail("cannot prepare the domain: " + error);

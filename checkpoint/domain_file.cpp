@@ -62,6 +62,10 @@ std::string encode(const DomainFile& domain) {
     put(&text, "contained", domain.contained ? "1" : "0");
     put(&text, "loopback_up", domain.loopback_up ? "1" : "0");
     if (domain.cpu) put(&text, "cpu", std::to_string(*domain.cpu));
+    if (domain.machine) {
+        put(&text, "shown_cpus", std::to_string(domain.machine->cpus));
+        put(&text, "shown_memory", std::to_string(domain.machine->memory_bytes));
+    }
     encode_rights(domain, &text);
     put(&text, "end", "");  // a file cut short is not a domain
     return text;
@@ -99,6 +103,10 @@ std::optional<DomainFile> decode_domain_file(const std::string& text) {
             domain.loopback_up = value == "1";
         else if (name == "cpu")
             domain.cpu = static_cast<unsigned>(std::strtoul(value.c_str(), nullptr, 10));
+        else if (name == "shown_cpus")
+            domain.machine.emplace().cpus = std::strtoull(value.c_str(), nullptr, 10);
+        else if (name == "shown_memory" && domain.machine)
+            domain.machine->memory_bytes = std::strtoull(value.c_str(), nullptr, 10);
         else if (name == "end")
             return domain.argv.empty() ? std::nullopt : std::optional(domain);
         else if (!decode_rights(name, value, &domain))

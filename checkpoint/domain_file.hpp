@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/shown_machine.hpp"
 #include "checkpoint/confinement.hpp"
 #include "checkpoint/identity.hpp"
 
@@ -21,8 +22,9 @@ struct DomainFile {
     bool contained = false;    ///< crane-init is pid 1 of a container
     bool loopback_up = false;  ///< the network is the domain's own
     std::optional<unsigned> cpu;
-    std::optional<Identity> identity;  ///< none: as crane-init
-    Confinement confinement;           ///< of a container's server
+    std::optional<ShownMachine> machine;  ///< none: /proc and /sys are the host's
+    std::optional<Identity> identity;     ///< none: as crane-init
+    Confinement confinement;              ///< of a container's server
 };
 
 std::string encode(const DomainFile& domain);

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/shown_machine.hpp"
 #include "checkpoint/command.hpp"
 #include "checkpoint/confinement.hpp"
 #include "checkpoint/disk_quota.hpp"
@@ -41,6 +42,7 @@ struct DomainSpec {
     std::string init_path;                 ///< host path of crane-init; copied into shared/
     Isolation isolation = Isolation::kLxc;
     std::string hostname = "crane";
+    ShownMachine machine = ShownMachine::of(0, 0);  ///< what /proc and /sys of a scheduled server show
     bool schedule = true;       ///< false: the server runs natively, without the shim and its checks
     bool host_network = false;  ///< false: a network of its own with loopback alone
     struct Inherited {

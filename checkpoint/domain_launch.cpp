@@ -133,6 +133,7 @@ DomainFile domain_file_for(const DomainSpec& spec, const DomainPaths& paths, Fil
     domain.confinement = spec.confinement;
     domain.loopback_up = contained && !spec.host_network;
     if (spec.first_cpu) domain.cpu = *spec.first_cpu;
+    if (contained && spec.schedule) domain.machine = spec.machine;
     return domain;
 }
 

@@ -1,12 +1,11 @@
 #include "checkpoint/init_sandbox.hpp"
 
-#include <net/if.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -81,24 +80,19 @@ std::string set_stack_limit() {
     return set_limit(*stack);
 }
 
-std::string bring_loopback_up() {
-    const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return failed("socket for the loopback interface");
-    ifreq request{};
-    std::strcpy(request.ifr_name, "lo");
-    std::string error;
-    if (::ioctl(fd, SIOCGIFFLAGS, &request) != 0) error = failed("reading the flags of lo");
-    request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP | IFF_RUNNING);
-    if (error.empty() && ::ioctl(fd, SIOCSIFFLAGS, &request) != 0) error = failed("bringing lo up");
-    ::close(fd);
-    return error;
-}
-
 void pin_to_cpu(unsigned cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu % CPU_SETSIZE, &set);
     ::sched_setaffinity(0, sizeof set, &set);
+}
+
+void forget_what_craned_prefers() {
+    const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) (void)!::write(fd, "0", 1);
+    if (fd >= 0) ::close(fd);
+    constexpr unsigned long kUsualSlackNs = 50'000;
+    ::prctl(PR_SET_TIMERSLACK, kUsualSlackNs, 0, 0, 0);
 }
 
 void reset_signals() {

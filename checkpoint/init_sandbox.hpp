@@ -8,11 +8,12 @@
 namespace crane::checkpoint {
 
 /// Each returns "" or what went wrong.
-std::string set_personality();    ///< no address-space randomization
-std::string set_limits();         ///< the same limits on every replica
-std::string set_stack_limit();    ///< of these the one that decides where mmap starts
-std::string bring_loopback_up();  ///< a new network namespace has it down
-void pin_to_cpu(unsigned cpu);    ///< best effort: a wish, not a condition
-void reset_signals();             ///< default dispositions, nothing blocked
+std::string set_personality();  ///< no address-space randomization
+std::string set_limits();       ///< the same limits on every replica
+std::string set_stack_limit();  ///< of these the one that decides where mmap starts
+void pin_to_cpu(unsigned cpu);  ///< best effort: a wish, not a condition
+void reset_signals();           ///< default dispositions, nothing blocked
+/// How much the kernel should spare this process, and how late its timers may be: a server can read both.
+void forget_what_craned_prefers();
 
 }  // namespace crane::checkpoint

@@ -9,6 +9,8 @@ namespace {
 /// Operations between a contender's wake-up and its next wait if it did not get what it was woken for: a lock
 /// made of a futex leaves the call, looks, and calls again.
 constexpr uint32_t kOperationsOfALoser = 1;
+/// What threads that nap wait for: no object has this key.
+constexpr uint64_t kNapKey = ~uint64_t{0};
 
 }  // namespace
 
@@ -49,7 +51,7 @@ SlotId Scheduler::create(uint32_t process, bool first) {
     slot.user = 0;
     slot.generation = generation;
     slot.set_next = slot.set_previous = kNoSlot;
-    slot.contends = slot.losses = slot.since_wake = 0;
+    slot.contends = slot.losses = slot.since_wake = slot.spinning = 0;
     ++s_->used;
     if (first) {
         CRANE_CHECK(s_->holder == kNoSlot);
@@ -182,6 +184,7 @@ void Scheduler::rotate(SlotId me, bool wait_for_it) {
     slot.state = SlotState::kRunnable;
     push_tail(*s_, s_->run_queue, me);
     ++s_->runnable;
+    s_->spinning += slot.spinning;
     const SlotId next = take_next();
     if (next == me) {
         slot.state = SlotState::kRunning;
@@ -200,6 +203,7 @@ SlotId Scheduler::take_next() {
     --s_->runnable;
     const SlotId next = OrderSource::next(*s_);
     CRANE_CHECK(next != kNoSlot);
+    s_->spinning -= s_->slots[next].spinning;
     return next;
 }
 
@@ -209,12 +213,26 @@ WaitResult Scheduler::wait(SlotId me, uint32_t operation, uint64_t key, uint64_t
     const bool lost = contends && slot.contends && slot.key == key && slot.since_wake <= kOperationsOfALoser;
     slot.losses = lost ? slot.losses + 1 : 0;
     slot.contends = contends;
+    signal(kNapKey, ~uint32_t{0});
+    return sleep(me, operation, key, set_mask, deadline_ns, interruptible);
+}
+
+WaitResult Scheduler::nap(SlotId me, uint32_t operation, uint64_t deadline_ns) {
+    Slot& slot = s_->slots[me];
+    slot.losses = slot.contends = 0;
+    return sleep(me, operation, kNapKey, 0, deadline_ns, true);
+}
+
+WaitResult Scheduler::sleep(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask,
+                            uint64_t deadline_ns, bool interruptible) {
+    Slot& slot = s_->slots[me];
     end_operation(me, operation);
     slot.state = SlotState::kWaiting;
     slot.key = key;
     slot.set_mask = set_mask;
     slot.deadline_ns = deadline_ns;
     slot.interruptible = interruptible;
+    slot.operation = operation;
     push_tail(*s_, bucket_of(*s_, key), me);
     if (set_mask) push_set_waiter(*s_, me);
     if (deadline_ns != kNoDeadline) heap_insert(*s_, me);
@@ -308,6 +326,7 @@ bool Scheduler::interrupt(SlotId id) {
 
 void Scheduler::finish(SlotId me) {
     end_operation(me, 0);
+    signal(kNapKey, ~uint32_t{0});
     Slot& slot = s_->slots[me];
     slot.has_turn = 0;
     slot.state = SlotState::kFree;
@@ -328,6 +347,7 @@ void Scheduler::discard(SlotId victim) {
     if (slot.state == SlotState::kRunnable) {
         unlink(*s_, s_->run_queue, victim);
         --s_->runnable;
+        s_->spinning -= slot.spinning;
     }
     CRANE_CHECK(s_->holder != victim);
     slot.state = SlotState::kFree;
@@ -342,6 +362,7 @@ void Scheduler::make_opaque(SlotId id) {
     if (slot.state == SlotState::kRunnable) {
         unlink(*s_, s_->run_queue, id);
         --s_->runnable;
+        s_->spinning -= slot.spinning;
     }
     slot.state = SlotState::kOpaque;
 }

@@ -76,10 +76,19 @@ class Scheduler {
         s_->quantum_left = 0;
     }
 
+    /// Of the turns that it takes from here on: whether it does no more than look at what others do.
+    void set_spinning(SlotId me, bool spinning) { s_->slots[me].spinning = spinning; }
+    /// Whether a thread waits for its turn that does more than that.
+    bool others_can_work() const { return s_->runnable > s_->spinning; }
+
     /// What only the holder of the turn may do, and does without an operation of its own. Within an operation
     /// or outside of any; begin_step() returns what end_step() is to be given.
     uint32_t begin_step();
     void end_step(uint32_t before);
+    /// The holder of the turn is in the midst of an operation or step.
+    bool is_at_work() const {
+        return hooks_.gate && hooks_.gate->working.load(std::memory_order_relaxed) != 0;
+    }
     /// Where the schedule is.
     Place place() const { return {s_->clock, s_->steps}; }
 
@@ -88,6 +97,9 @@ class Scheduler {
     /// `contends`: for a lock, which another thread may take between the signal and this one's turn.
     WaitResult wait(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask, uint64_t deadline_ns,
                     bool interruptible, bool contends = false);
+    /// Gives the turn up until another thread waits for something, or ends, and so has done what it could; at
+    /// the latest at the deadline. For a thread that looks at memory.
+    WaitResult nap(SlotId me, uint32_t operation, uint64_t deadline_ns);
     /// Makes up to `most` threads that wait for `key` runnable, first come first served. Returns how many. If
     /// one of them has lost its race for it before, it has the turn next, when the caller's operation ends.
     uint32_t signal(uint64_t key, uint32_t most);
@@ -110,6 +122,8 @@ class Scheduler {
     bool holds_turn(SlotId me) const { return s_->slots[me].has_turn != 0; }
 
   private:
+    WaitResult sleep(SlotId me, uint32_t operation, uint64_t key, uint64_t set_mask, uint64_t deadline_ns,
+                     bool interruptible);
     void await(SlotId me);
     void begin_work();
     void end_work();

@@ -46,6 +46,8 @@ struct alignas(64) Slot {
     uint32_t contends;      ///< waits for what others may take before it, once it is woken
     uint32_t losses;        ///< how often in a row it was woken and came too late
     uint32_t since_wake;    ///< operations since it was last woken to contend
+    uint32_t spinning;      ///< takes turns only to look whether others have done something
+    uint32_t operation;     ///< in which it waits, the owner's own number
 };
 
 struct Bucket {
@@ -67,6 +69,7 @@ struct State {
     uint32_t spin;       ///< rounds of spinning before a thread sleeps
     SlotId holder;
     uint32_t runnable;  ///< in the run queue, the holder not counted
+    uint32_t spinning;  ///< of these
     uint32_t used;      ///< slots not free
     Bucket run_queue;
     Bucket set_waiters;

@@ -98,7 +98,7 @@ int set_wall_clock(uint64_t wanted_ns) {
 
 CRANE_EXPORT int clock_gettime(clockid_t clock, timespec* time) noexcept {
     if (!active()) return resolve_real(), real.clock_gettime(clock, time);
-    let_runnable_in();
+    count_clock_reading();
     uint64_t ns;
     if (!read_clock_ns(clock, ns)) return fail(EINVAL);
     *time = to_timespec(ns);
@@ -117,7 +117,7 @@ CRANE_EXPORT int gettimeofday(timeval* time, void* zone) noexcept {
     if (!active()) return resolve_real(), real.gettimeofday(time, zone);
     // Declared nonnull, yet called with none.
     asm("" : "+r"(time));
-    let_runnable_in();
+    count_clock_reading();
     if (time) *time = to_timeval(wall_clock_ns());
     if (zone) std::memset(zone, 0, sizeof(struct timezone));
     return 0;
@@ -125,7 +125,7 @@ CRANE_EXPORT int gettimeofday(timeval* time, void* zone) noexcept {
 
 CRANE_EXPORT time_t time(time_t* place) noexcept {
     if (!active()) return resolve_real(), real.time(place);
-    let_runnable_in();
+    count_clock_reading();
     const time_t now = static_cast<time_t>(wall_clock_ns() / kNsPerSecond);
     if (place) *place = now;
     return now;
@@ -134,7 +134,7 @@ CRANE_EXPORT time_t time(time_t* place) noexcept {
 CRANE_EXPORT int timespec_get(timespec* time, int base) noexcept {
     if (!active()) return resolve_real(), real.timespec_get(time, base);
     if (base != TIME_UTC) return 0;
-    let_runnable_in();
+    count_clock_reading();
     *time = to_timespec(wall_clock_ns());
     return base;
 }
@@ -155,7 +155,7 @@ CRANE_EXPORT int ftime(crane_timeb* out) {
 
 CRANE_EXPORT clock_t clock() noexcept {
     if (!active()) return resolve_real(), real.clock();
-    let_runnable_in();
+    count_clock_reading();
     return static_cast<clock_t>(cpu_time_ns() / (kNsPerSecond / CLOCKS_PER_SEC));
 }
 

@@ -5,6 +5,7 @@
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/object_waits.hpp"
+#include "interpose/core/polls.hpp"
 #include "interpose/core/runtime.hpp"
 #include "interpose/core/threads.hpp"
 
@@ -210,10 +211,13 @@ CRANE_EXPORT int sem_wait(sem_t* s) {
 
 CRANE_EXPORT int sem_trywait(sem_t* s) noexcept {
     if (!active()) return resolve_real(), real.sem_trywait(s);
-    Operation turn(Op::kSemWait, semaphore_key(s));
-    const int rc = real.sem_trywait(s);
-    if (rc != 0) turn.yield();
-    return rc;
+    const int rc = try_in_turn(Op::kSemWait, semaphore_key(s), [s] {
+        if (real.sem_trywait(s) == 0) return 0;
+        return errno == EAGAIN ? EBUSY : errno;
+    });
+    if (rc == 0) return 0;
+    errno = rc == EBUSY ? EAGAIN : rc;
+    return -1;
 }
 
 CRANE_EXPORT int sem_timedwait(sem_t* s, const timespec* until) {

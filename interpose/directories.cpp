@@ -1,7 +1,7 @@
 // Directories, read whole and sorted by name: the order that a file system gives depends on its history.
 //
-// A DIR made here is ours from end to end. glob, ftw and fts read directories inside libc: glob sorts by
-// itself, the others are listed in docs/determinism.md.
+// A DIR made here is ours from end to end. glob, ftw and fts read directories inside libc, by getdents64: it
+// gives the same entries in the same order.
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -9,10 +9,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
+#include "base/shown_files.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
 
@@ -65,9 +68,7 @@ long read_all(int fd, char** place) {
     return -ENOMEM;
 }
 
-void make_stable(Directory& d) {
-    char path[PATH_MAX] = "";
-    path_of_descriptor(d.fd, path, sizeof(path));
+void make_stable(Directory& d, const char* path) {
     char above[PATH_MAX];
     strcpy(above, path);
     if (char* slash = strrchr(above, '/')) slash[slash == above] = 0;
@@ -84,13 +85,31 @@ void make_stable(Directory& d) {
     }
 }
 
+bool is_number(std::string_view name) {
+    return name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// Which files there are besides in the kernel's own folders is its version's and its modules'.
+bool is_shown(std::string_view folder, std::string_view name) {
+    const auto among = [&](const auto& names) {
+        return name.front() == '.' || std::ranges::count(names, name) != 0;
+    };
+    if (!folder.starts_with("/proc")) return true;
+    if (folder == "/proc") return is_number(name) || among(crane::kShownInProc);
+    if (folder.ends_with("/net")) return among(crane::kShownOfNetwork);
+    return !is_number(folder.substr(folder.rfind('/') + 1)) || among(crane::kShownOfProcess);
+}
+
 /// Replaces what `d` holds by the directory as it is now. 0 or -errno.
 int load(Directory& d) {
     char* bytes = nullptr;
     const long length = read_all(d.fd, &bytes);
     if (length < 0) return static_cast<int>(length);
+    char path[PATH_MAX] = "";
+    path_of_descriptor(d.fd, path, sizeof(path));
     size_t count = 0;
-    const auto next = [&](long at) { return at + reinterpret_cast<struct dirent64*>(bytes + at)->d_reclen; };
+    const auto entry = [&](long at) { return reinterpret_cast<struct dirent64*>(bytes + at); };
+    const auto next = [&](long at) { return at + entry(at)->d_reclen; };
     for (long at = 0; at < length; at = next(at)) ++count;
     auto* offsets = static_cast<uint32_t*>(malloc((count + 1) * sizeof(uint32_t)));
     if (!offsets) {
@@ -98,7 +117,9 @@ int load(Directory& d) {
         return -ENOMEM;
     }
     size_t index = 0;
-    for (long at = 0; at < length; at = next(at)) offsets[index++] = static_cast<uint32_t>(at);
+    for (long at = 0; at < length; at = next(at))
+        if (is_shown(path, entry(at)->d_name)) offsets[index++] = static_cast<uint32_t>(at);
+    count = index;
     free(d.bytes);
     free(d.offsets);
     d.bytes = bytes;
@@ -111,7 +132,7 @@ int load(Directory& d) {
         };
         return strcmp(name(a), name(b)) < 0;
     });
-    make_stable(d);
+    make_stable(d, path);
     return 0;
 }
 
@@ -294,4 +315,80 @@ CRANE_EXPORT int scandirat64(int fd, const char* path, Entry64*** list, int (*fi
                              int (*compare)(const Entry64**, const Entry64**)) {
     return active() ? scan(fd, path, list, filter, compare)
                     : real.scandirat64(fd, path, list, filter, compare);
+}
+
+// --- getdents64: what was read whole is handed out piece by piece
+
+namespace {
+
+constexpr size_t kMostUnderWay = 64;
+/// Directories that were read in part; of those that are left so the oldest is forgotten. A descriptor that
+/// stands at the beginning is read anew.
+struct UnderWay {
+    int fd;
+    bool used;
+    Directory directory;
+} under_way[kMostUnderWay];
+size_t next_under_way = 0;
+
+void forget(UnderWay& one) {
+    free(one.directory.bytes);
+    free(one.directory.offsets);
+    one = {};
+}
+
+/// nullptr: it stands in the middle, and who brought it there was not this process.
+UnderWay* find_under_way(int fd, bool anew) {
+    for (UnderWay& one : under_way) {
+        if (!one.used || one.fd != fd) continue;
+        if (!anew) return &one;
+        forget(one);
+    }
+    if (!anew) return nullptr;
+    UnderWay& one = under_way[next_under_way++ % kMostUnderWay];
+    forget(one);
+    one.fd = fd;
+    one.used = true;
+    return &one;
+}
+
+long take_entries(Directory& d, char* place, size_t room) {
+    size_t used = 0;
+    while (d.at < d.count) {
+        const struct dirent64* entry = entry_at(d, d.at);
+        if (entry->d_reclen > room - used) break;
+        if (crane_copy(place + used, entry, entry->d_reclen) != 0) return -EFAULT;
+        used += entry->d_reclen;
+        ++d.at;
+    }
+    return used == 0 && d.at < d.count ? -EINVAL : static_cast<long>(used);
+}
+
+long read_entries(int fd, char* place, size_t room) {
+    const SharedOperation turn(Op::kFile, descriptor_key(fd));
+    const long at = raw(SYS_lseek, fd, 0, SEEK_CUR);
+    if (at < 0) return at == -ESPIPE ? -ENOTDIR : at;
+    UnderWay* const one = find_under_way(fd, at == 0);
+    if (!one) return raw(SYS_getdents64, fd, place, room);
+    if (at == 0) {
+        one->directory.fd = fd;
+        const int error = load(one->directory);
+        if (error != 0) {
+            forget(*one);
+            return error;
+        }
+    }
+    const long taken = take_entries(one->directory, place, room);
+    if (taken == 0) forget(*one);
+    return taken;
+}
+
+}  // namespace
+
+CRANE_EXPORT ssize_t getdents64(int fd, void* place, size_t room) noexcept {
+    const long rc =
+        active() ? read_entries(fd, static_cast<char*>(place), room) : raw(SYS_getdents64, fd, place, room);
+    if (rc >= 0) return rc;
+    errno = static_cast<int>(-rc);
+    return -1;
 }

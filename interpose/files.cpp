@@ -32,6 +32,10 @@ long open_in_turn(int directory, const char* path, int flags, mode_t mode) {
     const bool described = machine != -1;
     const long fd = described ? machine : raw(SYS_openat, directory, path, flags, mode);
     if (fd < 0) return fd;
+    if (const long error = described ? 0 : show_opened(static_cast<int>(fd), flags); error < 0) {
+        raw(SYS_close, fd);
+        return error;
+    }
     const int number = static_cast<int>(fd);
     // A number that libc closed by itself may still have its old meaning.
     drop_entry(number);
@@ -136,6 +140,17 @@ void note_stream(FILE* stream, const char* mode) {
     if (writes(mode)) note_file_write(fd);
 }
 
+/// Libc has read nothing yet.
+FILE* show_stream(FILE* stream, const char* mode) {
+    if (!stream) return nullptr;
+    const int flags = (writes(mode) ? O_RDWR : O_RDONLY) | (strchr(mode, 'e') ? O_CLOEXEC : 0);
+    const long error = show_opened(fileno(stream), flags);
+    if (error == 0) return stream;
+    real.fclose(stream);
+    errno = static_cast<int>(-error);
+    return nullptr;
+}
+
 FILE* open_stream(const char* path, const char* mode) {
     if (!active() || !path || !mode) return real.fopen(path, mode);
     SharedOperation turn(Op::kFile, files_key());
@@ -148,7 +163,7 @@ FILE* open_stream(const char* path, const char* mode) {
     }
     FILE* stream = real.fopen(path, mode);
     note_stream(stream, mode);
-    return stream;
+    return show_stream(stream, mode);
 }
 
 FILE* reopen_stream(const char* path, const char* mode, FILE* stream) {

@@ -87,6 +87,21 @@ long futex_wake_op(uint32_t* word, int operation, uint32_t wake, uint32_t wake2,
 
 }  // namespace
 
+long futex_in_operation(const long* a) {
+    auto* word = reinterpret_cast<uint32_t*>(a[0]);
+    const int operation = static_cast<int>(a[1]);
+    const int command = operation & FUTEX_CMD_MASK;
+    const uint64_t key = futex_key(word, operation);
+    if ((command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && a[3] == 0) {
+        if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != static_cast<uint32_t>(a[2])) return -EAGAIN;
+        scheduler().wait(self.slot, static_cast<uint32_t>(Op::kFutexWait), key, 0, dmt::kNoDeadline, false,
+                         true);
+        return 0;
+    }
+    if (command == FUTEX_WAKE) scheduler().signal(key, static_cast<uint32_t>(a[2]));
+    return raw(SYS_futex, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
 long do_futex(long a, long b, long c, long d, long e, long f) {
     auto* word = reinterpret_cast<uint32_t*>(a);
     const int operation = static_cast<int>(b);

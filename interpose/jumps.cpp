@@ -5,6 +5,7 @@
 // own by a jump. The kernel's set has 64 signals; behind them there is room in the buffer for what is noted.
 #include <csetjmp>
 
+#include "interpose/core/backstop.hpp"
 #include "interpose/core/handler_frames.hpp"
 #include "interpose/core/signal_masks.hpp"
 
@@ -29,6 +30,7 @@ uint64_t stack_pointer_of(const __jmp_buf_tag* place) {
 
 void before_jump(__jmp_buf_tag* place) {
     if (!active()) return;
+    selector = Selector::kTrap;  // whatever is left by the jump
     leave_handlers(stack_pointer_of(place));
     const uint64_t* noted = room_in(place);
     if (!place->__mask_was_saved || noted[1] != kNoted) return;

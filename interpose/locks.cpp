@@ -1,6 +1,7 @@
 // Mutexes, reader-writer locks, spin locks. The real object keeps its state (owner, recursion, robustness,
 // kind); a call that would block waits in the schedule and tries again.
 #include "interpose/core/object_waits.hpp"
+#include "interpose/core/polls.hpp"
 #include "interpose/core/runtime.hpp"
 #include "interpose/core/threads.hpp"
 
@@ -63,10 +64,7 @@ int mutex_lock(pthread_mutex_t* m, uint64_t deadline_ns) {
 }
 
 int mutex_try(pthread_mutex_t* m) {
-    Operation turn(Op::kMutexLock, mutex_key(m));
-    const int rc = real.pthread_mutex_trylock(m);
-    if (rc == EBUSY) turn.yield();
-    return rc;
+    return try_in_turn(Op::kMutexLock, mutex_key(m), [m] { return real.pthread_mutex_trylock(m); });
 }
 
 }  // namespace
@@ -154,18 +152,12 @@ CRANE_EXPORT int pthread_rwlock_wrlock(pthread_rwlock_t* l) noexcept {
 
 CRANE_EXPORT int pthread_rwlock_tryrdlock(pthread_rwlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_rwlock_tryrdlock(l);
-    Operation turn(Op::kRwLock, rwlock_key(l));
-    const int rc = real.pthread_rwlock_tryrdlock(l);
-    if (rc == EBUSY) turn.yield();
-    return rc;
+    return try_in_turn(Op::kRwLock, rwlock_key(l), [l] { return real.pthread_rwlock_tryrdlock(l); });
 }
 
 CRANE_EXPORT int pthread_rwlock_trywrlock(pthread_rwlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_rwlock_trywrlock(l);
-    Operation turn(Op::kRwLock, rwlock_key(l));
-    const int rc = real.pthread_rwlock_trywrlock(l);
-    if (rc == EBUSY) turn.yield();
-    return rc;
+    return try_in_turn(Op::kRwLock, rwlock_key(l), [l] { return real.pthread_rwlock_trywrlock(l); });
 }
 
 CRANE_EXPORT int pthread_rwlock_timedrdlock(pthread_rwlock_t* l, const timespec* until) noexcept {
@@ -216,10 +208,7 @@ CRANE_EXPORT int pthread_spin_lock(pthread_spinlock_t* l) noexcept {
 
 CRANE_EXPORT int pthread_spin_trylock(pthread_spinlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_spin_trylock(l);
-    Operation turn(Op::kSpin, spin_key(l));
-    const int rc = real.pthread_spin_trylock(l);
-    if (rc == EBUSY) turn.yield();
-    return rc;
+    return try_in_turn(Op::kSpin, spin_key(l), [l] { return real.pthread_spin_trylock(l); });
 }
 
 CRANE_EXPORT int pthread_spin_unlock(pthread_spinlock_t* l) noexcept {

@@ -6,6 +6,7 @@
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 
+#include "base/shown_files.hpp"
 #include "interpose/core/machine.hpp"
 
 using namespace crane::interpose;
@@ -100,10 +101,13 @@ CRANE_EXPORT int pthread_setaffinity_np(pthread_t thread, size_t bytes, const cp
 }
 
 CRANE_EXPORT int sched_getcpu() noexcept {
-    return active() ? 0 : real.sched_getcpu();
+    if (!active()) return resolve_real(), real.sched_getcpu();
+    count_cheap_call();
+    return 0;
 }
 CRANE_EXPORT int getcpu(unsigned int* cpu, unsigned int* node) noexcept {
     if (!active()) return resolve_real(), real.getcpu(cpu, node);
+    count_cheap_call();
     if (cpu) *cpu = 0;
     if (node) *node = 0;
     return 0;
@@ -130,8 +134,14 @@ CRANE_EXPORT int getloadavg(double* averages, int count) noexcept {
 CRANE_EXPORT int uname(utsname* out) noexcept {
     const int rc = real.uname(out);
     if (rc != 0 || !active()) return rc;
-    std::memset(out->nodename, 0, sizeof(out->nodename));
-    strncpy(out->nodename, virtual_hostname(), sizeof(out->nodename) - 1);
+    const auto show = [](auto& place, const char* text) {
+        std::memset(place, 0, sizeof(place));
+        strncpy(place, text, sizeof(place) - 1);
+    };
+    show(out->nodename, virtual_hostname());
+    show(out->domainname, "(none)");
+    show(out->release, crane::kShownRelease);
+    show(out->version, crane::kShownVersion);
     return 0;
 }
 

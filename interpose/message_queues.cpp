@@ -3,6 +3,7 @@
 
 #include "interpose/core/ipc_waits.hpp"
 #include "interpose/core/queue_notices.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -18,15 +19,31 @@ struct Deadline {
     const timespec* given;
 
     uint64_t ns() const { return given ? deadline_from_absolute(CLOCK_REALTIME, *given) : dmt::kNoDeadline; }
-    /// A time that has passed: the call does not wait. A wrong one stays wrong, for the kernel to say so.
-    timespec at_once() const { return given && !valid_timespec(given) ? *given : timespec{}; }
 };
 
-/// The kernel has a deadline that has passed, so what would have to wait is told that it has waited.
+/// The kernel looks at it before all else.
+struct TakenDeadline {
+    explicit TakenDeadline(const timespec* where) {
+        if (!where) return;
+        deadline.given = &time;
+        if (!fetch(time, where))
+            error = -EFAULT;
+        else if (!valid_timespec(&time))
+            error = -EINVAL;
+    }
+    TakenDeadline(const TakenDeadline&) = delete;
+    TakenDeadline& operator=(const TakenDeadline&) = delete;
+
+    timespec time{};
+    Deadline deadline{nullptr};
+    long error = 0;
+};
+
+/// The kernel is given a deadline that has passed, so what would have to wait is told that it has waited.
 template <typename Call>
 long transfer(const Deadline& deadline, Call call) {
     ::pthread_testcancel();
-    const timespec at_once = deadline.at_once();
+    const timespec at_once{};
     IpcWait wait{Op::kMessageQueue, queues_key(), deadline.ns(), -ETIMEDOUT, -ETIMEDOUT};
     return wait.until_done([&] { return call(&at_once); }, [] { return true; });
 }
@@ -120,7 +137,9 @@ CRANE_EXPORT int mq_send(mqd_t queue, const char* message, size_t bytes, unsigne
 CRANE_EXPORT int mq_timedsend(mqd_t queue, const char* message, size_t bytes, unsigned priority,
                               const timespec* deadline) {
     if (!active()) return resolve_real(), real.mq_timedsend(queue, message, bytes, priority, deadline);
-    return static_cast<int>(as_libc(send(queue, message, bytes, priority, {deadline})));
+    const TakenDeadline taken(deadline);
+    if (taken.error != 0) return static_cast<int>(as_libc(taken.error));
+    return static_cast<int>(as_libc(send(queue, message, bytes, priority, taken.deadline)));
 }
 
 CRANE_EXPORT ssize_t mq_receive(mqd_t queue, char* message, size_t bytes, unsigned* priority) {
@@ -131,7 +150,9 @@ CRANE_EXPORT ssize_t mq_receive(mqd_t queue, char* message, size_t bytes, unsign
 CRANE_EXPORT ssize_t mq_timedreceive(mqd_t queue, char* message, size_t bytes, unsigned* priority,
                                      const timespec* deadline) {
     if (!active()) return resolve_real(), real.mq_timedreceive(queue, message, bytes, priority, deadline);
-    return as_libc(receive(queue, message, bytes, priority, {deadline}));
+    const TakenDeadline taken(deadline);
+    if (taken.error != 0) return as_libc(taken.error);
+    return as_libc(receive(queue, message, bytes, priority, taken.deadline));
 }
 
 CRANE_EXPORT int mq_notify(mqd_t queue, const sigevent* event) noexcept {

@@ -83,7 +83,7 @@ CRANE_EXPORT int prctl(int option, ...) noexcept {
 
 CRANE_EXPORT pid_t getppid() noexcept {
     if (!active()) return static_cast<pid_t>(raw(SYS_getppid));
-    let_others_in();
+    count_cheap_call();
     const Process& own = *runtime.process;
     if (own.parent != kNone) return domain().processes[own.parent].pid;
     return own.is_main ? static_cast<pid_t>(raw(SYS_getppid)) : 1;

@@ -10,6 +10,7 @@
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/environment.hpp"
 #include "interpose/core/opaque.hpp"
+#include "interpose/core/pauses.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
@@ -50,6 +51,7 @@ void reap_children_nobody_waits_for() {
 }
 
 long do_fork() {
+    trap_loops();
     // The program's handlers run in the schedule: before the fork, and after it on both sides.
     const size_t handlers = fork_handler_count;
     for (size_t i = handlers; i > 0; --i) {

@@ -1,6 +1,7 @@
 // Threads: creation, end, join, detach, cancellation; C11 threads on top of them.
 #include <threads.h>
 
+#include "interpose/core/pauses.hpp"
 #include "interpose/core/threads.hpp"
 
 using namespace crane::interpose;
@@ -8,6 +9,7 @@ using namespace crane::interpose;
 CRANE_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                                 void* argument) noexcept {
     if (!active()) return resolve_real(), real.pthread_create(thread, attributes, routine, argument);
+    trap_loops();
     Operation turn(Op::kThreadCreate, process_key(runtime.process->pid));
     return create_thread(thread, attributes, routine, argument);
 }
@@ -58,7 +60,7 @@ CRANE_EXPORT int pthread_setcanceltype(int type, int* old) {
 }
 
 CRANE_EXPORT void pthread_testcancel() {
-    if (active()) let_others_in();
+    if (active()) count_cheap_call();
     resolve_real();
     real.pthread_testcancel();
 }
@@ -77,8 +79,12 @@ CRANE_EXPORT int pthread_yield_wrapper() {
 
 CRANE_EXPORT int sched_yield() noexcept {
     if (!active()) return resolve_real(), real.sched_yield();
-    Operation turn(Op::kYield, own_key());
-    turn.yield();
+    if (serial()) {
+        make_way(Awaited::kMemory);  // in between pauses it does not end a spin
+    } else {
+        Operation turn(Op::kYield, own_key());
+        turn.yield();
+    }
     return 0;
 }
 

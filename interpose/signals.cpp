@@ -44,7 +44,7 @@ long change_action(int signal, const struct sigaction* action, struct sigaction*
 }
 
 long change_mask(int how, const sigset_t* set, sigset_t* old) {
-    let_others_in();
+    count_cheap_call();
     if (set && how != SIG_BLOCK && how != SIG_UNBLOCK && how != SIG_SETMASK) return -EINVAL;
     const uint64_t before = own().mask;
     if (set) {
@@ -215,7 +215,7 @@ CRANE_EXPORT int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexce
 
 CRANE_EXPORT int sigpending(sigset_t* set) noexcept {
     if (!active()) return resolve_real(), real.sigpending(set);
-    let_others_in();
+    count_cheap_call();
     mask_to(pending_signals() & own().mask, set);
     return 0;
 }

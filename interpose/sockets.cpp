@@ -7,6 +7,7 @@
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/datagrams.hpp"
+#include "interpose/core/egress.hpp"
 #include "interpose/core/native_ports.hpp"
 #include "interpose/core/socket_options.hpp"
 #include "interpose/core/sockets.hpp"
@@ -138,6 +139,22 @@ long with_address(AddressCall call, uint32_t socket, const sockaddr* given, sock
     return call(socket, reinterpret_cast<sockaddr*>(&address), length);
 }
 
+long connect_virtual(const FdEntry& entry, const sockaddr* address, socklen_t length) {
+    Operation turn(Op::kConnect, socket_key(entry.object));
+    const uint32_t socket = entry.object;
+    long rc = with_address(socket_connect, socket, address, length);
+    const VirtualSocket& s = domain().sockets[socket];
+    if (rc != -EINPROGRESS || s.nonblocking) return rc;
+    SocketHold hold;
+    const uint64_t timeout = s.send_timeout_ns;
+    const uint64_t deadline = timeout ? deadline_from_relative_ns(timeout) : dmt::kNoDeadline;
+    while ((rc = egress_outcome(socket)) == -EINPROGRESS) {
+        const long error = wait_on_socket(turn, hold, socket, socket_write_key(socket), deadline);
+        if (error) return error == -EAGAIN ? -EINPROGRESS : error;
+    }
+    return rc;
+}
+
 uint64_t timeval_ns(const void* value) {
     timeval t;
     std::memcpy(&t, value, sizeof(t));
@@ -215,7 +232,8 @@ long get_option(const FdEntry& entry, int level, int name, void* value, socklen_
     if (is_datagram(entry.object) && datagram_get_option(entry.object, level, name, number)) {
         // It has answered.
     } else if (level == SOL_SOCKET && name == SO_ERROR) {
-        number = s.reset && !s.rst_reported ? ECONNRESET : 0;
+        number = egress_take_error(entry.object);
+        if (number == 0 && s.reset && !s.rst_reported) number = ECONNRESET;
     } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
         number = s.state == SocketState::kListening;
     } else if (level == SOL_SOCKET && name == SO_REUSEPORT) {
@@ -312,8 +330,9 @@ CRANE_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
 CRANE_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
     if (!active()) return resolve_real(), real.connect(fd, address, length);
     if (const FdEntry* entry = virtual_socket(fd)) {
-        Operation turn(Op::kConnect, socket_key(entry->object));
-        return static_cast<int>(as_libc(with_address(socket_connect, entry->object, address, length)));
+        const long rc = connect_virtual(*entry, address, length);
+        if (rc == -EINTR) test_cancel();
+        return static_cast<int>(as_libc(rc));
     }
     sa_family_t family = AF_UNSPEC;
     if (length >= sizeof(family) && fetch(family, address) && family == AF_UNIX) {

@@ -16,6 +16,8 @@ namespace {
 
 constexpr uint32_t kBlockBytes = 4096;
 constexpr uint32_t kSectorBytes = 512;
+/// Up to the device's number, which is the last that every kernel knows.
+constexpr size_t kBasicBytes = offsetof(struct statx, stx_dev_minor) + sizeof(statx::stx_dev_minor);
 
 void make_stable(struct statx& info, int fd, const char* path, int at_flags) {
     const statx_timestamp time = settled_mtime(info, fd, path, at_flags);
@@ -23,7 +25,10 @@ void make_stable(struct statx& info, int fd, const char* path, int at_flags) {
     const uint64_t device = stable_device(info, fd, path, at_flags);
     info.stx_mtime = info.stx_ctime = info.stx_atime = time;
     info.stx_btime = {};
-    info.stx_mask &= ~uint32_t{STATX_BTIME};
+    // What later kernels and some file systems say besides: mounts, attributes, alignments.
+    info.stx_mask &= STATX_BASIC_STATS;
+    info.stx_attributes = info.stx_attributes_mask = 0;
+    std::memset(reinterpret_cast<char*>(&info) + kBasicBytes, 0, sizeof(info) - kBasicBytes);
     info.stx_ino = inode;
     info.stx_dev_major = major(device);
     info.stx_dev_minor = minor(device);

@@ -1,7 +1,12 @@
-// syscall(): the system calls that programs make by number. Those that have a wrapper go the same way, those
-// that would leave the schedule are refused, and the others, which concern nobody but the process itself, go
-// to the kernel.
+// System calls by number: made by syscall(), or trapped (trapped_calls.cpp). The table says of each one what
+// is done: those that have a wrapper go the same way, those that would leave the schedule are refused, and
+// the others, which concern nobody but the process itself, go to the kernel. docs/system-calls.md is made of
+// it (scripts/system_calls.py).
+#include "interpose/system_calls.hpp"
+
 #include <aio.h>
+#include <limits.h>
+#include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <mqueue.h>
 #include <sys/file.h>
@@ -18,6 +23,7 @@
 #include <cstdarg>
 #include <utility>
 
+#include "interpose/core/backstop.hpp"
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/sandbox.hpp"
 #include "interpose/core/signal_masks.hpp"
@@ -34,7 +40,6 @@ namespace crane::interpose {
 namespace {
 
 using Arguments = const long*;
-using Served = long (*)(Arguments);
 constexpr size_t kNumbers = 512;
 
 long fail(int error) {
@@ -42,7 +47,9 @@ long fail(int error) {
     return -1;
 }
 
+/// Where the program's own filters are to judge it, from the one place of the shim that they see.
 long to_kernel(long number, Arguments a) {
+    if (runtime.process->judged != Judged::kByNobody) return as_libc(crane_judged_call(a, number));
     return as_libc(raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]));
 }
 
@@ -138,6 +145,12 @@ long rt_sigsuspend(Arguments a) {
     return given.good && given.pointer ? ::sigsuspend(given.pointer) : fail(EFAULT);
 }
 
+long rt_tgsigqueueinfo(Arguments a) {
+    siginfo_t info;
+    if (!fetch(info, as<const void*>(a[3]))) return fail(EFAULT);
+    return as_libc(signal_task(static_cast<int>(a[0]), static_cast<int>(a[1]), static_cast<int>(a[2])));
+}
+
 long rt_sigqueueinfo(Arguments a) {
     siginfo_t info;
     if (!fetch(info, as<const void*>(a[2]))) return fail(EFAULT);
@@ -165,6 +178,19 @@ long epoll_pwait6(Arguments a) {
     if (!given.good) return fail(EFAULT);
     return ::epoll_pwait(static_cast<int>(a[0]), as<epoll_event*>(a[1]), static_cast<int>(a[2]),
                          static_cast<int>(a[3]), given.pointer);
+}
+
+long epoll_pwait2_6(Arguments a) {
+    const GivenSet given(a[4]);
+    if (!given.good) return fail(EFAULT);
+    return ::epoll_pwait2(static_cast<int>(a[0]), as<epoll_event*>(a[1]), static_cast<int>(a[2]),
+                          as<const timespec*>(a[3]), given.pointer);
+}
+
+long signalfd3(Arguments a) {
+    const GivenSet given(a[1]);
+    if (!given.good || !given.pointer) return fail(EFAULT);
+    return ::signalfd(static_cast<int>(a[0]), given.pointer, 0);
 }
 
 long signalfd4(Arguments a) {
@@ -196,7 +222,7 @@ long clone_process(Arguments a) {
     const long beside = CSIGNAL | kSetsTid | (as_vfork ? CLONE_VM | CLONE_VFORK : 0);
     if ((flags & CSIGNAL) != SIGCHLD || (flags & ~beside) || a[1] != 0) return refuse_birth(a);
     const pid_t child = ::fork();
-    if (child == 0 && (flags & CLONE_CHILD_SETTID)) store(as<void*>(a[3]), ::getpid());
+    if (child == 0 && (flags & CLONE_CHILD_SETTID)) store(as<void*>(a[3]), static_cast<int>(raw(SYS_getpid)));
     if (child > 0 && (flags & CLONE_PARENT_SETTID)) store(as<void*>(a[2]), child);
     return child;
 }
@@ -217,8 +243,31 @@ long seccomp(Arguments a) {
     return to_kernel(SYS_seccomp, a);
 }
 
-long absent(Arguments) {
-    return fail(ENOSYS);
+/// What openat() cannot say is the kernel's.
+long openat2(Arguments a) {
+    open_how how{};
+    if (a[3] < static_cast<long>(sizeof(how)) || !fetch(how, as<const void*>(a[2])) || how.resolve != 0)
+        return to_kernel(SYS_openat2, a);
+    return ::openat(static_cast<int>(a[0]), as<const char*>(a[1]), static_cast<int>(how.flags),
+                    static_cast<mode_t>(how.mode));
+}
+
+long execveat(Arguments a) {
+    const auto* path = as<const char*>(a[1]);
+    char first = 0;
+    if (!fetch(first, path)) return fail(EFAULT);
+    auto* const* argv = as<char* const*>(a[2]);
+    auto* const* environment = as<char* const*>(a[3]);
+    if (first == 0 && (a[4] & AT_EMPTY_PATH)) return ::fexecve(static_cast<int>(a[0]), argv, environment);
+    if (first == '/' || static_cast<int>(a[0]) == AT_FDCWD) return ::execve(path, argv, environment);
+    char whole[PATH_MAX];
+    const int bytes = snprintf(whole, sizeof(whole), "/proc/self/fd/%d/%s", static_cast<int>(a[0]), path);
+    return bytes < static_cast<int>(sizeof(whole)) ? ::execve(whole, argv, environment) : fail(ENAMETOOLONG);
+}
+
+/// The kernel takes the offset in two halves.
+long pwritev4(Arguments a) {
+    return ::pwritev(static_cast<int>(a[0]), as<const iovec*>(a[1]), static_cast<int>(a[2]), a[3]);
 }
 
 // --- where the kernel's call has another shape than libc's
@@ -236,20 +285,21 @@ long sched_getaffinity3(Arguments a) {
     return rc < 0 ? rc : std::min<long>(a[1], sizeof(uint64_t));
 }
 
-#define SAME(name)                                                                        \
-    {                                                                                     \
-        SYS_##name, []([[maybe_unused]] Arguments a) -> long { return call(&::name, a); } \
+#define SAME(name)                                                                               \
+    {                                                                                            \
+        SYS_##name, #name, []([[maybe_unused]] Arguments a) -> long { return call(&::name, a); } \
     }
-#define AS(name, expression)                                                        \
-    {                                                                               \
-        SYS_##name, []([[maybe_unused]] Arguments a) -> long { return expression; } \
+#define AS(name, expression)                                                               \
+    {                                                                                      \
+        SYS_##name, #name, []([[maybe_unused]] Arguments a) -> long { return expression; } \
     }
 #define BY(name, function) \
-    { SYS_##name, function }
+    { SYS_##name, #name, function }
 
 struct Row {
     long number;
-    Served served;
+    const char* name;
+    long (*served)(Arguments);
 };
 // clang-format off
 constexpr Row kRows[] = {
@@ -258,16 +308,18 @@ constexpr Row kRows[] = {
     SAME(connect), SAME(creat), SAME(dup), SAME(dup2), SAME(dup3), SAME(epoll_create),
     SAME(epoll_create1), SAME(epoll_ctl), SAME(epoll_wait), SAME(execve), SAME(fallocate), SAME(fchmod), SAME(fchown),
     SAME(fchownat), SAME(flock), SAME(ftruncate), SAME(getcpu), SAME(getpeername),
-    SAME(getrandom), SAME(getsockname), SAME(getsockopt), SAME(kill), SAME(lchown), SAME(link), SAME(linkat),
+    SAME(getdents64), SAME(getrandom), SAME(getsockname), SAME(getsockopt), SAME(kill), SAME(lchown), SAME(link), SAME(linkat),
     SAME(listen), SAME(msgctl), SAME(msgget), SAME(msgrcv), SAME(msgsnd), SAME(nanosleep), SAME(pause), SAME(pipe),
     SAME(pipe2), SAME(poll), SAME(readv), SAME(read), SAME(recvfrom), SAME(recvmmsg), SAME(recvmsg), SAME(rename),
     SAME(renameat), SAME(renameat2), SAME(rmdir), SAME(sched_setaffinity), SAME(sched_yield), SAME(select),
     SAME(semget), SAME(semop), SAME(semtimedop), SAME(sendfile), SAME(sendmmsg), SAME(sendmsg), SAME(sendto),
     SAME(setsockopt), SAME(shmget), SAME(shmctl), SAME(shutdown), SAME(socket), SAME(socketpair), SAME(splice),
-    SAME(stat), SAME(fstat), SAME(lstat), SAME(statx), SAME(sysinfo), SAME(tee), SAME(tgkill), SAME(time),
-    SAME(timerfd_create), SAME(timerfd_gettime), SAME(timerfd_settime), SAME(times), SAME(truncate), SAME(uname),
+    SAME(stat), SAME(fstat), SAME(lstat), SAME(statx), SAME(statfs), SAME(fstatfs), SAME(readlink),
+    SAME(readlinkat), SAME(sysinfo), SAME(tee), SAME(tgkill), SAME(time), SAME(timerfd_create),
+    SAME(timerfd_gettime), SAME(timerfd_settime), SAME(times), SAME(uname),
     SAME(unlink), SAME(unlinkat), SAME(utime), SAME(utimensat), SAME(utimes), SAME(vmsplice), SAME(wait4),
-    SAME(write), SAME(writev), SAME(getppid), SAME(mq_timedsend), SAME(mq_timedreceive),
+    SAME(write), SAME(writev), SAME(getppid), SAME(mq_timedsend), SAME(mq_timedreceive), SAME(mq_notify),
+    SAME(settimeofday),
     AS(futex, do_futex(a[0], a[1], a[2], a[3], a[4], a[5])),
     AS(gettimeofday, ::gettimeofday(as<timeval*>(a[0]), as<void*>(a[1]))),
     AS(clock_nanosleep, by_error(::clock_nanosleep(static_cast<clockid_t>(a[0]), static_cast<int>(a[1]),
@@ -282,7 +334,6 @@ constexpr Row kRows[] = {
     AS(ioctl, ::ioctl(static_cast<int>(a[0]), static_cast<unsigned long>(a[1]), a[2])),
     AS(prctl, ::prctl(static_cast<int>(a[0]), a[1], a[2], a[3], a[4])),
     AS(semctl, ::semctl(static_cast<int>(a[0]), static_cast<int>(a[1]), static_cast<int>(a[2]), a[3])),
-    AS(pread64, ::pread(static_cast<int>(a[0]), as<void*>(a[1]), static_cast<size_t>(a[2]), a[3])),
     AS(pwrite64, ::pwrite(static_cast<int>(a[0]), as<const void*>(a[1]), static_cast<size_t>(a[2]), a[3])),
     AS(close_range, ::close_range(static_cast<unsigned>(a[0]), static_cast<unsigned>(a[1]), static_cast<int>(a[2]))),
     AS(eventfd, ::eventfd(static_cast<unsigned>(a[0]), 0)),
@@ -313,26 +364,143 @@ constexpr Row kRows[] = {
     AS(pidfd_send_signal, ::pidfd_send_signal(static_cast<int>(a[0]), static_cast<int>(a[1]), as<siginfo_t*>(a[2]),
                                               static_cast<unsigned>(a[3]))),
     AS(fork, ::fork()), AS(vfork, ::fork()),
-    BY(clone, clone_process), BY(clone3, refuse_birth), BY(exit, end_thread), BY(exit_group, end_process),
+    BY(clone, clone_process), BY(exit, end_thread), BY(exit_group, end_process),
     BY(timer_create, timer_create3), BY(sched_getaffinity, sched_getaffinity3), BY(seccomp, seccomp),
     BY(rt_sigaction, rt_sigaction), BY(rt_sigprocmask, rt_sigprocmask), BY(rt_sigpending, rt_sigpending),
     BY(rt_sigtimedwait, rt_sigtimedwait), BY(rt_sigsuspend, rt_sigsuspend), BY(rt_sigqueueinfo, rt_sigqueueinfo),
     BY(pselect6, pselect6), BY(ppoll, ppoll5), BY(epoll_pwait, epoll_pwait6), BY(signalfd4, signalfd4),
-    BY(io_uring_setup, absent), BY(io_setup, absent), BY(futex_waitv, absent),
+    BY(signalfd, signalfd3), BY(epoll_pwait2, epoll_pwait2_6), BY(openat2, openat2), BY(execveat, execveat),
+    BY(pwritev, pwritev4), BY(rt_tgsigqueueinfo, rt_tgsigqueueinfo),
 };
+
+// They concern nobody but the process, or are the same on every replica as they are.
+#define CRANE_KERNEL_CALLS(X) \
+    X(rt_sigreturn) X(remap_file_pages) X(userfaultfd) X(lseek) X(pread64) X(truncate) X(mmap) X(mprotect) X(munmap) X(brk) X(access) X(mremap) X(msync) X(mincore) \
+    X(madvise) X(shmat) X(getpid) X(shmdt) X(fsync) X(fdatasync) X(getcwd) X(chdir) X(fchdir) X(mkdir) \
+    X(symlink) X(umask) X(ptrace) X(getuid) X(syslog) X(getgid) X(setuid) X(setgid) X(geteuid) \
+    X(getegid) X(setpgid) X(getpgrp) X(setsid) X(setreuid) X(setregid) X(getgroups) X(setgroups) X(setresuid) \
+    X(getresuid) X(setresgid) X(getresgid) X(getpgid) X(setfsuid) X(setfsgid) X(getsid) X(capget) X(capset) \
+    X(sigaltstack) X(mknod) X(personality) X(ustat) X(getpriority) X(setpriority) \
+    X(sched_get_priority_max) X(sched_get_priority_min) X(sched_rr_get_interval) X(mlock) X(munlock) X(mlockall) \
+    X(munlockall) X(vhangup) X(modify_ldt) X(pivot_root) X(arch_prctl) X(sync) X(acct) X(mount) X(umount2) \
+    X(swapon) X(swapoff) X(reboot) X(sethostname) X(setdomainname) X(iopl) X(ioperm) X(init_module) \
+    X(delete_module) X(quotactl) X(gettid) X(readahead) X(setxattr) X(lsetxattr) X(fsetxattr) X(getxattr) \
+    X(lgetxattr) X(fgetxattr) X(listxattr) X(llistxattr) X(flistxattr) X(removexattr) X(lremovexattr) \
+    X(fremovexattr) X(set_tid_address) X(restart_syscall) X(fadvise64) X(mbind) X(set_mempolicy) \
+    X(get_mempolicy) X(mq_open) X(mq_unlink) X(mq_getsetattr) X(kexec_load) X(add_key) X(request_key) X(keyctl) \
+    X(ioprio_set) X(ioprio_get) X(inotify_init) X(inotify_add_watch) X(inotify_rm_watch) X(migrate_pages) \
+    X(mkdirat) X(mknodat) X(futimesat) X(symlinkat) X(faccessat) X(unshare) X(set_robust_list) \
+    X(get_robust_list) X(sync_file_range) X(move_pages) X(inotify_init1) X(preadv) X(perf_event_open) \
+    X(fanotify_init) X(fanotify_mark) X(name_to_handle_at) X(open_by_handle_at) X(syncfs) X(setns) \
+    X(process_vm_readv) X(process_vm_writev) X(kcmp) X(finit_module) X(memfd_create) X(kexec_file_load) X(bpf) \
+    X(membarrier) X(mlock2) X(copy_file_range) X(preadv2) X(pwritev2) X(pkey_mprotect) X(pkey_free) X(open_tree) \
+    X(move_mount) X(fsopen) X(fsconfig) X(fsmount) X(fspick) X(pidfd_open) X(faccessat2) X(process_madvise) \
+    X(mount_setattr) X(quotactl_fd) X(landlock_create_ruleset) X(landlock_add_rule) X(landlock_restrict_self) \
+    X(memfd_secret) X(process_mrelease) X(set_mempolicy_home_node)
+
+// Programs go on without them when they are told that there are none: they then do it by calls that are served.
+#define CRANE_ABSENT_CALLS(X) \
+    X(clone3) X(io_uring_setup) X(io_uring_enter) X(io_uring_register) X(io_setup) X(io_destroy) X(io_getevents) \
+    X(io_submit) X(io_cancel) X(io_pgetevents) X(futex_waitv) X(rseq) X(uselib) X(create_module) \
+    X(get_kernel_syms) X(query_module) X(nfsservctl) X(getpmsg) X(putpmsg) X(afs_syscall) X(tuxcall) X(security) \
+    X(set_thread_area) X(get_thread_area) X(epoll_ctl_old) X(epoll_wait_old) X(vserver) X(_sysctl) \
+    X(lookup_dcookie) X(sysfs) X(pkey_alloc)
+
+// What they do would leave the schedule, and nobody can be told that more quietly.
+#define CRANE_REFUSED_CALLS(X) \
+    X(getdents) X(pidfd_getfd)
 // clang-format on
 #undef SAME
 #undef AS
 #undef BY
 
-constexpr std::array<Served, kNumbers> by_number() {
-    std::array<Served, kNumbers> table{};
-    for (const Row& row : kRows) table[static_cast<size_t>(row.number)] = row.served;
+constexpr std::array<SystemCall, kNumbers> by_number() {
+    std::array<SystemCall, kNumbers> table{};
+    for (const Row& row : kRows)
+        table[static_cast<size_t>(row.number)] = {row.name, Treatment::kServed, row.served};
+#define X(name) table[SYS_##name] = {#name, Treatment::kKernel, nullptr};
+    CRANE_KERNEL_CALLS(X)
+#undef X
+#define X(name) table[SYS_##name] = {#name, Treatment::kAbsent, nullptr};
+    CRANE_ABSENT_CALLS(X)
+#undef X
+#define X(name) table[SYS_##name] = {#name, Treatment::kRefused, nullptr};
+    CRANE_REFUSED_CALLS(X)
+#undef X
     return table;
 }
-constexpr std::array<Served, kNumbers> kServed = by_number();
+constexpr std::array<SystemCall, kNumbers> kTable = by_number();
+
+constexpr SystemCall kUnknownCall{"", Treatment::kUnknown, nullptr};
+
+/// In a strict process the kernel ends it for all but these.
+bool is_left_by_strict_rules(long number) {
+    return number == SYS_read || number == SYS_write || number == SYS_exit;
+}
+
+/// Where libc's functions write their result without asking, as they may, and the kernel asks.
+struct Result {
+    long number;
+    size_t argument, bytes;
+};
+constexpr Result kResults[] = {
+    {SYS_clock_gettime, 1, sizeof(timespec)},
+    {SYS_clock_getres, 1, sizeof(timespec)},
+    {SYS_gettimeofday, 0, sizeof(timeval)},
+    {SYS_time, 0, sizeof(time_t)},
+    {SYS_times, 0, sizeof(tms)},
+    {SYS_getrusage, 1, sizeof(rusage)},
+    {SYS_uname, 0, sizeof(utsname)},
+    {SYS_sysinfo, 0, sizeof(struct sysinfo)},
+    {SYS_getcpu, 0, sizeof(unsigned)},
+    {SYS_getcpu, 1, sizeof(unsigned)},
+};
+
+bool results_have_room(long number, const long* a) {
+    for (const Result& one : kResults) {
+        if (one.number != number || a[one.argument] == 0) continue;
+        if (!writable(as<void*>(a[one.argument]), one.bytes)) return false;
+    }
+    return true;
+}
+
+long refuse(long number, const SystemCall& call) {
+    char text[100];
+    if (call.treatment == Treatment::kUnknown) {
+        snprintf(text, sizeof(text), "system call number %ld", number);
+    } else {
+        snprintf(text, sizeof(text), "the system call %s (number %ld)", call.name, number);
+    }
+    const Operation turn(Op::kOther, own_key());
+    refuse_call(text);
+    return fail(ENOSYS);
+}
 
 }  // namespace
+
+const SystemCall& system_call(long number) {
+    const auto index = static_cast<size_t>(number);
+    return index < kNumbers ? kTable[index] : kUnknownCall;
+}
+
+long lead_system_call(long number, const long* a) {
+    if (runtime.process->judged == Judged::kStrictly && !is_left_by_strict_rules(number))
+        return to_kernel(number, a);
+    const SystemCall& call = system_call(number);
+    switch (call.treatment) {
+        case Treatment::kServed:
+            return results_have_room(number, a) ? call.served(a) : fail(EFAULT);
+        case Treatment::kKernel:
+            return to_kernel(number, a);
+        case Treatment::kAbsent:
+            return fail(ENOSYS);
+        case Treatment::kRefused:
+        case Treatment::kUnknown:
+            break;
+    }
+    return refuse(number, call);
+}
+
 }  // namespace crane::interpose
 
 using namespace crane::interpose;
@@ -343,7 +511,6 @@ CRANE_EXPORT long syscall(long number, ...) noexcept {
     long a[6];
     for (long& value : a) value = va_arg(list, long);
     va_end(list);
-    const auto index = static_cast<size_t>(number);
-    if (active() && index < kNumbers && kServed[index]) return kServed[index](a);
-    return to_kernel(number, a);
+    if (active()) return lead_system_call(number, a);
+    return as_libc(raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]));
 }

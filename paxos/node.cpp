@@ -333,6 +333,9 @@ void Node::set_eligible(bool eligible) {
 void Node::set_has_room(bool has_room) {
     if (impl_->core().takes_entries() != has_room) impl_->wish().set_has_room(has_room);
 }
+void Node::set_decisions_awaited(bool awaited) {
+    if (impl_->core().decisions_awaited() != awaited) impl_->wish().set_decisions_awaited(awaited);
+}
 bool Node::send_app_message(uint32_t to, const std::string& message) {
     return impl_->send_app_message(to, message);
 }

@@ -158,6 +158,8 @@ class Node {
     void set_eligible(bool eligible);
     /// See Core::set_has_room().
     void set_has_room(bool has_room);
+    /// See Core::set_decisions_awaited().
+    void set_decisions_awaited(bool awaited);
 
     /// Opaque bytes to another craned over the same connections as the protocol, at lower priority. Ordered
     /// per peer, not ordered with on_decided, lost when the link goes down. False when the peer is

@@ -233,6 +233,11 @@ void Shell::set_has_room(bool has_room) {
     if (core_.takes_entries() != has_room) when_idle([this, has_room] { core_.set_has_room(has_room); });
 }
 
+void Shell::set_decisions_awaited(bool awaited) {
+    if (core_.decisions_awaited() != awaited)
+        when_idle([this, awaited] { core_.set_decisions_awaited(awaited); });
+}
+
 void Shell::hold_checkpoint(uint64_t index) {
     if (running()) when_idle([this, index] { core_.hold_checkpoint(index); });
 }

@@ -95,6 +95,7 @@ class Shell {
     void step_down();
     void set_eligible(bool eligible);
     void set_has_room(bool has_room);
+    void set_decisions_awaited(bool awaited);
     void hold_checkpoint(uint64_t index);
     /// Hands leadership over, for so long at most, and closes the storage.
     void shutdown(uint64_t patience_us);

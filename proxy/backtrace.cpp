@@ -6,63 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <memory>
 
+#include "proxy/computing_thread.hpp"
 #include "proxy/process_tree.hpp"
 
 namespace crane::proxy {
 
 namespace {
 
-/// CPU time in user space, and none in the kernel, after which a thread is held to compute there alone.
-/// (Ticks are 10 ms.) A thread that gets little of the CPU is watched for longer.
-constexpr uint64_t kWatchTicks = 5;
-constexpr int kWatchMs = 2000;
-constexpr int kStopPatienceMs = 1000;
-
 constexpr char kMoves[] = "it makes system calls, and is not stopped there: that could cut one short";
-
-/// Holds a thread still while it lives.
-class Stopped {
-  public:
-    explicit Stopped(pid_t thread) : thread_(thread) {
-        if (ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) return;
-        seized_ = true;
-        if (ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0) return;
-        int status = 0;
-        for (int waited_ms = 0; waited_ms < kStopPatienceMs; ++waited_ms) {
-            const pid_t stopped = waitpid(thread, &status, __WALL | WNOHANG);
-            if (stopped == thread) {
-                ok_ = WIFSTOPPED(status);
-                // A signal that came first is given back when the thread goes on.
-                if (ok_ && status >> 16 != PTRACE_EVENT_STOP) signal_ = WSTOPSIG(status);
-                return;
-            }
-            if (stopped < 0) return;
-            usleep(1000);
-        }
-        errno = ETIMEDOUT;  // the kernel lets go of it at the end of the thread that looks
-    }
-    ~Stopped() {
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): ptrace takes the number in the place of an address
-        if (seized_ && ok_) ptrace(PTRACE_DETACH, thread_, nullptr, reinterpret_cast<void*>(signal_));
-    }
-    Stopped(const Stopped&) = delete;
-    Stopped& operator=(const Stopped&) = delete;
-    bool ok() const { return ok_; }
-
-  private:
-    pid_t thread_;
-    bool seized_ = false;
-    bool ok_ = false;
-    long signal_ = 0;
-};
 
 /// A sleeping thread for libunwind, which hands the callbacks below an argument that has to be its own.
 struct Sleeper {
@@ -166,14 +122,15 @@ std::vector<std::string> backtrace_of(pid_t thread, size_t most) {
         const auto frames = backtrace_asleep(thread, before, most);
         return before.same_sleep(read_thread_state(task)) ? frames : std::vector<std::string>{kMoves};
     }
-    for (int waited_ms = 0;; waited_ms += 20) {
-        const ThreadState now = read_thread_state(task);
-        if (now.sleeps() || now.system_ticks != before.system_ticks) return {kMoves};
-        if (now.user_ticks >= before.user_ticks + kWatchTicks) break;
-        if (waited_ms >= kWatchMs) return {"it is ready to run, and gets little CPU"};
-        usleep(20'000);
+    switch (watch_computing(thread)) {
+        case Computing::kMoves:
+            return {kMoves};
+        case Computing::kRests:
+            return {"it is ready to run, and gets little CPU"};
+        case Computing::kAlone:
+            break;
     }
-    const Stopped stopped(thread);
+    const StoppedThread stopped(thread);
     if (!stopped.ok()) return {std::string("it cannot be traced: ") + strerror(errno)};
     return unwind(thread, _UPT_accessors, most);
 }

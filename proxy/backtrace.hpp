@@ -2,8 +2,8 @@
 // the program is interrupted:
 //   - a thread that sleeps in the kernel is not touched: /proc tells where it entered, and its stack is read
 //     in its place;
-//   - only one that was seen to compute in user space alone is stopped, for a moment, with ptrace: stopping
-//     one that is at work in a call could cut that call short (a long write returns with a part).
+//   - only one that was seen to compute in user space alone is stopped, for a moment, with ptrace
+//     (computing_thread.hpp).
 // May wait for long (a thread in uninterruptible sleep): call it from a thread that nobody waits for.
 #pragma once
 

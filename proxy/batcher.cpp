@@ -1,5 +1,7 @@
 #include "proxy/batcher.hpp"
 
+#include <string.h>
+
 #include <algorithm>
 #include <cassert>
 #include <stdexcept>
@@ -82,6 +84,22 @@ std::string Batcher::start(const timebubble::StartPayload& start, const timebubb
     batch.add(CallKind::kGenesis, 0, {reinterpret_cast<const char*>(&genesis), sizeof(genesis)});
     if (!inventory.empty()) batch.add(CallKind::kProgram, 0, program_payload(start.generation, inventory));
     return batch.finish(last_timestamp_ns_, grant_clocks);
+}
+
+std::string Batcher::base(uint32_t replica, uint64_t now_ns) {
+    last_timestamp_ns_ = std::max(last_timestamp_ns_ + 1, now_ns);
+    const timebubble::BasePayload payload{replica};
+    BatchEncoder batch;
+    batch.add(CallKind::kBase, 0, {reinterpret_cast<const char*>(&payload), sizeof(payload)});
+    return batch.finish(last_timestamp_ns_, 0);
+}
+
+uint32_t named_base(timebubble::BatchDecoder decoder) {
+    timebubble::Call call{};
+    timebubble::BasePayload base{};
+    if (!decoder.next(call) || call.kind != CallKind::kBase || call.payload.size() != sizeof(base)) return 0;
+    memcpy(&base, call.payload.data(), sizeof(base));
+    return static_cast<uint32_t>(base.replica);
 }
 
 void Batcher::clear() {

@@ -18,6 +18,8 @@ namespace crane::proxy {
 
 /// Of kProgram.
 std::string program_payload(uint64_t generation, const std::string& inventory);
+/// The replica whose state counts from that batch on (kBase); 0: it says nothing of the kind.
+uint32_t named_base(timebubble::BatchDecoder decoder);
 
 class Batcher {
   public:
@@ -30,6 +32,8 @@ class Batcher {
     /// A batch that begins another server, which is made of `inventory`; what is queued stays.
     std::string start(const timebubble::StartPayload& start, const timebubble::GenesisPayload& genesis,
                       const std::string& inventory, uint64_t now_ns, uint64_t grant_clocks);
+    /// A batch that says whose state counts from there on; what is queued stays.
+    std::string base(uint32_t replica, uint64_t now_ns);
     /// A batch was seen in the log: later ones get a later timestamp.
     void saw_timestamp(uint64_t timestamp_ns);
 

@@ -68,6 +68,8 @@ class CheckpointFetch {
     bool idle() const { return step_ == Step::kIdle && !busy_; }
     /// What is offered has been tried here, and is of no use: somebody has to take a new one.
     bool wants_new_one() const { return step_ == Step::kPausing && choice_.only_refused(min_index_); }
+    /// Those who could be asked have none that is wanted, or none that is of use.
+    bool finds_none() const { return step_ == Step::kPausing; }
     Progress progress() const;
     /// What is in the way, and what to do; empty: nothing.
     const std::string& error() const { return damage_.empty() ? trouble_ : damage_; }

@@ -2,7 +2,7 @@
 
 namespace crane::proxy {
 
-void CheckpointMail::on_message(uint32_t from, std::string_view message) {
+void CheckpointMail::on_message(uint32_t from, std::string_view message, bool offers) {
     const std::optional<CheckpointWords> words = decode_checkpoint_words(message);
     if (!words) {
         const std::string what = "replica " + std::to_string(from) +
@@ -11,9 +11,11 @@ void CheckpointMail::on_message(uint32_t from, std::string_view message) {
         if (refused_.is_news(what, now_ns_ / 1'000'000)) tell_(what);
         return;
     }
-    if (const auto* ask = std::get_if<AskWords>(&*words)) source_.on_ask(from, *ask);
-    if (const auto* read = std::get_if<ReadWords>(&*words)) source_.on_read(from, *read);
-    if (const auto* offers = std::get_if<OffersWords>(&*words)) fetch_.on_offers(from, *offers);
+    const auto* ask = std::get_if<AskWords>(&*words);
+    const auto* read = std::get_if<ReadWords>(&*words);
+    if (ask && offers) source_.on_ask(from, *ask);
+    if (read && offers) source_.on_read(from, *read);
+    if (const auto* offered = std::get_if<OffersWords>(&*words)) fetch_.on_offers(from, *offered);
     if (const auto* chunk = std::get_if<ChunkWords>(&*words)) fetch_.on_chunk(from, *chunk);
     if (const auto* refusal = std::get_if<RefusalWords>(&*words)) fetch_.on_refusal(from, *refusal);
 }

@@ -21,7 +21,8 @@ class CheckpointMail {
           fetch_(files, send, post, std::move(events), settings) {}
 
     /// What is not well formed is dropped, and told now and then: a peer of another version may say it.
-    void on_message(uint32_t from, std::string_view message);
+    /// `offers`: what is here may be had by others; else they hear nothing, and ask somebody else.
+    void on_message(uint32_t from, std::string_view message, bool offers = true);
     void on_link(uint32_t peer, bool up) {
         source_.on_link(peer, up);
         fetch_.on_link(peer, up);

@@ -49,8 +49,8 @@ void CheckpointShipping::look() {
     evtimer_add(timer_, &kTick);
 }
 
-void CheckpointShipping::on_message(uint32_t from, std::string_view message) {
-    mail_.on_message(from, message);
+void CheckpointShipping::on_message(uint32_t from, std::string_view message, bool offers) {
+    mail_.on_message(from, message, offers);
     look();
 }
 

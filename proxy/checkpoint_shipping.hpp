@@ -28,13 +28,17 @@ class CheckpointShipping {
     CheckpointShipping(const CheckpointShipping&) = delete;
     CheckpointShipping& operator=(const CheckpointShipping&) = delete;
 
-    void on_message(uint32_t from, std::string_view message);
+    /// `offers`: see CheckpointMail::on_message().
+    void on_message(uint32_t from, std::string_view message, bool offers = true);
     void on_link(uint32_t peer, bool up);
     void set_leader(uint32_t leader) { mail_.fetch().set_leader(leader); }
     /// See CheckpointFetch::want().
     void want(uint64_t min_index);
     uint64_t wanted() const { return mail_.fetch().wanted(); }
     bool wants_new_one() const { return mail_.fetch().wants_new_one(); }
+    bool finds_none() const { return mail_.fetch().finds_none(); }
+    /// One was found, and is on its way.
+    bool comes() const { return mail_.fetch().progress().index != 0; }
     /// Entries of checkpoints that others read just now: CheckpointStore::prune() is to leave them.
     std::set<uint64_t> held() const;
     /// What is in the way of a checkpoint that is wanted; empty: nothing.

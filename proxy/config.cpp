@@ -36,6 +36,7 @@ void read_schedule(ConfigTable& root, Config& config) {
     config.placement = schedule.choice("placement", "auto", {"auto", "none"}) == "auto";
     config.watchdog_s = static_cast<uint32_t>(schedule.number("watchdog_s", config.watchdog_s, 0, 86'400));
     config.endless_s = static_cast<uint32_t>(schedule.number("endless_s", config.endless_s, 0, 86'400));
+    config.backstop = schedule.boolean("backstop", config.backstop);
     schedule.refuse_the_rest();
 }
 
@@ -143,15 +144,39 @@ void read_machine(ConfigTable& root, Config& config) {
     machine.refuse_the_rest();
 }
 
-void read_metrics(ConfigTable& root, Config& config) {
-    ConfigTable metrics = root.table("metrics");
-    config.metrics_listen = metrics.text("listen", "");
+/// [metrics] and [admin]: where what is for others than clients is listened for.
+std::string read_listen(ConfigTable& table, const char* example) {
+    std::string listen = table.text("listen", "");
     sockaddr_storage address{};
     socklen_t bytes = 0;
-    if (!config.metrics_listen.empty() && !parse_listen_address(config.metrics_listen, address, bytes))
-        metrics.fail("listen", "\"" + config.metrics_listen +
-                                   "\" must be an IP address and a port, such as \"127.0.0.1:9464\"");
-    metrics.refuse_the_rest();
+    if (!listen.empty() && !parse_listen_address(listen, address, bytes))
+        table.fail("listen",
+                   "\"" + listen + "\" must be an IP address and a port, such as \"" + example + "\"");
+    table.refuse_the_rest();
+    return listen;
+}
+
+void read_metrics_and_admin(ConfigTable& root, Config& config) {
+    ConfigTable metrics = root.table("metrics"), admin = root.table("admin");
+    config.metrics_listen = read_listen(metrics, "127.0.0.1:9464");
+    config.admin_listen = read_listen(admin, "0.0.0.0:7401");
+}
+
+void read_egress(ConfigTable& root, Config& config) {
+    ConfigTable egress = root.table("egress");
+    config.egress = egress.choice("policy", "refuse", {"refuse", "primary"}) == "primary";
+    for (const std::string& text : egress.texts("allow")) {
+        const auto rule = parse_egress_rule(text);
+        if (!rule)
+            egress.fail("allow",
+                        "\"" + text +
+                            "\" must be an address, with /BITS for a network and :PORT for one port: "
+                            "\"10.0.0.0/8:5432\", \"[fd00::/8]:443\"");
+        config.egress_allow.push_back(*rule);
+    }
+    if (!config.egress && !config.egress_allow.empty())
+        egress.fail("allow", "has no meaning with policy = \"refuse\": write policy = \"primary\", too");
+    egress.refuse_the_rest();
 }
 
 /// [tls]: all of it or nothing, and nothing only where nobody else can listen.
@@ -165,6 +190,8 @@ void read_tls(ConfigTable& root, Config& config) {
         tls.check_absolute(key, path);
     }
     tls.refuse_the_rest();
+    if (!config.admin_listen.empty() && !config.tls.configured())
+        root.fail("admin", "needs [tls]: operators are known by certificates of the cluster's authority");
     if (config.mode != Mode::kFull || config.tls.configured()) return;
     std::vector<paxos::PeerAddress> peers;
     for (const ReplicaAddress& one : config.replicas) peers.push_back({one.id, one.peer_host, one.peer_port});
@@ -233,7 +260,8 @@ Config parse_config(std::string_view text, const std::string& path) {
     read_machine(root, config);
     read_confinement(root, config);
     read_image(root, config);
-    read_metrics(root, config);
+    read_metrics_and_admin(root, config);
+    read_egress(root, config);
     read_replicas(root, config);
     read_tls(root, config);
     root.refuse_the_rest();

@@ -13,6 +13,7 @@
 #include "checkpoint/confinement.hpp"
 #include "checkpoint/disk_quota.hpp"
 #include "paxos/link/tls_files.hpp"
+#include "proxy/egress_rules.hpp"
 #include "proxy/restart_policy.hpp"
 #include "timebubble/transport.hpp"
 
@@ -62,6 +63,7 @@ struct Config {
     bool placement = true;     ///< a serial domain that hands over a lot is kept on one core
     uint32_t watchdog_s = 10;  ///< 0: off
     uint32_t endless_s = 60;   ///< a server that computes so long at one place is ended; 0: never
+    bool backstop = true;      ///< the server's system calls past libc's functions are trapped
 
     bool bubbles = true;
     uint64_t w_timeout_us = 0;
@@ -111,6 +113,14 @@ struct Config {
     std::string hostname = "crane";
 
     std::string metrics_listen;  ///< where metrics, health and the page are served; "": nowhere
+
+    std::string admin_listen;  ///< where operators elsewhere are heard, over TLS; "": nowhere
+
+    bool egress = false;                   ///< the server may connect to the outside, through the primary
+    std::vector<EgressRule> egress_allow;  ///< and there; none: anywhere
+    timebubble::EgressPolicy egress_policy() const {
+        return egress ? timebubble::EgressPolicy::kPrimary : timebubble::EgressPolicy::kRefuse;
+    }
 
     std::vector<ReplicaAddress> replicas;
 

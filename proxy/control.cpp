@@ -102,7 +102,7 @@ std::string ControlServer::answer(const std::string& line) {
         !request["cmd"].is_string()) {
         reply["error"] =
             "a request is one JSON object on one line, with \"cmd\": status, stop, transfer, member, "
-            "answer, signal or log-level";
+            "answer, signal, base or log-level";
     } else {
         try {
             reply = handler_(request);

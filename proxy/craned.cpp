@@ -11,6 +11,7 @@
 #include "base/clock.hpp"
 #include "paxos/core/storage.hpp"
 #include "proxy/daemon_log.hpp"
+#include "proxy/log_words.hpp"
 #include "proxy/replica.hpp"
 #include "proxy/witness.hpp"
 #include "proxy/worker.hpp"
@@ -27,6 +28,7 @@ constexpr timeval kRestartPoll{0, 10'000};
 constexpr uint64_t kEndPatienceNs = 20 * kSecondNs;  ///< with a domain that does not end
 constexpr timeval kStopLimit{5, 0};
 constexpr timeval kStopDelay{0, 20'000};
+constexpr size_t kLogPieceEntries = 256, kLogPieceBytes = 256 * 1024, kLogPieceCalls = 200;
 
 event_base* make_base() {
     event_config* options = event_config_new();
@@ -49,6 +51,7 @@ Craned::Craned(Config config)
       base_(make_base()),
       timekeeper_(config_.replica_id, config_.clock),
       service_(std::make_unique<ServiceManager>(base_, [this] { return doing(); })),
+      readings_(std::make_unique<Readings>(base_, config_.state_dir)),
       certificate_(config_.tls.certificate) {
     signal(SIGPIPE, SIG_IGN);
     for (int number : {SIGTERM, SIGINT}) {
@@ -70,6 +73,10 @@ Craned::Craned(Config config)
         base_, [](int, short, void* self) { static_cast<Craned*>(self)->done_ = true; }, this);
     control_ = std::make_unique<ControlServer>(
         base_, config_.control_path(), [this](const nlohmann::json& request) { return handle(request); });
+    if (!config_.admin_listen.empty())
+        admin_ = std::make_unique<AdminServer>(
+            base_, config_.admin_listen, config_.tls, paxos::Identity{config_.cluster_id, config_.replica_id},
+            [this](const nlohmann::json& request) { return handle(request); });
     if (!config_.metrics_listen.empty())
         observation_ =
             std::make_unique<Observation>(base_, config_.metrics_listen, [this] { return look(); });
@@ -79,6 +86,8 @@ Craned::Craned(Config config)
 
 Craned::~Craned() {
     observation_.reset();
+    admin_.reset();
+    readings_.reset();
     replica_.reset();
     control_.reset();
     service_.reset();
@@ -94,12 +103,13 @@ void Craned::make_replica() {
         [this](uint64_t index) {
             begin_stop("removed from the cluster by log entry " + std::to_string(index));
         },
-        [this](const nlohmann::json& request) { return order(request); }};
+        [this](const nlohmann::json& request, Readings::Reply reply) { asked(request, std::move(reply)); },
+        [this](uint64_t view, uint32_t leader) { tenure_.observe(view, leader, time(nullptr)); }};
     if (config_.witness) {
         replica_ = std::make_unique<Witness>(base_, config_, timekeeper_, std::move(events));
     } else {
-        replica_ =
-            std::make_unique<Replica>(base_, config_, timekeeper_, repairs_, losses_, std::move(events));
+        replica_ = std::make_unique<Replica>(base_, config_, timekeeper_, repairs_, losses_, difference_,
+                                             std::move(events));
     }
     replica_->start();
 }
@@ -216,8 +226,10 @@ nlohmann::json Craned::look() {
     nlohmann::json status = replica_->status();
     status["version"] = CRANE_VERSION;
     status["started_s"] = started_s_;
+    status["leader_since_s"] = tenure_.since_s();
     status["stopping"] = stopping_;
     status["certificate_ends_s"] = certificate_.seconds();
+    status["audit"] = audit_.json();
     status["counters"]["domain_restarts"] = restarts_;
     status["counters"]["repairs"] = repairs_.count();
     if (!given_up_.empty()) {
@@ -241,6 +253,9 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
                                         : replica_->restart_server(image);
     } else if (command == "checkpoint") {
         error = replica_->take_checkpoint();
+    } else if (command == "base") {
+        const bool named = request.contains("from") && request["from"].is_number_unsigned();
+        error = named ? replica_->choose_base(request["from"]) : "base needs \"from\": a number";
     } else {
         const bool transfer = command == "transfer";
         const char* key = transfer ? "to" : "signal";
@@ -253,24 +268,75 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
     return {{"error", error}, {"fetching", command == "restart" && replica_->fetches_image()}};
 }
 
-nlohmann::json Craned::hand_on(const nlohmann::json& request) {
+/// To that replica, or to the primary; says where the answer will be.
+nlohmann::json Craned::hand_on(uint32_t replica, const nlohmann::json& request) {
     const uint32_t primary = replica_->leader();
-    const uint64_t number = primary != 0 ? replica_->mail().ask(primary, request) : 0;
+    const uint32_t to = replica != 0 ? replica : primary;
+    const uint64_t number = to != 0 ? replica_->mail().ask(to, request) : 0;
     if (number == 0) {
-        return {{"error", primary == 0 ? std::string("there is no primary now; try again")
-                                       : "the primary, replica " + std::to_string(primary) +
-                                             ", is not connected; try again"}};
+        return {{"error",
+                 to == 0 ? std::string("there is no primary now; try again")
+                         : (replica == 0 ? "the primary, replica " : "replica ") + std::to_string(to) +
+                               (replica == 0
+                                    ? ", is not connected; try again"
+                                    : " is not connected to replica " + std::to_string(config_.replica_id))}};
     }
-    return {{"ok", true}, {"forwarded", primary}, {"answer", number}};
+    return {{"ok", true}, {"forwarded", to}, {"answer", number}};
+}
+
+/// A piece of it: so many entries and bytes that the loop is not held up.
+nlohmann::json Craned::read_log(const nlohmann::json& request) {
+    const uint64_t from = request.value("from", uint64_t{1}), to = request.value("to", UINT64_MAX);
+    nlohmann::json entries = nlohmann::json::array();
+    const auto first_call = request.value("first_call", size_t{0});  // of that entry
+    size_t bytes = 0;
+    for (const paxos::Entry& entry : replica_->read_decided(std::max<uint64_t>(from, 1))) {
+        if (entry.index > to || entries.size() == kLogPieceEntries || bytes > kLogPieceBytes) break;
+        entries.push_back(entry_json(entry, kLogPieceCalls, entry.index == from ? first_call : 0));
+        bytes += entries.back().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).size();
+    }
+    return {{"ok", true}, {"first_call", first_call}, {"entries", entries}};
+}
+
+/// By another replica, for its operator.
+void Craned::asked(const nlohmann::json& request, Readings::Reply reply) {
+    const std::string command = request.value("cmd", "");
+    if (Readings::knows(command)) {
+        replica_->flush_log();
+        readings_->ask(request, std::move(reply));
+    } else if (command == "status") {
+        reply(status());
+    } else if (command == "log") {
+        reply(read_log(request));
+    } else if (command == "audit") {
+        reply(note_audit(request));
+    } else if (command == "remake") {
+        reply(remake());
+    } else {
+        reply(order(request));
+    }
+}
+
+nlohmann::json Craned::remake() {
+    const std::string error =
+        stopping_ || lost_ns_ != 0 ? "its server is being started" : replica_->remake_server();
+    return error.empty() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"error", error}};
+}
+
+nlohmann::json Craned::note_audit(const nlohmann::json& request) {
+    const std::string error = audit_.take(request, time(nullptr));
+    return error.empty() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"error", error}};
 }
 
 nlohmann::json Craned::answer(const nlohmann::json& request) const {
     if (!request.contains("id") || !request["id"].is_number_unsigned())
         return {{"error", "answer needs \"id\": a number"}};
-    const std::string reply = replica_->mail().answer(request["id"]);
+    const uint64_t number = request["id"];
+    const std::string reply =
+        number > Readings::kFirstNumber ? readings_->answer(number) : replica_->mail().answer(number);
     if (reply.empty()) return {{"pending", true}};
     const nlohmann::json parsed = nlohmann::json::parse(reply, nullptr, false);
-    return parsed.is_object() ? parsed : nlohmann::json{{"error", "the primary's answer cannot be read"}};
+    return parsed.is_object() ? parsed : nlohmann::json{{"error", "its answer cannot be read"}};
 }
 
 nlohmann::json Craned::set_level(const nlohmann::json& request) {
@@ -285,17 +351,28 @@ nlohmann::json Craned::set_level(const nlohmann::json& request) {
 
 nlohmann::json Craned::handle(const nlohmann::json& request) {
     const std::string command = request["cmd"];
+    const auto whose = request.find("replica");
+    if (whose != request.end() && *whose != config_.replica_id) {
+        if (!whose->is_number_unsigned() || *whose == 0 || *whose > kMaxReplicaId)
+            return {{"error", "\"replica\" is its number"}};
+        if (command == "status" || command == "remake" || command == "audit" || command == "log" ||
+            Readings::knows(command))
+            return hand_on(*whose, request);
+        return {{"error", "\"" + command + "\" is not handed on to another replica"}};
+    }
     if (command == "status") return status();
+    if (command == "audit") return note_audit(request);
+    if (command == "log") return read_log(request);
+    if (Readings::knows(command)) {
+        replica_->flush_log();
+        return {{"ok", true}, {"answer", readings_->begin(request)}};
+    }
     if (command == "answer") return answer(request);
     if (command == "log-level") return set_level(request);
     if (command == "transfer" || command == "signal" || command == "restart" || command == "checkpoint" ||
-        command == "member")
-        return replica_->leads() ? order(request) : hand_on(request);
-    if (command == "remake") {
-        const std::string error =
-            stopping_ || lost_ns_ != 0 ? "its server is being started" : replica_->remake_server();
-        return error.empty() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"error", error}};
-    }
+        command == "member" || command == "base")
+        return replica_->leads() ? order(request) : hand_on(0, request);
+    if (command == "remake") return remake();
     if (command == "stop") {
         // A moment later, so that the answer still leaves.
         event_base_once(
@@ -306,10 +383,10 @@ nlohmann::json Craned::handle(const nlohmann::json& request) {
             this, &kStopDelay);
         return {{"ok", true}};
     }
-    return {
-        {"error", "no command \"" + command +
-                      "\"; there are status, stop, transfer, member, signal, restart, checkpoint, remake, "
-                      "answer and log-level"}};
+    return {{"error",
+             "no command \"" + command +
+                 "\"; there are status, stop, transfer, member, signal, restart, checkpoint, remake, base, "
+                 "output, log, audit, answer and log-level"}};
 }
 
 }  // namespace crane::proxy

@@ -11,14 +11,19 @@
 #include <string>
 #include <vector>
 
+#include "proxy/admin_server.hpp"
+#include "proxy/audit_note.hpp"
 #include "proxy/certificate_end.hpp"
 #include "proxy/config.hpp"
 #include "proxy/control.hpp"
+#include "proxy/first_difference.hpp"
 #include "proxy/loss_history.hpp"
 #include "proxy/metrics/observation.hpp"
 #include "proxy/participant.hpp"
+#include "proxy/readings.hpp"
 #include "proxy/repairs.hpp"
 #include "proxy/service_manager.hpp"
+#include "proxy/tenure.hpp"
 #include "proxy/timekeeper.hpp"
 
 struct event;
@@ -55,7 +60,11 @@ class Craned {
     nlohmann::json look();
     std::string doing() const;
     nlohmann::json order(const nlohmann::json& request);
-    nlohmann::json hand_on(const nlohmann::json& request);
+    nlohmann::json remake();
+    nlohmann::json note_audit(const nlohmann::json& request);
+    nlohmann::json read_log(const nlohmann::json& request);
+    void asked(const nlohmann::json& request, Readings::Reply reply);
+    nlohmann::json hand_on(uint32_t replica, const nlohmann::json& request);
     nlohmann::json answer(const nlohmann::json& request) const;
     static nlohmann::json set_level(const nlohmann::json& request);
     std::string change_membership(const nlohmann::json& request);
@@ -65,14 +74,19 @@ class Craned {
     std::vector<event*> events_;
     event* restart_timer_ = nullptr;
     event* stop_timer_ = nullptr;
-    Timekeeper timekeeper_;  ///< outlives the replicas: the cluster's clock runs on
-    Repairs repairs_;        ///< and what is known of this one
-    LossHistory losses_;     ///< of its server
+    Timekeeper timekeeper_;       ///< outlives the replicas: the cluster's clock runs on
+    Repairs repairs_;             ///< and what is known of this one
+    LossHistory losses_;          ///< of its server
+    FirstDifference difference_;  ///< between its output and others'
+    Tenure tenure_;               ///< of the primary that it knows
     std::unique_ptr<ServiceManager> service_;
     std::unique_ptr<ControlServer> control_;
+    std::unique_ptr<AdminServer> admin_;  ///< null: [admin] names no address
     std::unique_ptr<Participant> replica_;
     std::unique_ptr<Observation> observation_;  ///< null: [metrics] names no address
+    std::unique_ptr<Readings> readings_;
     CertificateEnd certificate_;
+    AuditNote audit_;
     const int64_t started_s_ = time(nullptr);
     bool stopping_ = false;
     bool done_ = false;

@@ -17,6 +17,9 @@ using timebubble::DatagramRecord;
 
 namespace {
 
+/// The receiver of what comes from the outside.
+constexpr uint64_t kNobody = 0;
+
 bool is_family(uint16_t family) {
     return family == AF_INET || family == AF_INET6;
 }
@@ -51,9 +54,24 @@ void Datagrams::received(std::string payload) {
     }
 }
 
+void Datagrams::answered(std::string payload) {
+    DatagramPayload call;
+    if (!read_call(payload, call)) return;
+    ++received_;
+    call.receiver = kNobody;
+    memcpy(payload.data(), &call, sizeof(call));
+    if (ways_.proposes()) {
+        propose(payload);
+    } else {
+        ++dropped_;
+    }
+}
+
 void Datagrams::relayed(std::string_view payload) {
     DatagramPayload call;
-    if (ways_.proposes() && read_call(payload, call)) propose(payload);
+    if (!ways_.proposes() || !read_call(payload, call)) return;
+    relayed_ = true;
+    propose(payload);
 }
 
 void Datagrams::propose(std::string_view payload) {
@@ -73,13 +91,15 @@ Datagrams::Caller* Datagrams::find(const Key& key) {
 
 void Datagrams::on_decided(uint64_t index, const timebubble::Call& call) {
     DatagramPayload from;
-    if (call.kind != CallKind::kDatagram || !read_call(call.payload, from)) return;
+    if (call.kind != CallKind::kDatagram || !read_call(call.payload, from) || from.receiver == kNobody)
+        return;
     const Key key{from.port, from.family, from.peer_port, address_of(from.peer)};
     const Caller* const known = find(key);
     Caller now{from.receiver, index, from};
     if (known && known->receiver == from.receiver) now.since = known->since;
     callers_[key] = now;
-    if (callers_.size() < kRemembered) return;
+    callers_[{kAnyPort, from.family, from.peer_port, address_of(from.peer)}] = now;
+    if (callers_.size() < 2 * kRemembered) return;  // each is there at its port, and at any
     earlier_ = std::move(callers_);
     callers_.clear();
 }
@@ -88,9 +108,12 @@ void Datagrams::on_output(std::string_view payload, uint64_t admitted, bool serv
     DatagramRecord record;
     if (payload.size() < sizeof(record)) return;
     memcpy(&record, payload.data(), sizeof(record));
-    const Caller* const caller =
-        find({record.port, record.family, record.peer_port, address_of(record.peer)});
+    const std::string peer = address_of(record.peer);
+    const Caller* caller = find({record.port, record.family, record.peer_port, peer});
+    // A server may answer from another port than it was asked at, one for each client (TFTP).
+    if (!caller) caller = find({kAnyPort, record.family, record.peer_port, peer});
     if (!caller) {
+        if (ways_.outward && ways_.outward(record, payload.substr(sizeof(record)))) return;
         if (++unasked_ < next_told_) return;
         next_told_ = unasked_ * 10;
         ways_.tell("the server sends a datagram to " +
@@ -100,7 +123,9 @@ void Datagrams::on_output(std::string_view payload, uint64_t admitted, bool serv
         return;
     }
     if (caller->receiver != life_ || caller->since > admitted || !serves) return;
-    ++(ways_.send(caller->call, payload.substr(sizeof(record))) ? sent_ : dropped_);
+    DatagramPayload client = caller->call;
+    client.port = record.port;
+    ++(ways_.send(client, payload.substr(sizeof(record))) ? sent_ : dropped_);
 }
 
 nlohmann::json Datagrams::json() const {

@@ -52,9 +52,24 @@ void DivergenceCheck::began_anew(uint32_t from) {
     if (diverged_.count(0)) diverged_.erase(0);  // found again, if it still holds
 }
 
+void DivergenceCheck::begin_at(uint64_t index) {
+    first_ = index;
+    ahead_.clear();
+    last_seen_.clear();
+    last_equal_.clear();
+    evidence_.clear();
+    diverged_.clear();
+    schedule_differs_.clear();
+    schedule_differences_ = 0;
+    answered_.clear();
+    fresh_.clear();
+    query_.reset();
+}
+
 void DivergenceCheck::report(uint32_t from, const Admission& admission, const AdmissionHistory& history) {
     if (admission.index < last_seen_[from]) began_anew(from);
     if (from == self_ || admission.index == 0 || admission.index == last_seen_[from]) return;
+    if (admission.index < first_) return;
     last_seen_[from] = admission.index;
     if (diverged_.count(from)) return;
     if (!history.last() || admission.index > history.last()->index) {
@@ -77,11 +92,13 @@ void DivergenceCheck::compare(uint32_t from, const Admission& theirs, const Admi
         if (theirs.schedule_hash != ours.schedule_hash) {
             ++schedule_differences_;
             schedule_differs_.try_emplace(from, theirs.index);
+        } else {
+            schedule_differs_.erase(from);
         }
         // The one whose word was missing is back: together with it there may be a majority.
         if (!diverged_.count(0)) return;
     }
-    const uint64_t first = last_equal_[from] == 0 ? 1 : last_equal_[from];
+    const uint64_t first = last_equal_[from] == 0 ? std::max<uint64_t>(first_, 1) : last_equal_[from];
     if (!query_) {
         query_ = Query{first, theirs.index};
     } else {
@@ -96,6 +113,7 @@ void DivergenceCheck::evidence(uint32_t from, const std::vector<Admission>& admi
                                const AdmissionHistory& history) {
     answered_.insert(from);
     for (const Admission& one : admissions) {
+        if (one.index < first_) continue;
         evidence_[one.index][from] = one;
         if (const Admission* ours = history.find(one.index)) evidence_[one.index][self_] = *ours;
     }
@@ -107,19 +125,17 @@ void DivergenceCheck::judge(const AdmissionHistory&) {
     const size_t majority = members_.size() / 2 + 1;
     const bool all_answered = answered_.size() + 1 >= std::min(members_.size(), reachable_);
     std::map<uint32_t, bool> equal_before;
-    uint64_t undecided = 0;
+    std::vector<uint64_t> without_majority;
     for (const auto& [index, votes] : evidence_) {
         const Hash128* agreed = nullptr;
-        bool all_same = true;
         for (const auto& [replica, vote] : votes) {
             const Hash128& output = vote.output;
             const auto same = std::count_if(votes.begin(), votes.end(), [&output](const auto& other) {
                 return other.second.output == output;
             });
-            all_same &= static_cast<size_t>(same) == votes.size();
             if (static_cast<size_t>(same) >= majority) agreed = &output;
         }
-        if (!agreed && !all_same && undecided == 0) undecided = index;
+        if (!agreed) without_majority.push_back(index);
         if (!agreed) continue;
         for (const auto& [replica, vote] : votes) {
             if (vote.output == *agreed) {
@@ -130,12 +146,28 @@ void DivergenceCheck::judge(const AdmissionHistory&) {
             }
         }
     }
-    if (std::any_of(diverged_.begin(), diverged_.end(), [](const auto& one) { return one.first != 0; })) {
+    // One that is known to differ has no say in whether the others do.
+    const auto undecided_at = std::find_if(without_majority.begin(), without_majority.end(),
+                                           [this](uint64_t index) { return differ_at(index); });
+    const uint64_t undecided = undecided_at != without_majority.end() ? *undecided_at : 0;
+    const bool any =
+        std::any_of(diverged_.begin(), diverged_.end(), [](const auto& one) { return one.first != 0; });
+    if (undecided == 0 && any) {
         diverged_.erase(0);
     } else if (undecided != 0 && all_answered && !diverged_.count(0)) {
         diverged_[0] = {0, undecided, false};
         fresh_.push_back(diverged_[0]);
     }
+}
+
+bool DivergenceCheck::differ_at(uint64_t index) const {
+    const Hash128* first = nullptr;
+    for (const auto& [replica, vote] : evidence_.at(index)) {
+        if (diverged_.count(replica)) continue;
+        if (first && vote.output != *first) return true;
+        first = &vote.output;
+    }
+    return false;
 }
 
 std::optional<DivergenceCheck::Query> DivergenceCheck::take_query() {

@@ -67,6 +67,9 @@ class DivergenceCheck {
     void report(uint32_t from, const Admission& admission, const AdmissionHistory& history);
     /// A peer's domain is made anew, and has admitted nothing: what was known of the old one is void.
     void began_anew(uint32_t from);
+    /// It was decided whose state counts from entry `index` on: what was found is void, and nothing from
+    /// before that entry is compared any more.
+    void begin_at(uint64_t index);
     /// A peer's answer to a query.
     void evidence(uint32_t from, const std::vector<Admission>& admissions, const AdmissionHistory& history);
 
@@ -87,9 +90,12 @@ class DivergenceCheck {
   private:
     void compare(uint32_t from, const Admission& theirs, const Admission& ours);
     void judge(const AdmissionHistory& history);
+    /// Of those that are not known to differ, some do.
+    bool differ_at(uint64_t index) const;
 
     uint32_t self_;
     std::vector<uint32_t> members_;
+    uint64_t first_ = 0;                      ///< nothing before this entry is compared
     std::map<uint32_t, Admission> ahead_;     ///< of peers whose domain is ahead of ours
     std::map<uint32_t, uint64_t> last_seen_;  ///< newest index reported
     std::map<uint32_t, uint64_t> last_equal_;

@@ -54,6 +54,11 @@ void DomainAccount::add(uint64_t connection, uint16_t port) {
     ++ports_[port].waiting;
 }
 
+/// One that the server has made waits at none of its ports.
+void DomainAccount::add_accepted(uint64_t connection) {
+    all_[connection].accepted = true;
+}
+
 void DomainAccount::remove(uint64_t connection) {
     const auto found = all_.find(connection);
     if (found == all_.end()) return;
@@ -72,6 +77,15 @@ void DomainAccount::decided(const Call& call) {
         change(call.connection, [](Connection& one) { one.is_decided = true; });
         uint64_t& last = last_numbers_[{attached_replica(call.connection), addresses.listen_port}];
         last = std::max(last, connection_number(call.connection));
+        return;
+    }
+    if (call.kind == CallKind::kConnected) {
+        ConnectedPayload made;
+        if (call.payload.size() != sizeof(made)) return;
+        memcpy(&made, call.payload.data(), sizeof(made));
+        if (made.error != 0) return;
+        add_accepted(call.connection);
+        all_[call.connection].is_decided = true;
         return;
     }
     Connection* const one = find(call.connection);

@@ -38,6 +38,8 @@ class DomainAccount {
 
     // --- what this primary has proposed, in the order of the proposals
     void proposed_connect(uint64_t connection, uint16_t port);
+    /// The server's own connection to the outside is made.
+    void proposed_egress(uint64_t connection) { add_accepted(connection); }
     void proposed_input(uint64_t connection, uint64_t bytes);
     void proposed_reset(uint64_t connection);
     /// So much more input may come of the connection, whatever happens (credit of a client at a backup).
@@ -83,6 +85,11 @@ class DomainAccount {
     uint64_t input_room(uint64_t connection) const;
 
     size_t connections() const { return all_.size(); }
+    /// What the own domain has sent on it; 0 where there is none.
+    uint64_t sent(uint64_t connection) const {
+        const Connection* const one = find(connection);
+        return one ? one->sent : 0;
+    }
     uint64_t input_bytes() const { return common_used_ * timebubble::kInputChunkBytes; }
     /// Calls `visit` with each decided connection that nobody has reset.
     template <typename Visit>
@@ -117,6 +124,7 @@ class DomainAccount {
     template <typename Change>
     void change(uint64_t connection, Change how);
     void add(uint64_t connection, uint16_t port);
+    void add_accepted(uint64_t connection);
     void remove(uint64_t connection);
 
     uint64_t common_limit_;  ///< chunks

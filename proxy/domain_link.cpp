@@ -35,6 +35,7 @@ std::optional<size_t> payload_bytes(OutputKind kind) {
         case OutputKind::kSend:
         case OutputKind::kMessage:
         case OutputKind::kDatagram:
+        case OutputKind::kResolve:
             return std::nullopt;
         case OutputKind::kShutdown:
         case OutputKind::kClose:
@@ -47,6 +48,8 @@ std::optional<size_t> payload_bytes(OutputKind kind) {
         case OutputKind::kDatagramPort:
         case OutputKind::kDatagramPortEnd:
             return sizeof(ListenRecord);
+        case OutputKind::kConnect:
+            return sizeof(EgressRecord);
         case OutputKind::kAdmitted:
             return sizeof(AdmittedRecord);
         case OutputKind::kExit:
@@ -65,10 +68,12 @@ DomainLink::DomainLink(const TransportView& view)
       output_tail_(view.control->output.tail),
       gate_(view.control->gate) {}
 
-void DomainLink::prepare(const DomainSettings& settings) {
+void DomainLink::prepare(const DomainSettings& settings, EgressPolicy egress, bool backstop) {
     Control& control = *view_.control;
     control.version = kTransportVersion;
     control.settings = settings;
+    control.egress = static_cast<uint32_t>(egress);
+    control.backstop = backstop;
     std::atomic_thread_fence(std::memory_order_release);
     control.magic = kTransportMagic;
 }

@@ -28,7 +28,8 @@ class DomainLink {
     explicit DomainLink(const timebubble::TransportView& view);
 
     /// Writes the control block of a zeroed segment; before the domain starts.
-    void prepare(const timebubble::DomainSettings& settings);
+    void prepare(const timebubble::DomainSettings& settings,
+                 timebubble::EgressPolicy egress = timebubble::EgressPolicy::kRefuse, bool backstop = false);
     /// After that, for processes that come out of an image and were attached before: `image`, not 0, is
     /// another than any that they have come out of.
     void prepare_restored(const DomainWords& words, uint32_t image);
@@ -57,6 +58,7 @@ class DomainLink {
     bool at_standstill() const;
     const timebubble::DomainStatus& status() const { return view_.control->status; }
     const timebubble::TscFaults& tsc() const { return view_.control->tsc; }
+    const timebubble::TrappedCalls& trapped() const { return view_.control->trapped; }
     /// Batches fed and not yet seen as admitted in the output.
     uint64_t unadmitted() const { return unadmitted_.size(); }
     uint64_t wakeups() const { return wakeups_; }

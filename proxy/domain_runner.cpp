@@ -16,6 +16,7 @@
 #include "checkpoint/criu.hpp"
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/fail_point.hpp"
+#include "proxy/call_dispatch.hpp"
 #include "timebubble/inherited.hpp"
 
 namespace crane::proxy {
@@ -51,6 +52,7 @@ checkpoint::DomainSpec domain_spec(const Config& config) {
     spec.init_path = config.init;
     spec.isolation = config.container ? checkpoint::Isolation::kLxc : checkpoint::Isolation::kNone;
     spec.hostname = config.hostname;
+    spec.machine = ShownMachine::of(config.cpus, config.memory_bytes);
     spec.user = config.user;
     spec.group = config.group;
     spec.confinement = config.confinement;
@@ -128,7 +130,7 @@ DomainRunner::DomainRunner(event_base* base, const Config& config, LossHistory& 
 
 void DomainRunner::make_link(uint64_t files_since_ns) {
     link_ = std::make_unique<DomainLink>(segment_.view());
-    link_->prepare(domain_settings(config_, files_since_ns));
+    link_->prepare(domain_settings(config_, files_since_ns), config_.egress_policy(), config_.backstop);
     doorbell_event_ =
         event_new(base_, segment_.doorbell_fd(), EV_READ | EV_PERSIST, &DomainRunner::on_doorbell, this);
     event_add(doorbell_event_, nullptr);
@@ -176,7 +178,7 @@ void DomainRunner::restore_image(const Image& image) {
     timebubble::DomainSettings settings = domain_settings(config_, checkpoint::file_clock_ns());
     DomainWords words = image.words;
     words.files_since_ns = settings.files_since_ns;
-    link_->prepare(settings);
+    link_->prepare(settings, config_.egress_policy(), config_.backstop);
     link_->prepare_restored(words, image.mark);
     const auto bring = [image](checkpoint::DomainHost& host) {
         const checkpoint::ImageReport report = host.restore_packed(image.archive, image.image);
@@ -301,8 +303,11 @@ void DomainRunner::launch(const Bring& bring, const std::string* image_program) 
         {segment_.inherited_transport(), timebubble::kTransportFd},
         {segment_.inherited_doorbell(), timebubble::kDoorbellFd}};
     const auto job = [host = host_, result, inherited, bring, wanted, inventory = inventory_,
-                      scheduled = config_.mode != Mode::kProxy] {
+                      scheduled = config_.mode != Mode::kProxy, backstop = config_.backstop] {
         try {
+            // What a replica can do must not differ from the others' unsaid.
+            if (scheduled && backstop && !kernel_dispatches_calls())
+                throw std::runtime_error(kNoCallDispatch);
             result->missing = why_missing(host->spec(), *inventory);
             if (!result->missing.empty()) return;
             if (scheduled) result->program = inventory->take(host->spec());

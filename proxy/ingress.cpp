@@ -35,6 +35,7 @@ void Ingress::lead(const ConnectionTable& table, uint64_t now_ns) {
     leading_ = true;
     settled_ = false;
     last_numbers_ = table.last_numbers;
+    any_elsewhere_ = true;  // perhaps: tick() will tell
     for (const auto& [id, state] : table.open) {
         Connection& connection = live_[id];
         connection.connected = true;
@@ -90,6 +91,7 @@ void Ingress::on_link(uint32_t replica, bool up, uint64_t now_ns) {
 
 void Ingress::tick(uint64_t now_ns) {
     if (!leading_) return;
+    any_elsewhere_ = elsewhere() > 0;
     name_again();
     if (!settled_) return;
     reset_those([&](uint64_t id, const Connection&) {
@@ -179,6 +181,7 @@ void Ingress::open(uint32_t replica, uint64_t id, const timebubble::ConnectPaylo
         return;
     }
     Connection& connection = live_[id];
+    any_elsewhere_ |= replica != settings_.self;
     connection.addresses = addresses;
     connection.waits_as = ++arrivals_;
     held_back_[addresses.listen_port].emplace(connection.waits_as, id);

@@ -74,6 +74,8 @@ class Ingress {
 
     size_t size() const { return live_.size(); }
     size_t elsewhere() const;  ///< of them, attached to other replicas
+    /// The same, as of the last tick(), or since.
+    bool any_elsewhere() const { return any_elsewhere_; }
     size_t held_back() const;
     uint64_t output_bytes() const { return windows_.used(); }
 
@@ -121,6 +123,7 @@ class Ingress {
     DomainAccount& account_;
     Reply reply_;
     bool leading_ = false;
+    bool any_elsewhere_ = true;
     bool settled_ = false;
     OutputWindows windows_;
     Live live_;

@@ -89,6 +89,31 @@ DomainAccount::Kept account_from(const json& in) {
     return out;
 }
 
+json egress_json(const EgressKept& kept) {
+    json asked = json::array();
+    for (const EgressAsked& one : kept.asked)
+        asked.push_back({one.id, one.is_name, one.to.family, one.to.port,
+                         std::vector<uint8_t>(one.to.address, one.to.address + sizeof(one.to.address)),
+                         one.name});
+    return {{"seen", kept.seen}, {"asked", asked}};
+}
+
+EgressKept egress_from(const json& in) {
+    EgressKept out;
+    out.seen = in.at("seen").get<uint64_t>();
+    for (const json& one : in.at("asked")) {
+        EgressAsked asked{one.at(0).get<uint64_t>(), one.at(1).get<bool>(), {}, one.at(5).get<std::string>()};
+        asked.to.family = one.at(2).get<uint16_t>();
+        asked.to.port = one.at(3).get<uint16_t>();
+        const auto address = one.at(4).get<std::vector<uint8_t>>();
+        if (address.size() != sizeof(asked.to.address))
+            throw json::other_error::create(501, "no address to connect to", &one);
+        std::copy(address.begin(), address.end(), asked.to.address);
+        out.asked.push_back(std::move(asked));
+    }
+    return out;
+}
+
 }  // namespace
 
 void ServerPorts::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
@@ -126,7 +151,8 @@ json to_json(const LiveServer& server) {
             {"words", words_json(server.words)},
             {"listeners", listeners},
             {"open", open_json(server.open)},
-            {"account", account_json(server.account)}};
+            {"account", account_json(server.account)},
+            {"egress", egress_json(server.egress)}};
 }
 
 LiveServer live_server_from(const json& in) {
@@ -136,6 +162,7 @@ LiveServer live_server_from(const json& in) {
     for (const json& one : in.at("listeners")) out.listeners.push_back(listener_from(one));
     out.open = open_from(in.at("open"));
     out.account = account_from(in.at("account"));
+    if (in.contains("egress")) out.egress = egress_from(in.at("egress"));  // an earlier version had none
     return out;
 }
 

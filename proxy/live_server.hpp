@@ -13,6 +13,7 @@
 #include "proxy/connection_table.hpp"
 #include "proxy/domain_account.hpp"
 #include "proxy/domain_words.hpp"
+#include "proxy/egress.hpp"
 #include "timebubble/transport.hpp"
 
 namespace crane::proxy {
@@ -36,6 +37,7 @@ struct LiveServer {
     std::vector<timebubble::ListenRecord> listeners;
     ConnectionTable::Map open;
     DomainAccount::Kept account;
+    EgressKept egress;
 };
 
 nlohmann::json to_json(const LiveServer& server);

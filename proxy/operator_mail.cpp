@@ -10,6 +10,7 @@ namespace crane::proxy {
 namespace {
 
 constexpr size_t kAnswersKept = 64;
+constexpr size_t kMaxAnswerBytes = 1 << 20;
 
 std::string letter(char kind, uint64_t number, const std::string& text) {
     std::string out(1, kind);
@@ -27,9 +28,9 @@ bool take_number(std::string_view& body, uint64_t& number) {
 
 }  // namespace
 
-uint64_t OperatorMail::ask(uint32_t primary, const nlohmann::json& request) {
+uint64_t OperatorMail::ask(uint32_t replica, const nlohmann::json& request) {
     const uint64_t number = last_number_ + 1;
-    if (!send_(primary, letter('O', number, request.dump()))) return 0;
+    if (!send_(replica, letter('O', number, request.dump()))) return 0;
     return last_number_ = number;
 }
 
@@ -44,18 +45,26 @@ void OperatorMail::on_request(uint32_t from, std::string_view body) {
     if (!take_number(body, number)) return;
     const nlohmann::json request = nlohmann::json::parse(body, nullptr, false);
     if (!request.is_object()) return;
-    nlohmann::json reply;
     try {
-        reply = handler_(request);
+        // This may be gone when the reply is there.
+        handler_(request, [self = std::weak_ptr(self_), from, number](const nlohmann::json& reply) {
+            if (const auto still = self.lock()) (*still)->answer_to(from, number, reply);
+        });
     } catch (const std::exception& error) {
-        reply["error"] = error.what();
+        answer_to(from, number, {{"error", error.what()}});
     }
-    send_(from, letter('A', number, reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+}
+
+void OperatorMail::answer_to(uint32_t to, uint64_t number, const nlohmann::json& reply) {
+    std::string text = reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    if (text.size() > kMaxAnswerBytes) text = R"({"error":"the answer is too long to be sent"})";
+    send_(to, letter('A', number, text));
 }
 
 void OperatorMail::on_answer(std::string_view body) {
     uint64_t number = 0;
-    if (!take_number(body, number) || number == 0 || number > last_number_) return;
+    if (!take_number(body, number) || number == 0 || number > last_number_ || body.size() > kMaxAnswerBytes)
+        return;
     answers_.emplace_back(number, std::string(body));
     if (answers_.size() > kAnswersKept) answers_.pop_front();
 }

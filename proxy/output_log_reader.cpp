@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 namespace crane::proxy {
@@ -67,6 +69,26 @@ bool OutputLogReader::next_file() {
     return true;
 }
 
+OutputLogReader::Next OutputLogReader::stay(long begin, Next why) {
+    fseek(files_.front().first.get(), begin, SEEK_SET);  // and the end of the file is forgotten
+    return why;
+}
+
+bool OutputLogReader::look_again() {
+    const auto inode = [](FILE* file) {
+        struct stat info {};
+        fstat(fileno(file), &info);
+        return std::pair(info.st_dev, info.st_ino);
+    };
+    OutputLogReader now(path_);
+    const auto newest = inode(files_.back().first.get());
+    auto known = std::find_if(now.files_.begin(), now.files_.end(),
+                              [&](const auto& file) { return inode(file.first.get()) == newest; });
+    if (known == now.files_.end()) return false;
+    std::move(++known, now.files_.end(), std::back_inserter(files_));
+    return true;
+}
+
 bool OutputLogReader::hashed() const {
     return header_.content == static_cast<uint32_t>(LogContent::kHash) &&
            record_.kind == static_cast<uint16_t>(OutputKind::kSend);
@@ -74,17 +96,20 @@ bool OutputLogReader::hashed() const {
 
 OutputLogReader::Next OutputLogReader::next() {
     FILE* file = files_.front().first.get();
+    const long begin = ftell(file);
     const size_t got = fread(&record_, 1, sizeof(record_), file);
     if (got == 0 && next_file()) return next();
-    if (got == 0) return Next::kEnd;
-    if (got != sizeof(record_) || record_.bytes > timebubble::kMaxOutputPayload) return Next::kTorn;
+    if (got == 0) return stay(begin, Next::kEnd);
+    if (got != sizeof(record_) || record_.bytes > timebubble::kMaxOutputPayload)
+        return stay(begin, Next::kTorn);
     payload_.resize(hashed() ? sizeof(Hash128) : record_.bytes);
     const size_t stored = padded(payload_.size());
     payload_.resize(stored);
-    if (stored != 0 && fread(payload_.data(), 1, stored, file) != stored) return Next::kTorn;
+    if (stored != 0 && fread(payload_.data(), 1, stored, file) != stored) return stay(begin, Next::kTorn);
     payload_.resize(hashed() ? sizeof(Hash128) : record_.bytes);
-    chain_ = next_chain(chain_, record_, payload_hash());
-    if (!(chain_ == record_.chain)) return Next::kTorn;
+    const Hash128 chain = next_chain(chain_, record_, payload_hash());
+    if (!(chain == record_.chain)) return stay(begin, Next::kTorn);
+    chain_ = chain;
     number_ = next_number_++;
     if (record_.kind == static_cast<uint16_t>(OutputKind::kAdmitted) && payload_.size() >= 8) {
         memcpy(&admitted_index_, payload_.data(), sizeof(admitted_index_));
@@ -129,6 +154,10 @@ const char* output_kind_name(uint16_t kind) {
             return "end of datagram port";
         case OutputKind::kDatagram:
             return "datagram";
+        case OutputKind::kConnect:
+            return "connect to the outside";
+        case OutputKind::kResolve:
+            return "name asked for";
     }
     return "unknown";
 }

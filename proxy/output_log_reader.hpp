@@ -21,8 +21,11 @@ class OutputLogReader {
     explicit OutputLogReader(const std::string& path);
     OutputLogReader(OutputLogReader&&) noexcept = default;
 
-    /// Reads the next record into record() and payload().
+    /// Reads the next record into record() and payload(). Where there is none, the next call looks there
+    /// again.
     Next next();
+    /// Finds the files that were begun since. False: the log was made anew, and this one goes no further.
+    bool look_again();
     const OutputLogRecord& record() const { return record_; }
     /// The payload, or the 16 bytes of its hash if hashed().
     std::string_view payload() const { return payload_; }
@@ -30,7 +33,8 @@ class OutputLogReader {
     /// Comparable whatever either log keeps.
     Hash128 payload_hash() const;
 
-    uint64_t number() const { return number_; }              ///< of record()
+    uint64_t number() const { return number_; }                                          ///< of record()
+    OutputPosition position() const { return {next_number_, admitted_index_, chain_}; }  ///< behind record()
     uint64_t first_number() const { return first_number_; }  ///< of the oldest record kept
     uint64_t admitted_index() const { return admitted_index_; }
     const OutputLogHeader& header() const { return header_; }
@@ -43,6 +47,8 @@ class OutputLogReader {
     using File = std::unique_ptr<FILE, Closer>;
     void read_header(FILE* file, const std::string& name, OutputLogHeader& header) const;
     bool next_file();
+    /// Back to where the record begins that is not there, or not whole.
+    Next stay(long begin, Next why);
 
     std::string path_;
     std::deque<std::pair<File, OutputLogHeader>>

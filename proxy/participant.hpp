@@ -7,8 +7,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "paxos/core/membership.hpp"
+#include "paxos/core/types.hpp"
 
 namespace crane::proxy {
 
@@ -20,8 +22,10 @@ class Participant {
         std::function<void()> lost;  ///< what it works on was taken away, or is to be begun anew
         std::function<void(const std::string&)> fatal;
         std::function<void(uint64_t index)> removed;  ///< from the cluster, by this log entry
-        /// An order of the operator, which a backup took and handed on. Its answer.
-        std::function<nlohmann::json(const nlohmann::json& request)> order;
+        /// What the operator asked of another replica, which handed it on. Replies once, then or later.
+        std::function<void(const nlohmann::json& request, std::function<void(nlohmann::json)> reply)> asked;
+        /// In this view that replica leads (0: nobody is known to), or this one's role changed.
+        std::function<void(uint64_t view, uint32_t leader)> led;
     };
 
     virtual ~Participant() = default;
@@ -49,6 +53,8 @@ class Participant {
     /// Somebody else shall lead, whoever is best placed.
     virtual void hand_over() = 0;
     virtual OperatorMail& mail() = 0;
+    /// Decided entries from `first` on, or from the oldest that is kept; a piece of the log.
+    virtual std::vector<paxos::Entry> read_decided(uint64_t first) = 0;
 
     // --- orders of the operator: empty, or why not
     virtual std::string transfer(uint32_t to) = 0;
@@ -62,6 +68,8 @@ class Participant {
     virtual std::string take_checkpoint() = 0;
     /// This replica's server alone, from its newest checkpoint and the log; nobody decides it.
     virtual std::string remake_server() = 0;
+    /// The replicas differ, and no majority agrees: whose state counts from now on, by decision.
+    virtual std::string choose_base(uint32_t replica) = 0;
     virtual std::string change_membership(const paxos::MembershipChange& change) = 0;
 };
 

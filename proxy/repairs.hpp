@@ -29,6 +29,12 @@ class Repairs {
     void again() {
         if (tries_ > 1) tries_ = 1;
     }
+    /// Whose state counts was decided anew: what was wrong with this one's is of no account any more.
+    void forget() {
+        tries_ = 0;
+        place_ = 0;
+        proven_ = false;
+    }
     /// Nobody is there to compare it with.
     void acquit() { agrees(place_); }
 

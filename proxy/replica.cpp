@@ -17,9 +17,13 @@ namespace crane::proxy {
 namespace {
 
 constexpr timeval kHousekeeping{0, 250'000};
+/// A server that computes so long may wait for itself: the second look of the housekeeping at one place.
+constexpr uint64_t kRoundsNs = 200'000'000, kRoundsLongestNs = 8'000'000'000;
 constexpr timeval kFlushDelay{0, 100'000};
 /// Of the stock of output, what connections may hold that the server has closed.
 constexpr uint64_t kClosingShare = 4;
+/// As much again for what the outside has not taken of the server's own connections.
+constexpr uint64_t kEgressShare = 4;
 constexpr size_t kShipBesideBytes = 512 * 1024;
 constexpr uint64_t kFrozenNs = 1'000'000'000;
 
@@ -31,11 +35,12 @@ uint64_t life_of(uint32_t replica) {
 }  // namespace
 
 Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs,
-                 LossHistory& losses, Events events)
+                 LossHistory& losses, FirstDifference& difference, Events events)
     : base_(base),
       config_(config),
       timekeeper_(timekeeper),
       repairs_(repairs),
+      difference_(difference),
       events_(std::move(events)),
       settings_hash_(settings_hash(config)),
       domain_(
@@ -55,7 +60,9 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       ingress_({config.replica_id, config.output_bytes, config.election_timeout_ms * 2'000'000ULL}, batcher_,
                account_, [this](uint32_t replica) { return carrier_.reply_to(replica); }),
       mail_([this](uint32_t to, const std::string& message) { return sequencer_.send(to, message); },
-            [this](const nlohmann::json& request) { return events_.order(request); }),
+            [this](const nlohmann::json& request, OperatorMail::Reply reply) {
+                events_.asked(request, std::move(reply));
+            }),
       listeners_(
           base, config.self().client_address, config.self().port_map,
           [this](int fd, uint16_t port, Listeners::Place place) { on_accepted(fd, port, std::move(place)); },
@@ -86,7 +93,13 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                          return send_datagram(client, bytes);
                      },
                      [](const std::string& what) { spdlog::warn("{}", what); },
+                     [this](const timebubble::DatagramRecord& to, std::string_view bytes) {
+                         return send_outward(to, bytes);
+                     },
                  }),
+      dialer_(base, dial_outcomes()),
+      egress_(config.egress_allow, config.output_bytes / kEgressShare, batcher_, account_, egress_ways()),
+      egress_datagrams_(base, [this](std::string payload) { datagrams_.answered(std::move(payload)); }),
       shipping_(
           base,
           std::make_shared<StoredCheckpointFiles>(config.state_dir + "/checkpoints",
@@ -103,6 +116,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
           [this](uint64_t) { on_image_fetched(); }),
       divergence_(config.replica_id, member_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
+      rounds_(config.policy == timebubble::Policy::kSerial ? kRoundsNs : 0, kRoundsLongestNs),
       lag_(kHousekeeping.tv_usec * 1000),
       share_(config.election_timeout_ms * 100'000ULL),
       frozen_(std::max<uint64_t>(kFrozenNs, config.election_timeout_ms * 2'000'000ULL)),
@@ -203,6 +217,7 @@ bool Replica::turn() {
         listeners_.close_all();
         ingress_.close_all();
         clients_.close_all();
+        end_egress();
     }
     listeners_.end_turn();
     pool_.end_turn();
@@ -256,7 +271,7 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     if (message.empty()) return;
     const std::string_view body = std::string_view(message).substr(1);
     // One that differs from the others has nothing that anybody should begin with.
-    if (message[0] == 'C' && fenced_.empty()) shipping_.on_message(from, body);
+    if (message[0] == 'C') shipping_.on_message(from, body, fenced_.empty() && !repairs_.on_trial());
     if (message[0] == 'I') image_shipping_.on_message(from, body);
     if (message[0] == 'K' && from == sequencer_.leader()) on_turn_for_image(body);
     if (message[0] == 'k') image_failed(from);
@@ -268,9 +283,15 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     if (message[0] == 'S' && from == sequencer_.leader()) on_standing(from, body);
     if (message[0] == 'H' && from == sequencer_.leader()) on_stand_word(from, body);
     if (message[0] == 'h') on_stand_answer(from, body);
-    if (message[0] == 'O' && sequencer_.leads()) mail_.on_request(from, body);
+    if (message[0] == 'e' && from == sequencer_.leader()) ends_known_.follow(config_.replica_id, body);
+    if (message[0] == 'O') mail_.on_request(from, body);
     if (message[0] == 'A') mail_.on_answer(body);
     if (message[0] == 'F' && from == sequencer_.leader()) on_finding(body);
+    if (message[0] == 'X' && from == sequencer_.leader()) {
+        uint64_t index = 0;
+        if (read_number(body, index)) tell_side(index);
+    }
+    if (message[0] == 'x') on_side(from, body);
     if (message[0] == 'E') divergence_.evidence(from, decode_admissions(body), history_);
     if (message[0] == kWitnessWord && witnesses_.insert(from).second)
         compare_with_servers(sequencer_.membership());

@@ -10,9 +10,9 @@
 //
 // Files: replica.cpp (start, turn, end, what others say), replica_sequence.cpp (decided batches, roles),
 // replica_proposals.cpp, replica_output.cpp (of the domain), replica_watch.cpp (what is looked at regularly),
-// replica_restart.cpp, replica_program.cpp, replica_standstill.cpp, replica_checkpoint.cpp,
-// replica_image.cpp, replica_clients.cpp, replica_clock.cpp, replica_fitness.cpp, replica_operator.cpp,
-// replica_status.cpp.
+// replica_restart.cpp, replica_base.cpp, replica_program.cpp, replica_standstill.cpp, replica_checkpoint.cpp,
+// replica_image.cpp, replica_clients.cpp, replica_egress.cpp, replica_clock.cpp, replica_fitness.cpp,
+// replica_operator.cpp, replica_status.cpp.
 #pragma once
 
 #include <deque>
@@ -41,6 +41,10 @@
 #include "proxy/domain_account.hpp"
 #include "proxy/domain_cores.hpp"
 #include "proxy/domain_runner.hpp"
+#include "proxy/egress.hpp"
+#include "proxy/egress_datagrams.hpp"
+#include "proxy/egress_dialer.hpp"
+#include "proxy/first_difference.hpp"
 #include "proxy/frozen_detector.hpp"
 #include "proxy/image_files.hpp"
 #include "proxy/image_rounds.hpp"
@@ -51,10 +55,12 @@
 #include "proxy/native_backend.hpp"
 #include "proxy/operator_mail.hpp"
 #include "proxy/output_log.hpp"
+#include "proxy/output_tail.hpp"
 #include "proxy/participant.hpp"
 #include "proxy/repairs.hpp"
 #include "proxy/restart_policy.hpp"
 #include "proxy/sequencer.hpp"
+#include "proxy/server_ends.hpp"
 #include "proxy/session_share.hpp"
 #include "proxy/stall_detector.hpp"
 #include "proxy/standing.hpp"
@@ -69,7 +75,7 @@ namespace crane::proxy {
 class Replica : public Participant {
   public:
     Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs,
-            LossHistory& losses, Events events);
+            LossHistory& losses, FirstDifference& difference, Events events);
     ~Replica() override;
 
     void start() override;
@@ -87,6 +93,7 @@ class Replica : public Participant {
     bool alone() const override { return config_.replicas.size() == 1; }
     void hand_over() override { sequencer_.transfer(0); }
     OperatorMail& mail() override { return mail_; }
+    std::vector<paxos::Entry> read_decided(uint64_t first) override { return sequencer_.read_decided(first); }
 
     std::string transfer(uint32_t to) override;
     std::string signal_server(uint32_t signal) override;
@@ -94,6 +101,7 @@ class Replica : public Participant {
     bool fetches_image() const override { return image_shipping_.wanted() != 0; }
     std::string take_checkpoint() override;
     std::string remake_server() override;
+    std::string choose_base(uint32_t replica) override;
     std::string change_membership(const paxos::MembershipChange& change) override;
 
   private:
@@ -105,6 +113,11 @@ class Replica : public Participant {
     std::string make_report() const;
     void on_datagrams(int fd, uint16_t port);
     bool send_datagram(const timebubble::DatagramPayload& client, std::string_view bytes);
+    Egress::Ways egress_ways();
+    EgressDialer::Outcomes dial_outcomes();
+    void on_egress_connected(uint64_t id, int fd);
+    bool send_outward(const timebubble::DatagramRecord& to, std::string_view bytes);
+    void end_egress();
     void on_accepted(int fd, uint16_t port, Listeners::Place place);
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
     void on_port(const timebubble::OutputHeader& header, std::string_view payload);
@@ -143,13 +156,25 @@ class Replica : public Participant {
     void fetch_to_keep();
     void ask_for_new_image(uint64_t now_ns);
     void look_for_missed_end();
+    void fence_for_missed_end();
+    void watch_missed_end(uint64_t now_ns);
+    std::vector<uint32_t> servers() const;
+    ServerEnd own_end() const;
+    void tell_ends();
     void on_refused();
     bool begin_from_others(uint64_t index);
+    void watch_begin_from_others(uint64_t now_ns);
     void watch_refusal(uint64_t now_ns);
     void on_server_ended(int32_t status);
-    bool ended_alone() const;
+    bool ended_alone(uint64_t now_ns) const;
     bool end_is_agreed() const;
     void watch_server_end(uint64_t now_ns);
+    void note_base(uint64_t index, uint32_t replica);
+    bool is_base() const { return decided_base_.replica == config_.replica_id; }
+    /// Not everybody has begun from the base yet, as far as is known here.
+    bool base_awaited() const { return decided_base_.index > sequencer_.common_checkpoint(); }
+    std::string why_no_base(uint32_t replica) const;
+    void watch_base(uint64_t now_ns);
     void note_program(timebubble::BatchDecoder decoder);
     bool program_fits();
     void watch_program(uint64_t now_ns);
@@ -178,6 +203,9 @@ class Replica : public Participant {
     void settle_connections();
     void send_queries();
     void tell_findings();
+    void ask_for_sides(uint64_t index);
+    void tell_side(uint64_t index);
+    void on_side(uint32_t from, std::string_view said);
     void tell_the_odd();
     void tell_standing();
     void on_standing(uint32_t from, std::string_view said);
@@ -208,6 +236,7 @@ class Replica : public Participant {
     HostTime host_time() const { return {boottime_ns(), realtime_ns()}; }
     void watch(uint64_t now_ns);
     void look_at_domain(uint64_t stood_s);
+    void look_for_round();
     uint64_t under_way() const;
     bool may_propose() const;
     nlohmann::json clock_json() const;
@@ -218,6 +247,7 @@ class Replica : public Participant {
     const Config& config_;
     Timekeeper& timekeeper_;
     Repairs& repairs_;
+    FirstDifference& difference_;
     Events events_;
     uint64_t settings_hash_;
     DomainRunner domain_;
@@ -235,6 +265,9 @@ class Replica : public Participant {
     Listeners listeners_;
     Sequencer sequencer_;
     Datagrams datagrams_;
+    EgressDialer dialer_;
+    Egress egress_;
+    EgressDatagrams egress_datagrams_;
     CheckpointShipping shipping_;
     std::shared_ptr<ImageFiles> images_;
     CheckpointShipping image_shipping_;
@@ -246,9 +279,13 @@ class Replica : public Participant {
     std::set<uint32_t> witnesses_;  ///< as they said themselves
     AdmissionHistory history_;
     DivergenceCheck divergence_;
+    OutputTail tail_;
     StallDetector stall_;
     std::string stall_message_;
     std::unique_ptr<Worker> look_;  ///< the latest one into the domain
+    StallDetector rounds_;          ///< of one that may wait for another thread of its own
+    bool round_is_due_ = false;     ///< a look at that
+    std::unique_ptr<Worker> round_look_;
     LoopLag lag_;
     SessionShare share_;
     FrozenDetector frozen_;
@@ -277,6 +314,12 @@ class Replica : public Participant {
     } image_;                      ///< of the server, by this replica
     ImageRounds image_rounds_;
     bool lacking_ = false;  ///< without a checkpoint from others this replica has no server
+    struct {
+        uint64_t index = 0;  ///< since this entry; 0: none was decided, as far as the log goes here
+        uint32_t replica = 0;
+        uint64_t asked_ns = 0;     ///< for its checkpoint, on that replica
+    } decided_base_;               ///< whose state counts, as was decided
+    uint64_t from_others_ns_ = 0;  ///< since when a checkpoint of theirs is waited for; 0: none is
     uint64_t asked_for_image_ns_ = 0;
     uint64_t last_batch_index_ = 0;
     uint64_t lead_index_ = 0;     ///< the last entry decided before this replica led
@@ -316,13 +359,11 @@ class Replica : public Participant {
         uint64_t fed_time_ns = 0;  ///< of the last batch that the domain was given
     };
     Generation generation_;
-    struct End {
-        uint64_t generation;  ///< 0: a server runs
-        uint64_t admitted;    ///< the last entry that it had
-    };
-    std::map<uint32_t, End> peer_ends_;  ///< as the others say
+    ServerEnds ends_known_;   ///< as the others say, or the leader says of them
+    bool ends_told_ = false;  ///< to the others, by this leader
     uint64_t server_ends_ = 0;
     uint64_t server_ended_ns_ = 0;
+    uint64_t missed_end_ns_ = 0;  ///< since when it stands where the others have ended; 0: it does not
     uint64_t refused_ns_ = 0;
     uint64_t stop_at_ns_ = 0;  ///< a server that was asked to end and has not, is ended then; 0: none was
     std::string last_end_;

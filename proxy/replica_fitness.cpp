@@ -22,6 +22,8 @@ struct StandingWord {
 };
 
 constexpr uint64_t kTrialAsLeaderNs = 10ULL * 1'000'000'000;
+/// For others to take a checkpoint and offer it.
+constexpr uint64_t kOthersPatienceNs = 60ULL * 1'000'000'000;
 
 std::string fence_text(uint64_t index) {
     return "its output differs from the majority's, first seen at log index " + std::to_string(index) +
@@ -48,14 +50,16 @@ void Replica::on_report(uint32_t from, const std::string& report) {
     std::string_view rest = report;
     if (!decode_report(rest, head)) return;
     timekeeper_.heard(from, head.reading, host_time());
-    if (head.settings != 0 && head.settings != settings_hash_ && settings_differ_.insert(from).second) {
+    if (head.settings == settings_hash_) {
+        settings_differ_.erase(from);  // it was started anew
+    } else if (head.settings != 0 && settings_differ_.insert(from).second) {
         spdlog::error(
             "replica {} has other settings of schedule, bubble, machine, server or environment than this "
             "one: the replicas will diverge; give all the same and start the cluster anew",
             from);
     }
     const auto admissions = decode_admissions(rest);
-    peer_ends_[from] = {head.ended, admissions.empty() ? 0 : admissions[0].index};
+    ends_known_.heard(from, {head.ended, admissions.empty() ? 0 : admissions[0].index});
     if (admissions.empty()) {
         divergence_.began_anew(from);
         return;
@@ -81,14 +85,18 @@ void Replica::tell_findings() {
         if (one.replica == 0) {
             spdlog::critical(
                 "DIVERGENCE at log index {}: the replicas' output differs and no majority agrees, so nobody "
-                "knows which is right: bring the others back, or look with crane diff",
+                "knows which is right: bring the others back, or look with crane diff --anew and say whose "
+                "state is to count (crane base)",
                 one.index);
         } else {
             spdlog::critical("DIVERGENCE: replica {} differs from the majority {} log index {}", one.replica,
                              one.exact ? "first at" : "at or before", one.index);
         }
+        ask_for_sides(one.index);  // before anybody is made anew for it
         if (one.replica == config_.replica_id) fence(fence_text(one.index), one.index);
     }
+    std::erase_if(schedule_told_,
+                  [this](uint32_t one) { return !divergence_.schedule_differs().count(one); });
     for (const auto& [replica, index] : divergence_.schedule_differs()) {
         if (!schedule_told_.insert(replica).second) continue;
         spdlog::error(
@@ -96,6 +104,33 @@ void Replica::tell_findings() {
             "the same so far: they may diverge later. See docs/debugging.md",
             replica, index);
     }
+}
+
+/// What all have put out up to there: everybody tells everybody.
+void Replica::ask_for_sides(uint64_t index) {
+    std::string message = "X";
+    message.append(reinterpret_cast<const char*>(&index), sizeof(index));
+    for (const uint32_t peer : peers_up_)
+        if (!witnesses_.count(peer)) sequencer_.send(peer, message);
+    tell_side(index);
+}
+
+void Replica::tell_side(uint64_t index) {
+    std::vector<TailRecord> records = tail_.up_to(index);
+    std::string message = "x";
+    message.append(reinterpret_cast<const char*>(&index), sizeof(index));
+    message += encode_tail(records);
+    difference_.heard(index, config_.replica_id, std::move(records), time(nullptr));
+    for (const uint32_t peer : peers_up_)
+        if (!witnesses_.count(peer)) sequencer_.send(peer, message);
+}
+
+void Replica::on_side(uint32_t from, std::string_view said) {
+    uint64_t index = 0;
+    if (said.size() < sizeof(index)) return;
+    memcpy(&index, said.data(), sizeof(index));
+    said.remove_prefix(sizeof(index));
+    difference_.heard(index, from, decode_tail(said), time(nullptr));
 }
 
 /// Those known to differ, again and again: what was said may be lost with its link, and they may lead next.
@@ -152,16 +187,24 @@ void Replica::fence(const std::string& why, uint64_t index) {
     }
 }
 
-/// From a checkpoint behind `index` that others agree on, if one has any: the log that leads up to it has led
-/// here.
+/// From a checkpoint of others' from behind `index`, since the log that leads up to there has led here. Only
+/// they know whether there is one; where none is, the primary is asked for it. False: none could be used.
 bool Replica::begin_from_others(uint64_t index) {
-    for (const paxos::PeerStatus& peer : sequencer_.peers()) {
-        if (!peer.connected || peer.checkpoint < index || peer.checkpoint == 0) continue;
-        if (divergence_.diverged().count(peer.id) != 0 || witnesses_.count(peer.id) != 0) continue;
-        lack_checkpoint(index);
-        return true;
-    }
-    return false;
+    if (!checkpoints_.takes_images() || sequencer_.peers().empty()) return false;
+    checkpoints_.distrust(index);  // else it would be taken for the one that is wanted
+    from_others_ns_ = monotonic_ns();
+    lack_checkpoint(index);
+    return true;
+}
+
+void Replica::watch_begin_from_others(uint64_t now_ns) {
+    if (from_others_ns_ == 0) return;
+    if (shipping_.comes()) from_others_ns_ = now_ns;
+    if (now_ns - from_others_ns_ < kOthersPatienceNs) return;
+    from_others_ns_ = 0;
+    lacking_ = false;
+    shipping_.want(0);
+    domain_.give_up("no other replica gives it a checkpoint to begin from, so it is made anew from the log");
 }
 
 void Replica::make_anew_from(uint64_t index) {
@@ -173,10 +216,13 @@ void Replica::make_anew_from(uint64_t index) {
     }
     const bool own = step == Repairs::Step::kFromOwn;
     checkpoints_.distrust(own ? index : 0);
-    if (!own && begin_from_others(index)) return;
+    if (!own && begin_from_others(index)) {
+        spdlog::error("made anew it differs again, and begins from the others' checkpoint");
+        return;
+    }
     domain_.give_up(own ? "it differs from the majority's, and is made anew from before log index " +
                               std::to_string(index)
-                        : std::string("made anew it differs again, and is made anew from the others'"));
+                        : std::string("made anew it differs again, and is made anew from the whole log"));
 }
 
 /// One that was made anew serves again when its output is found equal to the leader's, where it differed or

@@ -142,7 +142,7 @@ void Replica::begin_image() {
     state.server_ends = server_ends_;
     state.last_end = last_end_;
     state.live = LiveServer{generation_.fed_time_ns, domain_.link().words(), ports_.records(),
-                            account_.open(), account_.kept()};
+                            account_.open(),         account_.kept(),        egress_.kept()};
     if (const auto known = programs_.find(generation_.fed); known != programs_.end())
         state.program = known->second;
     image_.phase = ImagePhase::kTaking;
@@ -173,11 +173,13 @@ void Replica::start_from_image() {
     last_end_ = from.last_end;
     account_.restore(from.last_numbers);
     account_.restore(live.account, live.open);
+    egress_.began_server(from.generation);
+    egress_.restore(live.egress);
     ports_.restore(live.listeners);
     history_.add(from.admission);
     batcher_.saw_timestamp(live.timestamp_ns);
     timekeeper_.decided(live.timestamp_ns, host_time());
-    last_batch_index_ = from.position.index;
+    last_batch_index_ = from.admission.index;
     DomainRunner::Image image = checkpoints_.image(live.words);
     if (!from.program.empty()) programs_[from.generation] = from.program;
     if (!config_.accept_changes) image.program = from.program;
@@ -193,9 +195,11 @@ void Replica::open_restored_ports() {
     for (const timebubble::ListenRecord& one : ports_.records()) listeners_.listen(one);
 }
 
-/// What the others have was tried here, and no server could be restored from it.
+/// What the others have was tried here, and no server could be restored from it; or it is from before the
+/// place where this replica differed.
 void Replica::ask_for_new_image(uint64_t now_ns) {
-    if (!shipping_.wants_new_one() || sequencer_.leads() || sequencer_.leader() == 0) return;
+    const bool wanted = shipping_.wants_new_one() || (from_others_ns_ != 0 && shipping_.finds_none());
+    if (!wanted || sequencer_.leads() || sequencer_.leader() == 0) return;
     if (now_ns - asked_for_image_ns_ < kAskAgainNs) return;
     asked_for_image_ns_ = now_ns;
     sequencer_.send(sequencer_.leader(), "W");

@@ -1,4 +1,6 @@
 // What the operator asks of a replica.
+#include <spdlog/spdlog.h>
+
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {
@@ -24,7 +26,10 @@ std::string Replica::remake_server() {
         return "its server is being started, or cannot be; see crane status";
     const uint64_t place = fenced_.empty() ? 0 : repairs_.place();
     repairs_.again();
-    if (place != 0 && begin_from_others(place)) return "";
+    if (place != 0 && begin_from_others(place)) {
+        spdlog::warn("the operator has its server made anew, from a checkpoint of the others'");
+        return "";
+    }
     domain_.give_up("the operator has its server made anew");
     return "";
 }

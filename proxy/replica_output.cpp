@@ -46,10 +46,15 @@ void Replica::flush_log() {
 }
 
 void Replica::on_output(const timebubble::OutputHeader& header, std::string_view payload) {
+    const uint64_t number = log_.records();
     log_.append(header, payload);
+    if (log_.records() != number && !native_)
+        tail_.add(number, header, payload,
+                  header.kind == OutputKind::kSend ? account_.sent(header.connection) : 0, log_.chain());
     account_.on_output(header, payload);
     ports_.on_output(header, payload);
     clients_.on_output(header, payload);
+    egress_.on_output(header, payload);
     switch (header.kind) {
         case OutputKind::kListen:
         case OutputKind::kUnlisten:
@@ -90,6 +95,7 @@ void Replica::on_port(const timebubble::OutputHeader& header, std::string_view p
     record.protocol = timebubble::protocol_of(header.kind);  // whatever the server says
     const bool ends = header.kind == OutputKind::kUnlisten || header.kind == OutputKind::kDatagramPortEnd;
     if (!ends) restarts_.listened();
+    if (header.kind == OutputKind::kDatagramPortEnd) egress_datagrams_.close(record.port);
     if (native_ && header.kind == OutputKind::kListen) native_->listen(record);
     if (!serves()) return;
     if (ends) {

@@ -56,6 +56,7 @@ void Replica::await_group() {
 }
 
 void Replica::propose_batch(uint64_t calls) {
+    sequencer_.set_decisions_awaited(ingress_.any_elsewhere() || datagrams_.take_relayed());
     std::string batch = batcher_.take(timekeeper_.now(host_time()), bubbles_.grant(calls, false));
     if (!sequencer_.propose(std::move(batch))) {
         throw std::logic_error("the log refused a batch that it had room for");

@@ -23,12 +23,8 @@ namespace {
 
 /// What a server has from SIGTERM to its end.
 constexpr uint64_t kGraceNs = 10'000'000'000;
-/// Replicas come to the same end within what their servers lag behind each other.
-constexpr uint64_t kAgreementNs = 2'000'000'000;
 /// Between two tries to start a server that this replica cannot start, and others perhaps can.
 constexpr uint64_t kRefusedNs = 20'000'000'000;
-/// Two servers with a witness: the other one is gone, and cannot be asked.
-constexpr uint64_t kSilentMs = 5000;
 
 }  // namespace
 
@@ -106,78 +102,6 @@ void Replica::watch_refusal(uint64_t now_ns) {
     events_.lost();
 }
 
-/// The others' server has ended, and this one's, which has come as far, has not.
-void Replica::look_for_missed_end() {
-    if (!fenced_.empty() || domain_.state() != DomainState::kAttached) return;
-    if (domain_.link().unadmitted() != 0 || !domain_.link().at_rest()) return;
-    const std::optional<CheckpointState>& from = checkpoints_.from();
-    if (ends_.count(generation_.fed) != 0 && from && from->live && from->generation == generation_.fed) {
-        make_anew_before_end();
-        return;
-    }
-    fence("its server goes on where the others' has ended: it serves nobody and does not lead",
-          history_.last() ? history_.last()->index : 0);
-}
-
-void Replica::on_server_ended(int32_t status) {
-    restarts_.ended(generation_.fed_time_ns, status);
-    server_ended_ns_ = monotonic_ns();
-    stop_at_ns_ = 0;
-    ++server_ends_;
-    last_end_ = domain_.message();
-}
-
-/// Nobody else can have admitted anything behind the place where a server ends, until the next one begins.
-bool Replica::ended_alone() const {
-    if (!server_ended_ || !pending_.empty() || generation_.decided != generation_.fed) return false;
-    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
-    const uint64_t others = standing_.others();
-    return others > admitted && sequencer_.delivered_index() >= others;
-}
-
-/// A majority's server has ended at the same place, so it was the server's deed and not what befell one
-/// replica.
-bool Replica::end_is_agreed() const {
-    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
-    size_t voters = 0, agree = 0, reached = 0;
-    std::set<uint32_t> heard;  // a connection outlives a host without power for long
-    for (const paxos::PeerStatus& peer : sequencer_.peers())
-        if (peer.connected && peer.heard_ms_ago < kSilentMs) heard.insert(peer.id);
-    for (const paxos::Member& member : sequencer_.membership().members) {
-        if (!member.voter || !has_server(member)) continue;
-        ++voters;
-        const auto found = peer_ends_.find(member.id);
-        const bool same = found != peer_ends_.end() && found->second.generation == generation_.fed &&
-                          found->second.admitted == admitted;
-        const bool own = member.id == config_.replica_id;
-        agree += own || same;
-        reached += own || heard.count(member.id) != 0;
-    }
-    // Two with a witness: one alone cannot be outvoted, and there is nobody else to ask.
-    const bool half = !witnesses_.empty() && 2 * agree == voters && reached == agree;
-    return alone() || agree > voters / 2 || half;
-}
-
-void Replica::watch_server_end(uint64_t now_ns) {
-    if (stop_at_ns_ != 0 && now_ns >= stop_at_ns_ && sequencer_.leads()) {
-        stop_at_ns_ = 0;
-        spdlog::warn("the server was asked to end and has not: it is ended");
-        batcher_.add(CallKind::kStop, 0);
-    }
-    if (!server_ended_ || native_) return;
-    if (ended_alone()) {
-        spdlog::error("{}, which the others' has not: it is made anew from the log", domain_.message());
-        server_ended_ns_ = now_ns;
-        events_.lost();
-    } else if (sequencer_.leads() && !alone() && !end_is_agreed() &&
-               now_ns - server_ended_ns_ > kAgreementNs) {
-        // The others can go on only under somebody whose server does.
-        server_ended_ns_ = now_ns;
-        spdlog::warn("no other replica's server has ended as this one's has: leadership is handed over");
-        sequencer_.transfer(0);
-    }
-}
-
 void Replica::propose_start() {
     const bool settled = pending_.empty() && sequencer_.undecided() == 0;
     if (settled && restarts_.due(timekeeper_.now(host_time())) && end_is_agreed()) propose_next_server({});
@@ -214,8 +138,8 @@ void Replica::propose_next_server(Place end) {
         events_.fatal("getrandom failed: the system has no randomness to key the next server with");
         return;
     }
-    const StartPayload start{generation_.fed + 1, restarts_.asked() || checkpoints_.due(), end.clock,
-                             end.steps};
+    const bool keeps = restarts_.asked() || checkpoints_.due() || base_awaited();
+    const StartPayload start{generation_.fed + 1, keeps, end.clock, end.steps};
     batcher_.clear();
     if (!sequencer_.propose(batcher_.start(start, genesis, domain_.program(), now, bubbles_.grant(2, false))))
         throw std::logic_error("the log refused a batch that it had room for");

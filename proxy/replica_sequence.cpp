@@ -20,7 +20,6 @@ void Replica::on_batch(uint64_t index, const std::shared_ptr<const std::string>&
     track_connections(index, *batch);
     checkpoints_.logged(batch->size() + kEntryOverheadBytes);
     image_rounds_.logged(batch->size() + kEntryOverheadBytes);
-    last_batch_index_ = index;
     pending_.push_back({index, batch});
     program_.delivering = true;
     feed();
@@ -40,14 +39,20 @@ void Replica::track_connections(uint64_t index, const std::string& batch) {
         generation_.decided = start.generation;
         account_.forget_connections();
         clients_.server_replaced(start.generation);
+        egress_.began_server(start.generation);
         if (start.checkpoint != 0) note_checkpoint(start.generation, batch);
         note_end(start);
     }
     note_program(decoder);
+    const uint32_t base = named_base(decoder);
+    note_base(index, base);
+    if (base == 0)
+        last_batch_index_ = index;  // else the domain is not given it, and will never have admitted it
     for (timebubble::Call call; decoder.next(call);) {
         account_.decided(call);
         clients_.on_decided(call);
         datagrams_.on_decided(index, call);
+        egress_.on_decided(call);
     }
 }
 
@@ -61,6 +66,8 @@ void Replica::feed() {
         if (!decoder.open(reinterpret_cast<const uint8_t*>(next.batch->data()), next.batch->size())) {
             // Decided, so every replica sees the same bytes and skips them alike.
             spdlog::error("log entry {} is not a batch and is skipped", next.index);
+        } else if (named_base(decoder) != 0) {
+            if (!is_base()) return;  // it begins from the base's checkpoint, which is from behind this
         } else if (native_) {
             native_->apply(next.index, *next.batch);
         } else if (const auto start = started_server(decoder); start.generation != 0) {
@@ -100,7 +107,9 @@ void Replica::on_ready() {
     }
     lead_index_ = last_batch_index_;
     lead_since_ns_ = monotonic_ns();
-    ingress_.lead(account_.table(), lead_since_ns_);
+    const ConnectionTable table = account_.table();
+    ingress_.lead(table, lead_since_ns_);
+    egress_.lead(table.open);
 }
 
 void Replica::on_link(uint32_t peer, bool up) {
@@ -128,6 +137,7 @@ void Replica::on_role() {
     }
     spdlog::info("role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
                  sequencer_.leader());
+    events_.led(sequencer_.view(), sequencer_.leader());
     generation_.proposed = 0;
     program_.proposed = false;
     image_rounds_.stop();
@@ -135,6 +145,8 @@ void Replica::on_role() {
     if (!leads) stop_at_ns_ = 0;  // an order is the primary's that took it
     if (!leads && ingress_.leading()) {
         ingress_.stop();
+        egress_.stop();
+        egress_datagrams_.close();
         batcher_.clear();
         account_.forget_proposals();
     }

@@ -23,11 +23,12 @@ constexpr uint64_t kAskedLimitNs = 10'000'000'000;
 void Replica::look_ahead() {
     if (looked_ahead_) return;
     const uint64_t from = std::max(ahead_index_, sequencer_.delivered_index() + 1);
-    ahead_index_ = sequencer_.look_ahead(from, [this](const std::string& batch) {
+    ahead_index_ = sequencer_.look_ahead(from, [this](uint64_t index, const std::string& batch) {
         timebubble::BatchDecoder decoder;
         if (!decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size())) return;
         note_end(started_server(decoder));
         note_program(decoder);
+        note_base(index, named_base(decoder));
     });
     looked_ahead_ = native_ || ahead_index_ == from || ahead_index_ > sequencer_.decided_index();
 }

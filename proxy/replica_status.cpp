@@ -5,6 +5,7 @@
 #include "proxy/members.hpp"
 #include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"
+#include "proxy/trapped_calls.hpp"
 
 namespace crane::proxy {
 
@@ -20,19 +21,25 @@ std::string hex64(uint64_t value) {
     return text;
 }
 
-nlohmann::json divergence_json(const DivergenceCheck& check, bool leads, size_t settings_differ) {
+nlohmann::json divergence_json(const DivergenceCheck& check, const FirstDifference& first, bool leads,
+                               size_t settings_differ) {
     nlohmann::json diverged = nlohmann::json::array();
     for (const auto& [replica, finding] : check.diverged()) {
         diverged.push_back({{"replica", replica}, {"index", finding.index}, {"exact", finding.exact}});
     }
+    nlohmann::json other_schedules = nlohmann::json::array();
+    for (const auto& [replica, index] : check.schedule_differs())
+        other_schedules.push_back({{"replica", replica}, {"index", index}});
     // Only the primary compares; what it did not compare is never called equal.
     return {{"checking", leads},
             {"compared", check.compared()},
             {"unchecked", check.unchecked()},
             {"last_compared_index", check.last_compared_index()},
             {"schedule_differences", check.schedule_differences()},
+            {"schedule_differs", other_schedules},
             {"settings_differ", settings_differ},
-            {"diverged", diverged}};
+            {"diverged", diverged},
+            {"first_difference", first.json()}};
 }
 
 }  // namespace
@@ -166,6 +173,7 @@ nlohmann::json Replica::domain_json() const {
     return {
         {"clock", domain.clock.load()},
         {"quiescent", domain.quiescent.load() != 0},
+        {"starved", domain_.link().starved()},
         {"schedule_hash", hex64(domain.schedule_hash.load())},
         {"server", server_state()},
         {"server_pid", domain.server_pid.load()},
@@ -176,6 +184,7 @@ nlohmann::json Replica::domain_json() const {
         {"core", cores_ && cores_->core() != Placement::kAnywhere ? nlohmann::json(cores_->core())
                                                                   : nlohmann::json()},
         {"tsc", tsc_json(domain_.link().tsc())},
+        {"trapped_calls", config_.backstop ? trapped_calls_json(domain_.link().trapped()) : nlohmann::json()},
         {"threads", domain.threads.load()},
         {"processes", domain.processes.load()},
         {"cpu_seconds", {{"craned", own_cpu_seconds()}, {"domain", tree_cpu_seconds(domain_.init_pid())}}}};
@@ -228,7 +237,9 @@ nlohmann::json Replica::status() const {
         {"alarm_names", alarm_names(wrong)},
         {"confinement_lost", domain_.weaknesses()},
         {"clock_skew", clock_json()},
-        {"divergence", divergence_json(divergence_, sequencer_.leads(), settings_differ_.size())},
+        {"base", {{"index", decided_base_.index}, {"replica", decided_base_.replica}}},
+        {"divergence",
+         divergence_json(divergence_, difference_, sequencer_.leads(), settings_differ_.size())},
         {"checkpoint", checkpoints_.json(sequencer_.common_checkpoint(), image_rounds_.wanted())},
         {"checkpoint_fetch", shipping_.status()},
         {"image_fetch", image_shipping_.status()},
@@ -236,6 +247,7 @@ nlohmann::json Replica::status() const {
         {"peers", peers_json(sequencer_, witnesses_)},
         {"membership", membership_json(sequencer_)},
         {"datagrams", datagrams_.json()},
+        {"egress", egress_.json()},
         {"counters", counters_json()},
         {"loop", loop_json()},
         {"latency", latency_json(sequencer_)},

@@ -3,6 +3,7 @@
 
 #include "base/clock.hpp"
 #include "proxy/backtrace.hpp"
+#include "proxy/computing_thread.hpp"
 #include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"
 
@@ -18,10 +19,15 @@ void Replica::watch(uint64_t now_ns) {
     const timebubble::DomainStatus& domain = domain_.link().status();
     const bool waits = native_ || domain_.state() != DomainState::kAttached ||
                        domain.quiescent.load(std::memory_order_relaxed) != 0;
-    const uint64_t stood_ns = stall_.observe(now_ns, domain.clock.load(std::memory_order_relaxed), waits);
+    const uint64_t clock = domain.clock.load(std::memory_order_relaxed);
+    const uint64_t stood_ns = stall_.observe(now_ns, clock, waits);
+    round_is_due_ =
+        !waits && (rounds_.observe(now_ns, clock, waits) != 0 || (round_is_due_ && rounds_.told()));
     if (!stall_.told()) stall_message_.clear();
-    if (stood_ns == 0) return;
-    look_at_domain(stood_ns / 1'000'000'000);
+    if (stood_ns != 0)
+        look_at_domain(stood_ns / 1'000'000'000);
+    else if (round_is_due_ && !(look_ && look_->busy()))
+        look_for_round();
 }
 
 /// Each look has a thread of its own: one that never ends keeps no later look from being taken.
@@ -42,6 +48,19 @@ void Replica::look_at_domain(uint64_t stood_s) {
         stall_message_ = report->summary;
         spdlog::warn("{}{}", report->summary, report->details);
     });
+}
+
+void Replica::look_for_round() {
+    round_is_due_ = false;
+    if (image_.phase == ImagePhase::kTaking || (round_look_ && round_look_->busy())) return;
+    try {
+        round_look_ = std::make_unique<Worker>(base_, "crane-rounds");
+    } catch (const std::exception& error) {
+        spdlog::warn("the server computes, and nobody can look whether it waits for itself: {}",
+                     error.what());
+        return;
+    }
+    round_look_->post([init = domain_.init_pid()] { ask_for_round(init); }, [] {});
 }
 
 void Replica::housekeep() {
@@ -70,6 +89,8 @@ void Replica::housekeep() {
     }
     fetch_to_keep();
     ask_for_new_image(now);
+    watch_begin_from_others(now);
+    watch_base(now);
     // One that lacks a checkpoint stands still for want of the log, as does one without room for it; what a
     // server says is held while the output log has no place for it.
     const bool attached = domain_.state() == DomainState::kAttached && !native_ && !lacking_ &&

@@ -108,8 +108,17 @@ void Segment::discard_transport() {
     }
 }
 
+void Segment::keep_trace() const {
+    std::error_code ignored;
+    for (const char* name : {"/trace", "/trace.maps"})
+        if (fs::is_regular_file(fs::symlink_status(directory_ + name, ignored)))
+            fs::copy_file(directory_ + name, fs::path(link_).parent_path() / (name + 1),
+                          fs::copy_options::overwrite_existing, ignored);
+}
+
 void Segment::discard() {
     discard_transport();
+    keep_trace();
     std::error_code ignored;
     fs::remove_all(link_, ignored);
     if (!outer_.empty()) fs::remove_all(outer_, ignored);

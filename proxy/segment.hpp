@@ -39,6 +39,8 @@ class Segment {
     void make_directory(const std::string& name, bool enterable);
     void make_transport();
     void make_doorbell();
+    /// What a server traced its schedule to outlives the folder, which is memory.
+    void keep_trace() const;
     void discard();
     void discard_transport();
 

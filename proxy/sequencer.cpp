@@ -224,14 +224,19 @@ uint64_t Sequencer::last_index() const {
     return node_ ? node_->last_index() : local_index_;
 }
 
-uint64_t Sequencer::look_ahead(uint64_t first, const std::function<void(const std::string& batch)>& see) {
+std::vector<paxos::Entry> Sequencer::read_decided(uint64_t first) {
+    return node_ ? node_->read_decided(std::max(first, first_log_index())) : std::vector<paxos::Entry>();
+}
+
+uint64_t Sequencer::look_ahead(uint64_t first,
+                               const std::function<void(uint64_t index, const std::string& batch)>& see) {
     if (!node_) {
         for (uint64_t at = first; at > local_index_ && at - local_index_ <= local_queue_.size(); ++at)
-            see(*local_queue_[at - local_index_ - 1]);
+            see(at, *local_queue_[at - local_index_ - 1]);
         return std::max(first, local_index_ + local_queue_.size() + 1);
     }
     for (const paxos::Entry& entry : node_->read_decided(std::max(first, first_log_index()))) {
-        if (entry.kind == paxos::EntryKind::kValue) see(*entry.value);
+        if (entry.kind == paxos::EntryKind::kValue) see(entry.index, *entry.value);
         first = entry.index + 1;
     }
     return first;

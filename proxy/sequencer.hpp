@@ -63,9 +63,12 @@ class Sequencer {
     uint64_t delivered_index() const;
     uint64_t last_index() const;  ///< of this replica's log, decided or not
     uint64_t batches_seen() const { return batches_seen_; }
+    /// Decided entries from `first` on, a piece of the log; none without a node.
+    std::vector<paxos::Entry> read_decided(uint64_t first);
     /// Shows decided batches from entry `first` on, delivered or not, a piece of the log at a time. Returns
     /// the first entry that is not looked at.
-    uint64_t look_ahead(uint64_t first, const std::function<void(const std::string& batch)>& see);
+    uint64_t look_ahead(uint64_t first,
+                        const std::function<void(uint64_t index, const std::string& batch)>& see);
 
     /// For a checkpoint, in on_batch(): where that entry stands in the log, who the members are there (null:
     /// not known, so far back), and which starts of databases count.
@@ -88,6 +91,10 @@ class Sequencer {
     /// See paxos::Core::set_has_room().
     void set_has_room(bool has_room) {
         if (node_) node_->set_has_room(has_room);
+    }
+    /// See paxos::Core::set_decisions_awaited().
+    void set_decisions_awaited(bool awaited) {
+        if (node_) node_->set_decisions_awaited(awaited);
     }
     /// Empty, or why not.
     std::string change_membership(const paxos::MembershipChange& change);

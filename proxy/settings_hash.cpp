@@ -38,6 +38,8 @@ uint64_t settings_hash(const Config& config) {
     text += '\1';
     for (const std::string& word : config.environment) text += '\0' + word;
     text += confinement_text(config);
+    if (config.backstop) text += "\3backstop";
+    if (config.egress) text += "\3egress";
     return hash_payload(text).low;
 }
 

@@ -1,5 +1,7 @@
 #include "proxy/stall_detector.hpp"
 
+#include <algorithm>
+
 namespace crane::proxy {
 
 uint64_t StallDetector::observe(uint64_t now_ns, uint64_t clock, bool waits) {
@@ -12,7 +14,7 @@ uint64_t StallDetector::observe(uint64_t now_ns, uint64_t clock, bool waits) {
     }
     const uint64_t stood_ns = now_ns - since_ns_;
     if (stood_ns < next_ns_) return 0;
-    next_ns_ = stood_ns * 2;
+    next_ns_ = stood_ns + std::min(stood_ns, longest_ns_);
     return stood_ns;
 }
 

@@ -39,7 +39,9 @@ Witness::Witness(event_base* base, const Config& config, Timekeeper& timekeeper,
       events_(std::move(events)),
       checkpoints_(base, config),
       mail_([this](uint32_t to, const std::string& message) { return sequencer_.send(to, message); },
-            [this](const nlohmann::json& request) { return events_.order(request); }),
+            [this](const nlohmann::json& request, OperatorMail::Reply reply) {
+                events_.asked(request, std::move(reply));
+            }),
       sequencer_(base, config, checkpoints_.from(),
                  SequencerEvents{
                      [this](uint64_t, uint64_t, const std::shared_ptr<const std::string>& batch) {
@@ -119,6 +121,7 @@ void Witness::on_link(uint32_t peer, bool up) {
 void Witness::on_role() {
     spdlog::info("witness, role {}, view {}, primary {}", sequencer_.role_name(), sequencer_.view_counter(),
                  sequencer_.leader());
+    events_.led(sequencer_.view(), sequencer_.leader());
     shipping_.set_leader(sequencer_.leader());
 }
 
@@ -130,7 +133,7 @@ void Witness::on_message(uint32_t from, const std::string& message) {
     if (message[0] == 'C') shipping_.on_message(from, body);
     if (message[0] == 'K' && leaders) on_turn_to_fetch(body);
     if (message[0] == 'L' && leaders) on_lack(body);
-    if (message[0] == 'O' && sequencer_.leads()) mail_.on_request(from, body);
+    if (message[0] == 'O') mail_.on_request(from, body);
     if (message[0] == 'A') mail_.on_answer(body);
 }
 

@@ -54,6 +54,7 @@ class Witness : public Participant {
     bool alone() const override { return false; }
     void hand_over() override { sequencer_.transfer(0); }
     OperatorMail& mail() override { return mail_; }
+    std::vector<paxos::Entry> read_decided(uint64_t first) override { return sequencer_.read_decided(first); }
 
     std::string transfer(uint32_t to) override;
     std::string signal_server(uint32_t) override { return leads_for_a_moment(); }
@@ -61,6 +62,7 @@ class Witness : public Participant {
     bool fetches_image() const override { return false; }
     std::string take_checkpoint() override { return leads_for_a_moment(); }
     std::string remake_server() override;
+    std::string choose_base(uint32_t) override { return leads_for_a_moment(); }
     std::string change_membership(const paxos::MembershipChange& change) override;
 
   private:

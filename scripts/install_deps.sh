@@ -14,7 +14,7 @@ usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials | --ma
   --matrix  besides what --trials has: the servers and clients of make matrix, two gigabytes
   --coverage  besides: what tells which lines the tests run (gcovr)
   --package  besides: what Debian packages are built with (make deb)
-  --deploy  besides what --package has: ansible, and what hosts for make deploy-test are made with
+  --deploy  besides what --package has: ansible, what hosts for make deploy-test are made with, and their loads
   --check   install nothing; list what is missing and exit 1 if anything is
 Without an option and with --test also CRIU, for process images (scripts/install_criu.sh); where it cannot be had that is
 said, and the rest goes on.
@@ -32,17 +32,18 @@ test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strac
 bench=(etcd-server golang-go python3-matplotlib)
 coverage=(gcovr)
 package=(debhelper lintian fakeroot)
-deploy=(ansible-core openssh-client openssl mmdebstrap xfsprogs mariadb-client python3-apt)
+deploy=(ansible-core openssh-client openssl mmdebstrap xfsprogs mariadb-client apache2-utils sysbench python3-apt)
 trials=(php8.2-fpm clamav-daemon sysbench haproxy keepalived chromium)
 # As tests/matrix/matrix.py --packages has it.
 matrix=(libapache2-mod-php8.2 libapache2-mod-wsgi-py3 libnginx-mod-http-brotli-filter php-cgi php8.2-sqlite3 h2o caddy mini-httpd webfs
     nghttp2-server gunicorn uwsgi-core uwsgi-plugin-python3 python3-waitress python3-aiohttp python3-tornado python3-twisted
     uvicorn starman libplack-perl libmojolicious-perl puma unicorn ruby-webrick haproxy tinyproxy privoxy squid varnish gcc hitch stunnel4
     socat trafficserver libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc pkg-config erlang-base postfix dovecot-imapd
-    dovecot-pop3d ngircd inspircd prosody bind9 bind9-dnsutils unbound nsd knot dnsmasq pdns-server pdns-backend-bind slapd ldap-utils dictd dictfmt
+    ngircd inspircd prosody bind9 bind9-dnsutils unbound nsd knot dnsmasq pdns-server pdns-backend-bind slapd ldap-utils dictd dictfmt
     vsftpd rsync git subversion openssh-server openssh-client dropbear-bin icecast2 cups-daemon cups-client distcc mosquitto
     mosquitto-clients beanstalkd gearman-job-server gearman-tools sasl2-bin pgbouncer zookeeper
-    etcd-server spamd spamassassin spamc clamdscan)
+    etcd-server spamd spamassassin spamc clamdscan rabbitmq-server amqp-tools ejabberd transmission-daemon mpd radicale xinetd monit samba
+    smbclient postgrey thin tomcat10 python3-aiosmtpd python3-gevent tftpd-hpa snmpd snmp freeradius freeradius-utils coturn mumble-server kamailio)
 command -v rustc >/dev/null || matrix+=(rustc)
 # From wherever they are.
 command -v javac >/dev/null || trials+=(default-jdk-headless)

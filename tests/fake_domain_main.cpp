@@ -12,6 +12,7 @@
 //   once N                   the same, but not again when its server is made anew
 //   overrun N                at replica N, and once: sends more than any window allows; else echoes
 //   quit N                   ends the domain by its own deed, with status N
+//   stay N                   ends it so, with status 0, but at replica N, which goes on without a word
 //   reset                    closes with RST
 #include <fcntl.h>
 #include <string.h>
@@ -192,14 +193,20 @@ class FakeDomain {
         } else if (line == "reset") {
             emit(OutputKind::kClose, 1, id, nullptr, 0);
             all_.erase(id);
-        } else if (line.starts_with("quit")) {
-            const ExitRecord record{2, static_cast<int32_t>(number << 8), 1, 0};
-            emit(OutputKind::kExit, 0, 0, &record, sizeof(record));
-            output_.ring();
-            _exit(static_cast<int>(number));
+        } else if (line.starts_with("stay ") && is_replica(number)) {
+            one.deaf = true;
+        } else if (line.starts_with("quit") || line.starts_with("stay ")) {
+            end(line.starts_with("quit") ? number : 0);
         } else {
             one.out = one.line;
         }
+    }
+
+    void end(uint64_t status) {
+        const ExitRecord record{2, static_cast<int32_t>(status << 8), 1, 0};
+        emit(OutputKind::kExit, 0, 0, &record, sizeof(record));
+        output_.ring();
+        _exit(static_cast<int>(status));
     }
 
     static std::string folder(uint64_t replica) { return "/r" + std::to_string(replica) + "/"; }

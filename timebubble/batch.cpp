@@ -40,7 +40,7 @@ bool well_formed(const uint8_t* at, const uint8_t* end, uint32_t calls) noexcept
         std::memcpy(&call, at, sizeof(call));
         at += sizeof(call);
         if (static_cast<size_t>(end - at) < padded(call.bytes)) return false;
-        if (call.kind < CallKind::kGenesis || call.kind > CallKind::kDatagram || call.reserved != 0)
+        if (call.kind < CallKind::kGenesis || call.kind > CallKind::kResolved || call.reserved != 0)
             return false;
         for (size_t i = call.bytes; i < padded(call.bytes); ++i)
             if (at[i] != 0) return false;

@@ -25,9 +25,12 @@ enum class CallKind : uint16_t {
     kSignal = 7,    ///< payload: uint32_t signal for the server's main process, by the operator
     kStart =
         8,  ///< payload: StartPayload. The first call of a batch that begins another server; then a genesis
-    kStop = 9,       ///< the server ends here, as if all its processes were killed at once
-    kProgram = 10,   ///< payload: ProgramPayload and what the server is made of, as text. Not for the domain
-    kDatagram = 11,  ///< payload: DatagramPayload and the bytes: a client's datagram, without a connection
+    kStop = 9,        ///< the server ends here, as if all its processes were killed at once
+    kProgram = 10,    ///< payload: ProgramPayload and what the server is made of, as text. Not for the domain
+    kDatagram = 11,   ///< payload: DatagramPayload and the bytes: a client's datagram, without a connection
+    kBase = 12,       ///< payload: BasePayload. Alone in a batch, which the domain is not given
+    kConnected = 13,  ///< payload: ConnectedPayload: what became of a connection of the server's (egress.hpp)
+    kResolved = 14,   ///< payload: ResolvedPayload and addresses: what a name of the server's stands for
 };
 
 struct BatchHeader {
@@ -65,6 +68,12 @@ struct ProgramPayload {
     // Its text follows.
 };
 
+/// The replicas' servers differ, and no majority agrees: the operator has decided whose state counts from
+/// here on. All others begin from a checkpoint of that one's, from behind this entry.
+struct BasePayload {
+    uint64_t replica;
+};
+
 /// Addresses are in network order, as in sockaddr_in / sockaddr_in6.
 struct ConnectPayload {
     uint16_t listen_port;  ///< host order: which of the server's listeners
@@ -85,6 +94,25 @@ struct DatagramPayload {
     uint8_t peer[16];
     uint8_t local[16];
 };
+
+struct ConnectedPayload {
+    int32_t error;  ///< an errno; 0: it is connected
+    uint16_t family;
+    uint16_t local_port;  ///< host order
+    uint8_t local[16];    ///< network order, of the primary's host
+};
+
+/// `addresses` times ResolvedAddress follow.
+struct ResolvedPayload {
+    int32_t error;  ///< as getaddrinfo has it (EAI_…)
+    uint32_t addresses;
+};
+struct ResolvedAddress {
+    uint16_t family;
+    uint16_t reserved;
+    uint8_t bytes[16];  ///< network order
+};
+constexpr uint32_t kMaxResolved = 32;
 
 struct Call {
     CallKind kind;

@@ -103,6 +103,23 @@ struct TscFaults {
     TscSite sites[64];  ///< the first that were met
 };
 
+/// A place outside of the shim that made a system call which was trapped.
+struct TrapSite {
+    std::atomic<uint64_t> at;  ///< behind the instruction; 0: free
+    std::atomic<uint32_t> number;
+    std::atomic<uint64_t> calls;
+    std::atomic<uint64_t> offset;  ///< in the file that the code is from
+    char object[40];               ///< the file's name, or a part of it
+};
+constexpr size_t kSystemCalls = 512;
+struct TrappedCalls {
+    std::atomic<uint64_t> by_number[kSystemCalls];
+    TrapSite sites[256];  ///< the first that were met
+};
+
+/// Connections of the server's to the outside. The same on all replicas.
+enum class EgressPolicy : uint32_t { kRefuse = 0, kPrimary = 1 };
+
 struct Control {
     uint64_t magic;
     uint32_t version;
@@ -113,6 +130,9 @@ struct Control {
     Ring output;  ///< domain to craned: OutputHeader records
     Gate gate;    ///< from here on: an older domain out of an image does not know it
     TscFaults tsc;
+    uint32_t backstop;  ///< set by craned: system calls that no wrapper sees are trapped
+    TrappedCalls trapped;
+    uint32_t egress;  ///< EgressPolicy
 };
 static_assert(sizeof(Control) <= kControlBytes);
 
@@ -139,6 +159,8 @@ enum class OutputKind : uint16_t {
     kDatagramPort = 12,     ///< payload: ListenRecord: clients' datagrams are for this port
     kDatagramPortEnd = 13,  ///< payload: ListenRecord
     kDatagram = 14,         ///< payload: DatagramRecord and the bytes, for a client
+    kConnect = 15,          ///< payload: EgressRecord: the server connects to the outside (egress.hpp)
+    kResolve = 16,          ///< payload: a host's name, whose addresses the server wants
 };
 
 /// A record of the output ring, padded to 8 bytes. Equal on every replica, bit for bit.
@@ -174,6 +196,13 @@ struct DatagramRecord {
     uint16_t peer_port;
     uint16_t reserved;
     uint8_t peer[16];
+};
+
+/// Where the server connects to. The address is in network order.
+struct EgressRecord {
+    uint16_t family;
+    uint16_t port;  ///< host order
+    uint8_t address[16];
 };
 
 struct AdmittedRecord {

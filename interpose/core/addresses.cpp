@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/own_address.hpp"
 #include "interpose/core/runtime.hpp"
 #include "interpose/core/user_memory.hpp"
 
@@ -82,6 +83,20 @@ bool is_loopback(const Address& address) {
     if (address.family == AF_INET) return address.bytes[0] == 127;
     static const uint8_t loopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
     return std::memcmp(address.bytes, loopback, sizeof(loopback)) == 0;
+}
+
+bool is_here(const Address& address) {
+    if (is_loopback(address)) return true;
+    return address.family == AF_INET
+               ? std::memcmp(address.bytes, kOwnAddress, sizeof(kOwnAddress)) == 0
+               : std::memcmp(address.bytes, kOwnAddressSix, sizeof(kOwnAddressSix)) == 0;
+}
+
+Address near_to(const Address& here) {
+    if (is_loopback(here)) return loopback_of(here.family);
+    Address address = here;
+    address.port = 0;
+    return address;
 }
 
 bool is_for_many(const Address& address) {

@@ -19,6 +19,10 @@ Address as_family(const Address& address, uint16_t family);
 /// Of plain addresses.
 bool is_any(const Address& address);
 bool is_loopback(const Address& address);
+/// Of this host: loopback, or its own address (base/own_address.hpp).
+bool is_here(const Address& address);
+/// From where it speaks to one of its own addresses. Port 0.
+Address near_to(const Address& here);
 /// For a group, or for all hosts.
 bool is_for_many(const Address& address);
 /// The family's usual loopback address, port 0.

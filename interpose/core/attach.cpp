@@ -8,17 +8,21 @@
 #include <cstring>
 #include <new>
 
+#include "interpose/core/backstop.hpp"
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/environment.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_times.hpp"
+#include "interpose/core/pauses.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/stream_buffers.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/trace.hpp"
 #include "interpose/core/tsc.hpp"
+#include "interpose/core/vdso.hpp"
 #include "timebubble/inherited.hpp"
 
 namespace crane::interpose {
@@ -82,19 +86,6 @@ bool take_inherited(char** environment) {
     if (inherited(runtime.transport_fd) && inherited(runtime.doorbell_fd)) return true;
     if (find_variable(environment, "CRANE_UNSCHEDULED")) return false;
     refuse_domain("the memory shared with craned was not handed down: who started this program closed it");
-}
-
-/// CRANE_TRACE names a file that takes a record for each scheduled operation. For finding divergences; slow.
-void open_trace(const char* path) {
-    if (!path) return;
-    if (inherited(kReservedFdBase + 4)) {  // kept over the exec: this user might not be allowed to open it
-        runtime.trace_fd = kReservedFdBase + 4;
-        return;
-    }
-    const long fd = raw(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-    const int place = move_to_reserved(fd, 4);
-    if (place < 0) refuse_domain("cannot open the file that CRANE_TRACE names");
-    runtime.trace_fd = place;
 }
 
 void map_transport_or_refuse(bool first) {
@@ -249,13 +240,14 @@ void attach(char** environment) {
             return;
         }
         choose_tsc(environment);
+        choose_pauses(environment);
     } else {
         map_transport_or_refuse(false);
         if (!join_domain(kReservedFdBase)) {
             refuse_process("a process entered the domain by a way that Crane does not see");
         }
     }
-    open_trace(find_variable(environment, "CRANE_TRACE"));
+    open_trace(environment);
     runtime.scheduled = true;
     make_placeholder();
     hold_reserved();
@@ -270,6 +262,7 @@ void attach(char** environment) {
     adopt_orphans();
     install_fault_handlers();
     install_tsc_trap();
+    trap_pauses();
     give_buffer(stdin);
     give_buffer(stdout);
     for (int fd = 0; fd <= 2; ++fd)
@@ -278,6 +271,9 @@ void attach(char** environment) {
     // Takes in the first batch, or what came while this program was being loaded.
     Operation turn(Op::kAttach, process_key(runtime.process->pid));
     replace_auxiliary_random();
+    if (first) choose_backstop();
+    start_backstop();
+    lead_kernel_functions();
 }
 
 namespace {

@@ -12,15 +12,40 @@ namespace crane::interpose {
 
 constexpr uint32_t kMostFrames = 16;
 
+/// How long a thread has gone on without an operation that did something.
+struct Spins {
+    uint32_t cheap_calls;  ///< calls that take no turn
+    uint32_t pauses;       ///< since it last gave way at one (pauses.hpp); 0: none
+    uint32_t in_vain;      ///< how often in a row it gave way
+    bool untrapped;        ///< what it runs through is no trap meanwhile
+};
+
+/// How often a thread has read a clock while it only computed.
+struct Readings {
+    uint32_t count;
+    uint32_t most = 16;    ///< before time is let in
+    uint32_t spacing = 8;  ///< that `most` is, once it was
+    uint32_t let_in;       ///< how often
+};
+
+/// How often in a row a thread has tried one lock in vain (polls.hpp).
+struct Polls {
+    uint64_t key;
+    uint32_t failures;
+};
+
 /// What this thread knows of itself. `active` is false in threads and processes that Crane does not schedule.
 struct Self {
     bool active;
     dmt::SlotId slot;
     uint32_t generation;
-    uint32_t cheap_calls;                  ///< since its last operation (let_others_in)
+    Spins spins;  ///< since its last operation
+    Readings readings;
+    Polls polls;
     uint32_t handler_depth;                ///< handlers of the program that it is in
     uint64_t handler_frames[kMostFrames];  ///< where on the stack the first of them are (handler_frames.hpp)
-    uint32_t image;  ///< that this thread knows to have come out of (timebubble::Control::image)
+    uint64_t trapped_at;  ///< the address of the call that the program's filters judge (sandbox.hpp)
+    uint32_t image;       ///< that this thread knows to have come out of (timebubble::Control::image)
 };
 extern thread_local Self self __attribute__((tls_model("initial-exec")));
 

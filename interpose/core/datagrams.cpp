@@ -180,7 +180,7 @@ void send_out(VirtualSocket& s, const Address& to, const iovec* vector, int coun
 void send_inside(VirtualSocket& s, const Address& to, const iovec* vector, int count, size_t bytes) {
     Frame frame{plain(s.local), to, static_cast<uint32_t>(bytes)};
     if (is_any(frame.from)) {
-        frame.from = loopback_of(to.family);
+        frame.from = near_to(to);
         frame.from.port = s.local.port;
     }
     const uint32_t receiver = find_receiver(to, frame.from, false);
@@ -228,8 +228,8 @@ int datagram_connect(uint32_t index, const sockaddr* address, socklen_t length) 
     if (is_any(plain(s.local))) {
         const DomainState& d = domain();
         const Address& reached = d.reached_at[to.family == AF_INET6];
-        const bool inside = is_loopback(to) && !is_near_client(to);
-        Address own = inside || reached.family == 0 ? loopback_of(to.family) : reached;
+        const bool inside = is_here(to) && !is_near_client(to);
+        Address own = inside ? near_to(to) : reached.family == 0 ? loopback_of(to.family) : reached;
         own.port = s.local.port;
         s.local = as_family(own, s.local.family);
     }
@@ -317,7 +317,7 @@ long datagram_send(uint32_t index, const iovec* vector, int count, const Address
     if (const int error = bind_if_unbound(index)) return error;
     // A socket of the server's own goes before a client that has the same address.
     const bool inside =
-        is_loopback(to) && (!is_near_client(to) || find_receiver(to, plain(s.local), false) != kNone);
+        is_here(to) && (!is_near_client(to) || find_receiver(to, plain(s.local), false) != kNone);
     if (inside) {
         send_inside(s, to, vector, count, bytes);
     } else {

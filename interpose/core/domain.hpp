@@ -16,6 +16,8 @@
 #include "dmt_scheduler/state.hpp"
 #include "interpose/core/chunks.hpp"
 #include "timebubble/admission.hpp"
+#include "timebubble/batch.hpp"
+#include "timebubble/egress.hpp"
 #include "timebubble/transport.hpp"
 
 namespace crane::interpose {
@@ -108,6 +110,9 @@ struct SignalAction {
     uint64_t mask;
 };
 
+/// What a process has asked the kernel to let it do (sandbox.hpp).
+enum class Judged : uint32_t { kByNobody = 0, kByFilters, kStrictly };
+
 struct Process {
     ProcessState state;
     uint32_t parent;  ///< index, kNone: none in the domain
@@ -120,6 +125,7 @@ struct Process {
     uint32_t buried;          ///< died with the turn, and someone acts in its stead
     uint32_t subreaper;       ///< the program asked to be parent of the orphans below it
     int32_t death_signal;     ///< PR_SET_PDEATHSIG
+    Judged judged;            ///< by which rules of its own for system calls
     uint32_t unseen;          ///< kExited, and its parent had said that it would not wait: as good as gone
     uint32_t status_unknown;  ///< kExited, and only the kernel knows how: it was opaque
     OpaquePhase opaque_phase;
@@ -169,7 +175,8 @@ struct ThreadExtra {
 // --- virtual sockets
 
 /// kDatagram: a UDP socket, whatever it is bound or connected to (datagrams.hpp).
-enum class SocketState : uint8_t { kFree = 0, kNew, kListening, kConnected, kOrphan, kDatagram };
+/// kConnecting: to the outside (egress.hpp), and nothing is decided yet.
+enum class SocketState : uint8_t { kFree = 0, kNew, kListening, kConnected, kOrphan, kDatagram, kConnecting };
 
 struct Address {
     uint16_t family;
@@ -207,6 +214,7 @@ struct VirtualSocket {
     uint8_t reuse_port;
     uint8_t v6_only;
     uint8_t rst_reported;
+    uint8_t outcome_untold;  ///< of a connect() that did not wait: the next one is told
     uint16_t defer_accept_s;
     timebubble::ProbeRecord probes;
     uint32_t references;  ///< open descriptors in all processes
@@ -225,9 +233,32 @@ struct VirtualSocket {
     /// Output.
     uint64_t sent, window_end;
     uint64_t receive_timeout_ns, send_timeout_ns;
-    uint32_t watchers;  ///< first epoll item
+    int32_t connect_error;  ///< not told yet: why it is not connected (SO_ERROR)
+    uint32_t watchers;      ///< first epoll item
     DatagramSocket datagram;
     uint32_t options;  ///< number of the first, from 1; 0: none
+};
+
+// --- the outside (egress.hpp)
+
+constexpr size_t kRefusalsTold = 16;
+
+/// A name that the server wants the addresses of.
+struct Question {
+    uint64_t number;  ///< 0: free
+    uint32_t answered;
+    uint32_t bytes;
+    uint8_t answer[sizeof(timebubble::ResolvedPayload) +
+                   timebubble::kMaxResolved * sizeof(timebubble::ResolvedAddress)];
+};
+
+struct Egress {
+    uint64_t generation;  ///< the server's number; 0: the first
+    uint64_t numbers;     ///< given
+    uint32_t open;        ///< connections
+    uint32_t refused_count;
+    Address refused[kRefusalsTold];  ///< named already
+    Question questions[timebubble::kMaxQuestions];
 };
 
 // --- epoll
@@ -299,6 +330,9 @@ struct DomainState {
     uint64_t processes_started;
     uint64_t streams_made;  ///< numbers for kernel streams
     uint32_t trap_tsc;      ///< rdtsc faults and shows virtual time (tsc.hpp)
+    uint32_t trap_pauses;   ///< `pause` gives way (pauses.hpp)
+    uint32_t trap_randoms;  ///< rdrand and rdseed draw from the process's stream (pauses.hpp)
+    uint32_t backstop;      ///< system calls from outside the shim are trapped (backstop.hpp)
     uint32_t opaque_processes;
     uint32_t opaque_started;  ///< one has begun, and nobody has stood for it yet
     uint64_t left_streams;  ///< signature of what opaque processes that were left to themselves may write to
@@ -326,6 +360,7 @@ struct DomainState {
     Address near_clients[kNearClients];
     Address reached_at[2];  ///< where the last client's datagram came to, IPv4 and IPv6
     uint32_t reuse_turn;
+    Egress egress;
     uint32_t passed_under_way;  ///< entries of `passed` in use
 
     dmt::State scheduler;

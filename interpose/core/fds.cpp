@@ -26,11 +26,19 @@ FdEntry& place(int fd) {
     return p.fds[fd];
 }
 
+/// Not by isatty(): its call would come back here as a trapped one.
+bool is_terminal(int fd) {
+    constexpr size_t kMostBytes = 256;  // the kernel's termios has fewer
+    char settings[kMostBytes];
+    return raw(SYS_ioctl, fd, TCGETS, settings) == 0;
+}
+
 void classify(int fd) {
     struct stat info;
     if (raw(SYS_fstat, fd, &info) != 0) return;
     const mode_t type = info.st_mode & S_IFMT;
-    const bool stream = type == S_IFIFO || type == S_IFSOCK || type == 0 || (type == S_IFCHR && isatty(fd));
+    const bool stream =
+        type == S_IFIFO || type == S_IFSOCK || type == 0 || (type == S_IFCHR && is_terminal(fd));
     // Type 0: anonymous inodes (eventfd, inotify, pidfd).
     place(fd) = noted(stream ? FdKind::kStream : FdKind::kPlain, 0, 0);
     serve_standard_entry(fd);

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/file_key.hpp"
@@ -16,6 +18,7 @@ namespace {
 
 constexpr uint64_t kNumberMask = (uint64_t{1} << 48) - 1;
 constexpr uint64_t kFirstNumber = 1024;
+constexpr uint64_t kMessageQueues = 0x19800202;  ///< a file system that no header names
 /// On FileIdentity::number: the file has no name any more. One that has is another with the same key.
 constexpr uint64_t kNameless = uint64_t{1} << 63;
 
@@ -174,6 +177,14 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
     return number;
 }
 
+bool is_kernels_own(uint64_t kind) {
+    constexpr uint64_t kOwn[] = {PROC_SUPER_MAGIC,   SYSFS_MAGIC,         RAMFS_MAGIC,        TMPFS_MAGIC,
+                                 DEVPTS_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, CGROUP_SUPER_MAGIC, PIPEFS_MAGIC,
+                                 SOCKFS_MAGIC,       ANON_INODE_FS_MAGIC, NSFS_MAGIC,         HUGETLBFS_MAGIC,
+                                 kMessageQueues};
+    return std::ranges::count(kOwn, kind) != 0;
+}
+
 uint64_t stable_device(const struct statx& info, int fd, const char* path, int at_flags) {
     struct Known {
         uint64_t real, shown;
@@ -202,7 +213,9 @@ uint64_t stable_device(const struct statx& info, int fd, const char* path, int a
         if (opened >= 0) raw(SYS_fstatfs, opened, &system);
         if (path && path[0] && opened >= 0) raw(SYS_close, opened);
         const auto kind = static_cast<uint64_t>(system.f_type);
-        shown = makedev(0, 32 + static_cast<unsigned>(XXH3_64bits(&kind, sizeof(kind)) % 200));
+        // Which disks a host has, and where it has mounted them, is its own.
+        if (is_kernels_own(kind))
+            shown = makedev(0, 32 + static_cast<unsigned>(XXH3_64bits(&kind, sizeof(kind)) % 200));
     }
     if (count < sizeof(known) / sizeof(known[0])) known[count++] = {real_device, shown};
     return shown;

@@ -37,6 +37,8 @@ void find_files_again();
 
 /// The absolute path of an open descriptor; false if it has none. `room` bytes, ended by 0.
 bool path_of_descriptor(int fd, char* place, size_t room);
+/// A kind of file system (statfs) that has no disk.
+bool is_kernels_own(uint64_t kind);
 /// The number that a file at this absolute path is given when first met.
 uint64_t inode_for_path(const char* directory, const char* name);
 

@@ -1,5 +1,9 @@
 #include "interpose/core/operation.hpp"
+
+#include <algorithm>
+
 #include "interpose/core/raw.hpp"
+#include "interpose/core/virtual_time.hpp"
 
 namespace crane::interpose {
 
@@ -9,6 +13,98 @@ void trace_operation(Op op, const void* caller, uint64_t object, uint64_t second
         state.clock, self.slot, static_cast<uint32_t>(op), reinterpret_cast<uint64_t>(caller), state.now_ns,
         object,      second};
     raw(SYS_write, runtime.trace_fd, &record, sizeof(record));
+}
+
+namespace {
+
+/// How often in a row a thread makes way before it naps where nobody else could go on.
+uint32_t patience(Awaited what) {
+    return what == Awaited::kTime ? 0 : what == Awaited::kMemory ? 8 : 16;
+}
+
+/// Who waits for memory is woken by what others do. For the others it is below what deciding on a batch
+/// takes, so that time never waits for a nap to end; longer for one that waits for ever.
+uint64_t nap_ns(Awaited what, uint32_t in_vain) {
+    constexpr uint32_t kManyTimes = 10'000;
+    return what == Awaited::kMemory || in_vain >= kManyTimes ? 5'000'000 : 250'000;
+}
+
+}  // namespace
+
+void make_way(Awaited what) {
+    constexpr uint32_t kMostYields = 4096;  // where others go on, but nothing comes of it for this thread
+    const uint32_t in_vain = self.spins.in_vain;
+    // Several that spin would else keep each other from their naps. (Under `parallel` a thread may stand in
+    // the run queue while it computes, and those spin beside each other.)
+    if (serial()) scheduler().set_spinning(self.slot, in_vain >= patience(what));
+    Operation turn(Op::kYield, own_key());
+    if (serial()) scheduler().set_spinning(self.slot, false);
+    const bool alone = !scheduler().others_can_work();
+    if (in_vain < (alone ? patience(what) : kMostYields))
+        turn.yield();
+    else if (!interruption_due())
+        scheduler().nap(self.slot, static_cast<uint32_t>(Op::kYield),
+                        now_realtime_ns() + nap_ns(what, in_vain));
+    self.spins.in_vain = in_vain + 1;
+}
+
+bool others_may_come() {
+    const dmt::State& state = domain().scheduler;
+    const auto from_outside = [](uint32_t operation) {
+        switch (static_cast<Op>(operation)) {
+            case Op::kAccept:
+            case Op::kConnect:
+            case Op::kReceive:
+            case Op::kSend:
+            case Op::kPoll:
+            case Op::kEpollWait:
+            case Op::kResolve:
+                return true;
+            default:
+                return false;
+        }
+    };
+    const auto may_come = [&](const dmt::Slot& other) {
+        switch (other.state) {
+            case dmt::SlotState::kFree:
+                return false;
+            case dmt::SlotState::kWaiting:
+                if (static_cast<Op>(other.operation) == Op::kYield) return false;  // it naps
+                return other.deadline_ns != dmt::kNoDeadline || from_outside(other.operation);
+            default:
+                return other.spinning == 0;
+        }
+    };
+    for (dmt::SlotId slot = 0; slot < state.high_water; ++slot)
+        if (slot != self.slot && may_come(state.slots[slot])) return true;
+    return false;
+}
+
+void let_time_pass() {
+    // More than deciding on a batch takes; so much that looking more often costs little beside it; and a
+    // measure that doubles what it computes has gone on for long with so many readings.
+    constexpr uint64_t kSomeNs = 2'000'000, kMuchNs = 20'000'000;
+    constexpr uint32_t kClose = 6;
+    // There a turn costs the round of all threads.
+    if (!serial() && self.readings.count < kMostCheapCalls) {
+        self.readings.most = kMostCheapCalls;
+        return;
+    }
+    Readings readings = self.readings;
+    const uint64_t before_ns = now_realtime_ns();
+    make_way(Awaited::kTime);
+    const uint64_t passed_ns = now_realtime_ns() - before_ns;
+    const bool again = passed_ns >= kSomeNs && readings.most != 1;
+    ++readings.let_in;
+    if (passed_ns >= kMuchNs) {
+        readings.spacing = Readings{}.spacing;
+        readings.let_in = 0;
+    } else if (readings.let_in > kClose) {
+        readings.spacing = std::min(readings.spacing + readings.spacing / 2, kMostCheapCalls);
+    }
+    readings.count = 0;
+    readings.most = again ? 1 : readings.spacing;
+    self.readings = readings;
 }
 
 dmt::WaitResult Operation::outlast(uint64_t key, uint64_t deadline_ns, bool contends, uint64_t set_mask) {

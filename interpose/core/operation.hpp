@@ -58,10 +58,19 @@ enum class Op : uint32_t {
     kOther,
     kSystemV,
     kMessageQueue,
+    kResolve,
 };
+
+/// What a thread does in the midst of computing: it neither waits for anything outside nor tells it anything.
+constexpr bool is_of_computing(Op op) {
+    return op == Op::kMutexLock || op == Op::kMutexUnlock || op == Op::kRwLock || op == Op::kRwUnlock ||
+           op == Op::kSpin || op == Op::kOnce || op == Op::kYield;
+}
 
 /// Runs the handlers that are due (signals.cpp).
 void deliver_signals();
+/// The thread has run through a loop whose trap was taken away for so long (pauses.cpp).
+void trap_again();
 /// A wait that signals may cut short would be cut short at once (signals.cpp).
 bool interruption_due();
 
@@ -86,7 +95,9 @@ class Operation {
   public:
     Operation(Op op, uint64_t object, uint64_t second = kNoObject) : op_(op) {
         scheduler().get_turn(self.slot);
-        self.cheap_calls = 0;
+        if (__builtin_expect(self.spins.untrapped, 0)) trap_again();
+        self.spins = {};
+        if (!is_of_computing(op)) self.readings = {};
         if (__builtin_expect(runtime.trace_fd != 0, 0))
             trace_operation(op, __builtin_return_address(0), object, second);
     }
@@ -125,25 +136,35 @@ class Operation {
     Op op_;
 };
 
+/// What a thread seems to wait for that goes on without an operation.
+enum class Awaited {
+    kMemory,  ///< what another thread writes
+    kCall,    ///< that, or a signal
+    kTime,    ///< that, or a time
+};
+/// Lets the others go on. Where none could, the thread naps after a while (at once, if it waits for time), so
+/// that time passes and input comes in.
+void make_way(Awaited what);
+/// Another thread may do something without this one's doing: it can run, or waits for a time, or for what
+/// comes from outside. Those that only look at what others do are none. Turn in hand.
+bool others_may_come();
+
 /// Calls that take no turn, in a row, before the thread makes way.
 constexpr uint32_t kMostCheapCalls = 1000;
 
-/// Of a call that takes no turn: a loop that makes nothing but such calls, and waits for another thread by
-/// looking at memory, lets the others go on now and then.
-inline void let_others_in() {
-    if (__builtin_expect(++self.cheap_calls < kMostCheapCalls, 1)) return;
-    Operation turn(Op::kYield, own_key());
-    turn.yield();
+/// Of a call that takes no turn: a loop that makes nothing but such calls waits for what others do.
+inline void count_cheap_call() {
+    if (__builtin_expect(++self.spins.cheap_calls >= kMostCheapCalls, 0)) make_way(Awaited::kCall);
 }
 
-/// Of reading a clock: only where another thread could go on. Where none could, a request that never ends and
-/// looks at a clock meanwhile, as interpreters do, has to stand still for its end to be agreed on
-/// (proxy/standstill.hpp).
-inline void let_runnable_in() {
-    if (__builtin_expect(++self.cheap_calls < kMostCheapCalls, 1)) return;
-    if (!serial() || scheduler().state().runnable == 0) return;
-    Operation turn(Op::kYield, own_key());
-    turn.yield();
+/// Of reading a clock: such a loop may wait for a time as well, or measure what it can compute in a while
+/// (how many rounds of a password's hash, say), in ever larger pieces with few readings between them. As time
+/// does not pass without operations it would never end: so time is let in after a few readings already, then
+/// less and less often; and at two readings one after the other where much has passed, since either may be
+/// the one that begins a measure.
+void let_time_pass();
+inline void count_clock_reading() {
+    if (__builtin_expect(++self.readings.count >= self.readings.most, 0)) let_time_pass();
 }
 
 }  // namespace crane::interpose

@@ -1,7 +1,9 @@
 #include "interpose/core/process_files.hpp"
 
 #include <linux/memfd.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -134,12 +136,61 @@ bool starts_with_any(std::string_view line, std::initializer_list<std::string_vi
     return false;
 }
 
+constexpr std::string_view kStatusKeys[] = {"Name",
+                                            "Umask",
+                                            "State",
+                                            "Tgid",
+                                            "Ngid",
+                                            "Pid",
+                                            "PPid",
+                                            "TracerPid",
+                                            "Uid",
+                                            "Gid",
+                                            "FDSize",
+                                            "Groups",
+                                            "NStgid",
+                                            "NSpid",
+                                            "NSpgid",
+                                            "NSsid",
+                                            "VmPeak",
+                                            "VmSize",
+                                            "VmLck",
+                                            "VmPin",
+                                            "VmHWM",
+                                            "VmRSS",
+                                            "RssAnon",
+                                            "RssFile",
+                                            "RssShmem",
+                                            "VmData",
+                                            "VmStk",
+                                            "VmExe",
+                                            "VmLib",
+                                            "VmPTE",
+                                            "VmSwap",
+                                            "HugetlbPages",
+                                            "CoreDumping",
+                                            "Threads",
+                                            "SigQ",
+                                            "SigPnd",
+                                            "ShdPnd",
+                                            "SigBlk",
+                                            "SigIgn",
+                                            "SigCgt",
+                                            "CapInh",
+                                            "CapPrm",
+                                            "CapEff",
+                                            "CapBnd",
+                                            "CapAmb",
+                                            "NoNewPrivs",
+                                            "Seccomp",
+                                            "voluntary_ctxt_switches",
+                                            "nonvoluntary_ctxt_switches"};
+
 void write_status_line(Text& out, std::string_view line, const Subject& subject) {
     std::string_view rest = line;
     const std::string_view key = take(rest, ':');
-    // What the processor and the kernel's version make of it.
-    if (starts_with_any(key, {"Speculation", "x86_", "untag_", "THP_", "Cpus_allowed", "Mems_allowed"}))
-        return;
+    // Others come from the processor, or from a later version of the kernel.
+    if (std::ranges::count(kStatusKeys, key) == 0) return;
     out << key << ":";
     if (key == "State") {
         const char state = state_of(subject);
@@ -214,31 +265,50 @@ void write_smaps(Text& out, std::string_view text) {
     }
 }
 
-bool is_kernels_own(std::string_view type) {
-    for (const std::string_view known :
-         {"proc", "sysfs", "tmpfs", "devpts", "mqueue", "overlay", "devtmpfs", "squashfs"})
-        if (type == known) return true;
-    return false;
+struct ShownMount {
+    const char *place, *type, *options;
+};
+/// What every domain has. Which disks a host has mounted besides, and how, is its own.
+constexpr ShownMount kShownMounts[] = {
+    {"/", "overlay", "rw,relatime"},
+    {"/proc", "proc", "rw,nosuid,nodev,noexec,relatime"},
+    {"/sys", "sysfs", "ro,nosuid,nodev,noexec,relatime"},
+    {"/dev", "tmpfs", "rw,nosuid,relatime"},
+    {"/dev/pts", "devpts", "rw,nosuid,noexec,relatime"},
+    {"/dev/shm", "tmpfs", "rw,nosuid,nodev"},
+};
+
+template <typename Write>
+void write_each_mount(Write write) {
+    uint64_t number = 0;
+    for (const ShownMount& mount : kShownMounts) write(++number, mount);
 }
 
-/// Where what is mounted, in the order of their coming: numbers, sources and options are the host's.
-void write_mounts(Text& out, std::string_view text, bool with_numbers) {
-    for (uint64_t number = 1; !text.empty(); ++number) {
-        std::string_view line = take(text, '\n');
-        for (int i = 0; i < 4; ++i) take(line, ' ');
-        const std::string_view place = take(line, ' ');
-        const size_t separator = line.find(" - ");
-        if (separator == std::string_view::npos) continue;
-        std::string_view rest = line.substr(separator + 3);
-        std::string_view type = take(rest, ' ');
-        if (type == "cgroup" || type == "cgroup2") continue;  // whose limits are the host's
-        if (!is_kernels_own(type)) type = "ext4";
-        if (with_numbers) {
-            out << number << " " << (number == 1 ? uint64_t{0} : uint64_t{1}) << " 0:" << number << " / "
-                << place << " rw,relatime - " << type << " none rw\n";
-        } else {
-            out << "none " << place << " " << type << " rw,relatime 0 0\n";
-        }
+void write_mount_info(Text& out) {
+    write_each_mount([&](uint64_t number, const ShownMount& mount) {
+        out << number << " " << (number == 1 ? uint64_t{0} : uint64_t{1}) << " 0:" << number << " / "
+            << mount.place << " " << mount.options << " - " << mount.type << " none rw\n";
+    });
+}
+
+void write_mounts(Text& out) {
+    write_each_mount([&](uint64_t, const ShownMount& mount) {
+        out << "none " << mount.place << " " << mount.type << " " << mount.options << " 0 0\n";
+    });
+}
+
+void write_mount_statistics(Text& out) {
+    write_each_mount([&](uint64_t, const ShownMount& mount) {
+        out << "device none mounted on " << mount.place << " with fstype " << mount.type << "\n";
+    });
+}
+
+/// Of an open file: how it was opened and where it stands. Numbers of mounts and inodes are the kernel's.
+void write_descriptor(Text& out, std::string_view text) {
+    while (!text.empty()) {
+        const std::string_view line = take(text, '\n');
+        if (starts_with_any(line, {"pos:", "flags:", "eventfd-count:"})) out << line << "\n";
+        if (starts_with_any(line, {"flags:"})) out << "mnt_id:\t1\n";
     }
 }
 
@@ -250,35 +320,79 @@ enum class Kind {
     kSmaps,
     kRollup,
     kIo,
-    kSchedule,
-    kScheduleTimes,
     kMountInfo,
     kMounts,
-    kGroups
+    kMountStatistics,
+    kDescriptor,
+    kFixed,
+    kRefused
 };
 
 struct Known {
-    const char* name;
+    std::string_view name;  ///< with a slash at its end: all files of this folder
     Kind kind;
-    const char* source;  ///< what it is made of; nullptr: of nothing
+    bool from_kernel;            ///< made of what the kernel says
+    std::string_view text = {};  ///< kFixed
 };
+constexpr char kInternetHead[] =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+// The first name that fits counts.
 constexpr Known kKnown[] = {
-    {"stat", Kind::kStat, "stat"},
-    {"statm", Kind::kStatm, nullptr},
-    {"status", Kind::kStatus, "status"},
-    {"maps", Kind::kMaps, "maps"},
-    {"smaps", Kind::kSmaps, "maps"},
-    {"smaps_rollup", Kind::kRollup, nullptr},
-    {"io", Kind::kIo, nullptr},
-    {"sched", Kind::kSchedule, nullptr},
-    {"schedstat", Kind::kScheduleTimes, nullptr},
-    {"mountinfo", Kind::kMountInfo, "mountinfo"},
-    {"mounts", Kind::kMounts, "mountinfo"},
-    {"cgroup", Kind::kGroups, nullptr},
+    {"stat", Kind::kStat, true},
+    {"statm", Kind::kStatm, false},
+    {"status", Kind::kStatus, true},
+    {"maps", Kind::kMaps, true},
+    {"smaps", Kind::kSmaps, true},
+    {"smaps_rollup", Kind::kRollup, false},
+    {"io", Kind::kIo, false},
+    {"sched", Kind::kFixed, false, "se.exec_start : 0.000000\nnr_switches : 0\n"},
+    {"schedstat", Kind::kFixed, false, "0 0 0\n"},
+    {"mountinfo", Kind::kMountInfo, false},
+    {"mounts", Kind::kMounts, false},
+    {"mountstats", Kind::kMountStatistics, false},
+    {"fdinfo/", Kind::kDescriptor, true},
+    {"cgroup", Kind::kFixed, false, "0::/\n"},
+    {"cpuset", Kind::kFixed, false, "/\n"},
+    {"autogroup", Kind::kFixed, false, "/autogroup-1 nice 0\n"},
+    {"loginuid", Kind::kFixed, false, "4294967295"},
+    {"sessionid", Kind::kFixed, false, "4294967295"},
+    {"oom_score", Kind::kFixed, false, "666\n"},
+    {"wchan", Kind::kFixed, false, "0"},
+    {"syscall", Kind::kFixed, false, "running\n"},
+    {"stack", Kind::kFixed, false},
+    {"timers", Kind::kFixed, false},
+    {"numa_maps", Kind::kFixed, false},
+    {"latency", Kind::kFixed, false},
+    {"arch_status", Kind::kFixed, false},
+    {"patch_state", Kind::kFixed, false, "-1\n"},
+    {"ksm_stat", Kind::kFixed, false},
+    {"ksm_merging_pages", Kind::kFixed, false, "0\n"},
+    {"cpu_resctrl_groups", Kind::kFixed, false},
+    {"pagemap", Kind::kRefused, false},
+    {"attr/", Kind::kRefused, false},
+    {"net/tcp", Kind::kFixed, false, kInternetHead},
+    {"net/tcp6", Kind::kFixed, false, kInternetHead},
+    {"net/udp", Kind::kFixed, false, kInternetHead},
+    {"net/udp6", Kind::kFixed, false, kInternetHead},
+    {"net/unix", Kind::kFixed, false, "Num       RefCount Protocol Flags    Type St Inode Path\n"},
+    {"net/arp", Kind::kFixed, false,
+     "IP address       HW type     Flags       HW address            Mask     Device\n"},
+    {"net/route", Kind::kFixed, false,
+     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"},
+    {"net/if_inet6", Kind::kFixed, false, "00000000000000000000000000000001 01 80 10 80       lo\n"},
+    {"net/dev", Kind::kFixed, false,
+     "Inter-|   Receive                                                |  Transmit\n"
+     " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo "
+     "colls "
+     "carrier compressed\n"
+     "    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     "
+     "0  "
+     "     0          0\n"},
+    {"net/", Kind::kFixed, false},
 };
 
-void write(Text& out, Kind kind, std::string_view text, const Subject& subject) {
-    switch (kind) {
+void write(Text& out, const Known& known, std::string_view text, const Subject& subject) {
+    switch (known.kind) {
         case Kind::kStat:
             return write_stat(out, text, subject);
         case Kind::kStatm:
@@ -296,18 +410,18 @@ void write(Text& out, Kind kind, std::string_view text, const Subject& subject) 
             out << "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: "
                    "0\ncancelled_write_bytes: 0\n";
             return;
-        case Kind::kSchedule:
-            out << "se.exec_start : 0.000000\nnr_switches : 0\n";
-            return;
-        case Kind::kScheduleTimes:
-            out << "0 0 0\n";
-            return;
         case Kind::kMountInfo:
-            return write_mounts(out, text, true);
+            return write_mount_info(out);
         case Kind::kMounts:
-            return write_mounts(out, text, false);
-        case Kind::kGroups:
-            out << "0::/\n";
+            return write_mounts(out);
+        case Kind::kMountStatistics:
+            return write_mount_statistics(out);
+        case Kind::kDescriptor:
+            return write_descriptor(out, text);
+        case Kind::kFixed:
+            out << known.text;
+            return;
+        case Kind::kRefused:
             return;
     }
 }
@@ -339,44 +453,61 @@ size_t folder_of(std::string_view path, int& id) {
     return !rest.empty() && rest.front() == '/' ? path.size() - rest.size() : 0;
 }
 
-long open_known(const Known& known, std::string_view folder, int id, bool close_on_exec) {
-    char source[128];
-    const std::string_view name = known.source ? known.source : known.name;
-    if (folder.size() + name.size() + 2 > sizeof(source)) return -ENOENT;
-    std::memcpy(source, folder.data(), folder.size());
-    source[folder.size()] = '/';
-    std::memcpy(source + folder.size() + 1, name.data(), name.size());
-    source[folder.size() + 1 + name.size()] = 0;
-    if (!known.source) {
-        const long there = raw(SYS_faccessat, AT_FDCWD, source, R_OK);
+long open_known(const Known& known, const char* path, int id, bool close_on_exec) {
+    if (!known.from_kernel) {
+        struct statx info;
+        long there = raw(SYS_faccessat, AT_FDCWD, path, R_OK);
+        if (there == 0) there = raw(SYS_statx, AT_FDCWD, path, 0, STATX_TYPE, &info);
         if (there < 0) return there;
+        if (S_ISDIR(info.stx_mode)) return -1;
     }
-    const Content content(known.source ? source : "/dev/null");
+    if (known.kind == Kind::kRefused) return -EACCES;
+    // The kernel's smaps hold sizes that are each host's, and take long.
+    char source[128] = "/dev/null";
+    const size_t length = strlen(path), name = known.name.size();
+    if (known.from_kernel) {
+        if (length >= sizeof(source)) return -ENOENT;
+        std::memcpy(source, path, length + 1);
+        if (known.kind == Kind::kSmaps) std::memcpy(source + length - name, "maps", sizeof("maps"));
+    }
+    const Content content(source);
     if (content.error() != 0) return content.error();
     const uint32_t process = id == runtime.process->pid ? runtime.process_index : find_process(id);
     const Subject subject{process, process == runtime.process_index};
-    const long fd = raw(SYS_memfd_create, known.name, close_on_exec ? MFD_CLOEXEC : 0);
+    const long fd = raw(SYS_memfd_create, "proc", close_on_exec ? MFD_CLOEXEC : 0);
     if (fd < 0) return fd == -1 ? -ENFILE : fd;
     {
         Text out(static_cast<int>(fd));
-        write(out, known.kind, content.text(), subject);
+        write(out, known, content.text(), subject);
     }
     raw(SYS_lseek, fd, 0, SEEK_SET);
     return fd;
+}
+
+bool fits(std::string_view known, std::string_view name) {
+    if (!known.ends_with('/')) return known == name;
+    // A folder itself is opened as it is.
+    return name.starts_with(known) && name.find_first_not_of('/', known.size()) != std::string_view::npos;
 }
 
 }  // namespace
 
 long open_process_file(const char* path, bool close_on_exec) {
     std::string_view whole(path);
-    if (whole == "/proc/mounts" || whole == "/etc/mtab") whole = "/proc/self/mounts";
-    if (whole.substr(0, 6) != "/proc/") return -1;
+    if (whole == "/etc/mtab") whole = "/proc/self/mounts";
+    if (whole == "/proc/mounts") whole = "/proc/self/mounts";
+    char of_network[128] = "/proc/self";
+    if (whole.starts_with("/proc/net/") && whole.size() < 100) {
+        std::memcpy(of_network + 10, path + 5, whole.size() - 5 + 1);
+        whole = of_network;
+    }
+    if (!whole.starts_with("/proc/")) return -1;
     int id = 0;
     const size_t folder = folder_of(whole, id);
     if (folder == 0) return -1;
     const std::string_view name = whole.substr(folder + 1);
     for (const Known& known : kKnown)
-        if (name == known.name) return open_known(known, whole.substr(0, folder), id, close_on_exec);
+        if (fits(known.name, name)) return open_known(known, whole.data(), id, close_on_exec);
     return -1;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "interpose/core/backstop.hpp"
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/environment.hpp"
 #include "interpose/core/fds.hpp"
@@ -163,6 +164,7 @@ void become_child(uint32_t index) {
     scheduler().start(self.slot);
     scheduler().slot(self.slot).tid = static_cast<uint32_t>(raw(SYS_gettid));
     adopt_orphans();
+    start_backstop();
 }
 
 void leave_domain(int wait_status) {
@@ -173,6 +175,7 @@ void leave_domain(int wait_status) {
     domain().ending_pid = runtime.process->pid;
     const dmt::SlotId slot = self.slot;
     self.active = false;
+    leave_backstop();
     // With the main process the domain ends: its exit is the last that is heard, and nobody has a turn again.
     if (!runtime.process->is_main) scheduler().finish(slot);
 }

@@ -22,6 +22,15 @@ void* find_version(const char* name, const char* version) {
     return found ? found : find(name);
 }
 
+template <typename F>
+void put(F*& place, void* found) {
+    place = reinterpret_cast<F*>(found);
+}
+template <typename F>
+void put(RealFunction<F>& place, void* found) {
+    place.function = reinterpret_cast<F>(found);
+}
+
 }  // namespace
 
 void resolve_real() noexcept {
@@ -31,9 +40,10 @@ void resolve_real() noexcept {
         real.dlsym = reinterpret_cast<decltype(real.dlsym)>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
     CRANE_CHECK(real.dlsym != nullptr);
 // clang-format off
-#define X(name) real.name = reinterpret_cast<decltype(real.name)>(find(#name));
+#define X(name) put(real.name, find(#name));
     CRANE_REAL_FUNCTIONS(X)
     CRANE_REAL_FAMILIES(X)
+    CRANE_REAL_TRAPPED(X)
     X(fcntl)
     X(ioctl)
     X(syscall)
@@ -41,12 +51,11 @@ void resolve_real() noexcept {
     X(openat) X(fopen)
 #undef X
     // The default versions: an unversioned look-up may give the 2.2.5 ones, whose pthread_cond_t is another.
-#define X(name) real.name = reinterpret_cast<decltype(real.name)>(find_version(#name, "GLIBC_2.3.2"));
+#define X(name) put(real.name, find_version(#name, "GLIBC_2.3.2"));
         X(pthread_cond_wait) X(pthread_cond_timedwait) X(pthread_cond_signal) X(pthread_cond_broadcast)
 #undef X
         // clang-format on
-        real.pthread_cond_clockwait =
-        reinterpret_cast<decltype(real.pthread_cond_clockwait)>(find("pthread_cond_clockwait"));
+        put(real.pthread_cond_clockwait, find("pthread_cond_clockwait"));
     resolved = true;
 }
 

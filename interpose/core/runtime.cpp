@@ -5,12 +5,14 @@
 #include <atomic>
 #include <cstring>
 
+#include "interpose/core/backstop.hpp"
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
+#include "interpose/core/vdso.hpp"
 #include "timebubble/batch.hpp"
 
 namespace crane::interpose {
@@ -118,13 +120,15 @@ void ask() {
 }
 
 /// An image is taken while every thread sleeps in here, and does not hold what the kernel was told of the
-/// time stamp counter: a thread that wakes says it again. The first of all also says that the files are
-/// others, and as if changed since then at most.
+/// time stamp counter and of system calls: a thread that wakes says it again. The first of all also says that
+/// the files are others, and as if changed since then at most.
 void look_for_restore() {
     const uint32_t image = runtime.view.control->image;
     if (image == self.image) return;
     self.image = image;
     install_tsc_trap();
+    if (self.active) start_backstop();
+    lead_kernel_functions();
     const uint64_t files_since_ns = runtime.view.control->settings.files_since_ns;
     std::atomic_ref<uint64_t> since_ns(domain().real_start_ns);
     std::atomic_ref<uint32_t> found(domain().image);
@@ -151,7 +155,10 @@ void wait_for_batch(bool quiescent) {
     } else {
         ask();
     }
-    timebubble::InputRing(runtime.view).sleep_until_rung();
+    {
+        const CallsPass pass;
+        timebubble::InputRing(runtime.view).sleep_until_rung();
+    }
     look_for_restore();
     if (quiescent) status.quiescent.store(0, std::memory_order_relaxed);
 }
@@ -186,25 +193,31 @@ void on_input(void*, bool quiescent) {
     }
 }
 
-void park(void*, dmt::Slot& slot) {
+void sleep_until_granted(dmt::Slot& slot) {
+    const CallsPass pass;
     for (uint32_t i = domain().scheduler.spin; i > 0; --i) {
         if (slot.wake.load(std::memory_order_acquire) == dmt::kGranted && slot.generation == self.generation)
-            return look_for_restore();
+            return;
         __builtin_ia32_pause();
     }
     for (;;) {
         // The slot may have been given to another thread while this one's process was ending: sleep for good.
         const bool mine = slot.generation == self.generation;
-        if (mine && slot.wake.load(std::memory_order_acquire) == dmt::kGranted) return look_for_restore();
+        if (mine && slot.wake.load(std::memory_order_acquire) == dmt::kGranted) return;
         uint32_t expected = dmt::kNotGranted;
         slot.wake.compare_exchange_strong(expected, dmt::kAsleep, std::memory_order_acq_rel);
-        if (mine && expected == dmt::kGranted) return look_for_restore();
+        if (mine && expected == dmt::kGranted) return;
         if (!mine) {
             raw(SYS_pause);
             continue;
         }
         raw(SYS_futex, &slot.wake, FUTEX_WAIT, dmt::kAsleep, 0, 0, 0);
     }
+}
+
+void park(void*, dmt::Slot& slot) {
+    sleep_until_granted(slot);
+    look_for_restore();
 }
 
 void unpark(void*, dmt::Slot& slot) {

@@ -7,33 +7,31 @@
 #include <cstddef>
 #include <cstring>
 
+#include "interpose/core/backstop.hpp"
 #include "interpose/core/user_memory.hpp"
-
-extern "C" {
-extern const char __ehdr_start[] __attribute__((visibility("hidden")));
-extern const char etext[] __attribute__((visibility("hidden")));
-}
 
 namespace crane::interpose {
 
 namespace {
 
-constexpr size_t kOwnSteps = 6;
+constexpr size_t kOwnSteps = 7;
 constexpr uint32_t kAddressAt = offsetof(seccomp_data, instruction_pointer);
 
 sock_filter step(unsigned code, uint32_t k, uint8_t if_true = 0, uint8_t if_false = 0) {
     return {static_cast<uint16_t>(code), if_true, if_false, k};
 }
 
-/// Lets calls out of libcrane.so's code through; for any other, goes on behind these steps.
+/// Lets calls out of libcrane.so's code through but for one; for any other, goes on behind these steps.
 void let_own_calls_pass(sock_filter* out) {
-    const auto start = reinterpret_cast<uint64_t>(__ehdr_start), end = reinterpret_cast<uint64_t>(etext);
+    const auto [start, end] = own_code();
+    const auto judged = reinterpret_cast<uint64_t>(crane_judged_call_made);
     CRANE_CHECK(start >> 32 == end >> 32);
     *out++ = step(BPF_LD | BPF_W | BPF_ABS, kAddressAt + 4);
-    *out++ = step(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(start >> 32), 0, 4);
+    *out++ = step(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(start >> 32), 0, 5);
     *out++ = step(BPF_LD | BPF_W | BPF_ABS, kAddressAt);
-    *out++ = step(BPF_JMP | BPF_JGE | BPF_K, static_cast<uint32_t>(start), 0, 2);
-    *out++ = step(BPF_JMP | BPF_JGE | BPF_K, static_cast<uint32_t>(end), 1, 0);
+    *out++ = step(BPF_JMP | BPF_JGE | BPF_K, static_cast<uint32_t>(start), 0, 3);
+    *out++ = step(BPF_JMP | BPF_JGE | BPF_K, static_cast<uint32_t>(end), 2, 0);
+    *out++ = step(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(judged), 1, 0);
     *out++ = step(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 }
 
@@ -47,7 +45,10 @@ long set_filter(unsigned flags, const void* program) {
     let_own_calls_pass(steps);
     if (crane_copy(steps + kOwnSteps, given.filter, given.len * sizeof(sock_filter)) != 0) return -EFAULT;
     const sock_fprog grown{static_cast<unsigned short>(given.len + kOwnSteps), steps};
-    return raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &grown);
+    const long rc = raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &grown);
+    if (rc == 0 && self.active && runtime.process->judged == Judged::kByNobody)
+        runtime.process->judged = Judged::kByFilters;
+    return rc;
 }
 
 long set_strict() {
@@ -62,7 +63,9 @@ long set_strict() {
     };
     const sock_fprog program{sizeof(steps) / sizeof(*steps), steps};
     raw(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);  // what a filter asks for, and the strict mode does not
-    return set_filter(0, &program);
+    const long rc = set_filter(0, &program);
+    if (rc == 0 && self.active) runtime.process->judged = Judged::kStrictly;
+    return rc;
 }
 
 }  // namespace crane::interpose

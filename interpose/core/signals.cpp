@@ -1,13 +1,17 @@
 #include "interpose/core/signals.hpp"
 
+#include "interpose/core/backstop.hpp"
 #include "interpose/core/deaths.hpp"
+#include "interpose/core/endless_rounds.hpp"
 #include "interpose/core/handler_frames.hpp"
 #include "interpose/core/passed.hpp"
+#include "interpose/core/pauses.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/tsc.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "timebubble/look.hpp"
 
 namespace crane::interpose {
 
@@ -227,6 +231,7 @@ void deliver_due(int& rounds);
 void call_handler(const SignalAction& action, const SignalInfo& about, uint64_t mask_before) {
     siginfo_t info = as_siginfo(about);
     ucontext_t context{};
+    const CallsTrap trap;
     mask_to(mask_before, &context.uc_sigmask);
     crane_call_on_stack(stack_for_handler(action.flags), reinterpret_cast<Handler>(action.handler),
                         about.signal, &info, &context);
@@ -313,6 +318,7 @@ bool run_fault_handler(int signal, siginfo_t* info, ucontext_t& context) {
     own().mask |= chosen.mask;
     if (!(chosen.flags & SA_NODEFER)) own().mask |= signal_bit(signal);
     {
+        const CallsTrap trap;
         HandlerFrame frame;
         reinterpret_cast<Handler>(chosen.handler)(signal, info, &context);
     }
@@ -323,15 +329,27 @@ bool run_fault_handler(int signal, siginfo_t* info, ucontext_t& context) {
 
 void on_fault(int signal, siginfo_t* info, void* given) {
     ucontext_t& context = *static_cast<ucontext_t*>(given);
+    constexpr int kDispatched = 2;  // SYS_USER_DISPATCH
+    if (signal == SIGSYS && info->si_code == kDispatched) {
+        leave_round(context);
+        return trapped_call(*info, context);
+    }
+    if (signal == SIGSYS && info->si_call_addr == crane_judged_call_made)
+        info->si_call_addr = reinterpret_cast<void*>(self.trapped_at);
     if (leave_bad_copy(context)) return;
     if (signal == SIGSEGV && emulate_tsc(*info, context)) return;
+    if (signal == SIGTRAP && (take_pause(*info, context) || follow_round(*info, context))) return;
     if (runtime.process && run_fault_handler(signal, info, context)) return;
     // The crash is part of the schedule: the end is reported in turn, then the kernel has its way.
     if (self.active) die_by_signal(signal);
     real.signal(signal, SIG_DFL);
 }
 
-void on_stray(int) {}
+void on_stray(int, siginfo_t*, void*) {}
+
+void on_look(int, siginfo_t* info, void* given) {
+    look_for_round(*info, *static_cast<ucontext_t*>(given));
+}
 
 }  // namespace
 
@@ -339,38 +357,42 @@ void follow_action(int signal) {
     constexpr int kFirstOfProgram = 34;  // the two before are the C library's
     const bool reserved = signal >= 32 && signal < kFirstOfProgram;
     if (is_synchronous(signal) || signal == SIGCHLD || signal == SIGPIPE || reserved) return;
+    if (signal == timebubble::kLookSignal) return;
     const uint64_t wanted = handler_of(*runtime.process, signal);
-    struct sigaction action {};
-    action.sa_handler = on_stray;
-    if (wanted <= reinterpret_cast<uint64_t>(SIG_IGN))
-        action.sa_handler = reinterpret_cast<void (*)(int)>(wanted);
-    action.sa_flags = SA_RESTART;
-    real.sigaction(signal, &action, nullptr);
+    const bool handled = wanted > reinterpret_cast<uint64_t>(SIG_IGN);
+    install_action(signal, handled ? on_stray : reinterpret_cast<Handler>(wanted), SA_RESTART);
 }
 
 void install_fault_handlers() {
     real.signal(SIGPIPE, SIG_IGN);
-    struct sigaction child {};
-    child.sa_sigaction = on_child;
-    child.sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP;
-    real.sigaction(SIGCHLD, &child, nullptr);
+    install_action(SIGCHLD, on_child, SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP);
+    install_action(timebubble::kLookSignal, on_look, SA_SIGINFO | SA_RESTART | SA_ONSTACK);
     sigset_t told;
     sigemptyset(&told);
     sigaddset(&told, SIGCHLD);
+    sigaddset(&told, SIGSYS);
+    sigaddset(&told, timebubble::kLookSignal);
     real.pthread_sigmask(SIG_UNBLOCK, &told, nullptr);
     for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
         follow_fault_action(signal);
 }
 
+void step_on_signal_stack(bool wanted) {
+    if (wanted)
+        install_action(SIGTRAP, on_fault, SA_SIGINFO | SA_NODEFER | SA_ONSTACK);
+    else
+        follow_fault_action(SIGTRAP);
+}
+
 void follow_fault_action(int signal) {
     const SignalAction& wanted = runtime.process->actions[signal];
-    struct sigaction action {};
-    action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;
-    // What nobody handles may be an overflown stack; a handler runs where the program wants it to.
-    if (wanted.handler <= reinterpret_cast<uint64_t>(SIG_IGN) || (wanted.flags & SA_ONSTACK))
-        action.sa_flags |= SA_ONSTACK;
-    real.sigaction(signal, &action, nullptr);
+    unsigned long flags = SA_SIGINFO | SA_NODEFER;
+    // What nobody handles may be an overflown stack, but for a trap, which gives way where it is; a handler
+    // runs where the program wants it to. A trapped call may take long, and comes from anywhere.
+    const bool by_default = wanted.handler <= reinterpret_cast<uint64_t>(SIG_IGN);
+    if (signal != SIGSYS && ((by_default && signal != SIGTRAP) || (wanted.flags & SA_ONSTACK)))
+        flags |= SA_ONSTACK;
+    install_action(signal, on_fault, flags);
 }
 
 }  // namespace crane::interpose

@@ -38,6 +38,9 @@ void follow_action(int signal);
 /// The kernel's handler of a signal that an instruction raises is always the shim's own, which calls the
 /// program's.
 void follow_fault_action(int signal);
+/// While a thread goes on step by step: the handler's frames belong on the thread's signal stack, if it has
+/// one, since what it computes with may be no stack that others may use (Erlang's).
+void step_on_signal_stack(bool wanted);
 /// Handlers for faults that the program leaves to their default, so that a crash is a scheduled end.
 void install_fault_handlers();
 

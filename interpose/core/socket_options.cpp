@@ -98,8 +98,17 @@ int buffer_size(int name, int wanted) {
 }
 
 uint8_t tcp_state(const VirtualSocket& s) {
-    enum { kEstablished = 1, kFinWait2 = 5, kClose = 7, kCloseWait = 8, kLastAck = 9, kListen = 10 };
+    enum {
+        kEstablished = 1,
+        kSynSent = 2,
+        kFinWait2 = 5,
+        kClose = 7,
+        kCloseWait = 8,
+        kLastAck = 9,
+        kListen = 10
+    };
     if (s.state == SocketState::kListening) return kListen;
+    if (s.state == SocketState::kConnecting) return kSynSent;
     if (s.state != SocketState::kConnected || s.reset) return kClose;
     if (s.fin_received) return s.shut_write ? kLastAck : kCloseWait;
     return s.shut_write ? kFinWait2 : kEstablished;

@@ -20,14 +20,6 @@ uint32_t take_slot() {
     return d.socket_high < kMaxSockets ? d.socket_high++ : kNone;
 }
 
-void unhash(uint32_t index) {
-    VirtualSocket& s = socket_at(index);
-    if (s.connection == 0) return;
-    uint32_t* link = &connection_bucket(s.connection);
-    while (*link != 0 && *link != index + 1) link = &socket_at(*link - 1).hash_next;
-    if (*link) *link = s.hash_next;
-}
-
 }  // namespace
 
 uint32_t& connection_bucket(uint64_t connection) {
@@ -39,6 +31,16 @@ uint32_t find_connection(uint64_t connection) {
     uint32_t at = connection_bucket(connection);
     while (at != 0 && socket_at(at - 1).connection != connection) at = socket_at(at - 1).hash_next;
     return at == 0 ? kNone : at - 1;
+}
+
+void unhash_connection(uint32_t index) {
+    VirtualSocket& s = socket_at(index);
+    if (s.connection == 0) return;
+    uint32_t* link = &connection_bucket(s.connection);
+    while (*link != 0 && *link != index + 1) link = &socket_at(*link - 1).hash_next;
+    if (*link) *link = s.hash_next;
+    s.connection = 0;
+    s.hash_next = 0;
 }
 
 void notify(uint32_t index, uint32_t events) {
@@ -54,11 +56,11 @@ void notify(uint32_t index, uint32_t events) {
 
 void free_socket(uint32_t index) {
     VirtualSocket& s = socket_at(index);
-    unhash(index);
+    if (s.connection) --(timebubble::is_egress(s.connection) ? domain().egress.open : domain().clients);
+    unhash_connection(index);
     drop_watches(Watched::kSocket, index);
     drop_options(index);
     chunks_drop(domain().input_pool, s.input);
-    if (s.connection) --domain().clients;
     const uint32_t generation = s.generation;
     s = {};
     s.generation = generation + 1;

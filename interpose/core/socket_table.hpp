@@ -14,6 +14,8 @@ inline VirtualSocket& socket_at(uint32_t index) {
 /// The chain of a connection's number.
 uint32_t& connection_bucket(uint64_t connection);
 uint32_t find_connection(uint64_t connection);  ///< kNone: not there
+/// The socket's connection has no number any more.
+void unhash_connection(uint32_t index);
 /// Input or its end has come, or the window has opened: whoever waits looks again.
 void notify(uint32_t index, uint32_t events);
 void free_socket(uint32_t index);

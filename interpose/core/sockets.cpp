@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "interpose/core/datagrams.hpp"
+#include "interpose/core/egress.hpp"
 #include "interpose/core/epolls.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
@@ -119,6 +120,7 @@ void release_socket(uint32_t index) {
     if (--s.references != 0) return;
     if (s.state == SocketState::kListening) close_listener(index);
     if (s.state == SocketState::kDatagram) datagram_close(index);
+    if (s.state == SocketState::kConnecting) send_close(index, true);
     if (s.state == SocketState::kConnected) {
         if (s.connection) {
             // A connection that the client has reset already has no more to say, but the proxy may drop it
@@ -135,7 +137,12 @@ uint32_t socket_events(uint32_t index) {
     const VirtualSocket& s = socket_at(index);
     if (s.state == SocketState::kListening) return s.queued ? EPOLLIN | EPOLLRDNORM : 0;
     if (s.state == SocketState::kDatagram) return datagram_events(index);
-    if (s.state != SocketState::kConnected) return EPOLLOUT | EPOLLHUP | EPOLLWRNORM;
+    if (s.state == SocketState::kConnecting) return 0;
+    if (s.state != SocketState::kConnected) {
+        const uint32_t failed =
+            EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | (s.connect_error ? uint32_t{EPOLLERR} : 0);
+        return EPOLLOUT | EPOLLHUP | EPOLLWRNORM | (s.outcome_untold ? failed : 0);
+    }
     uint32_t events = 0;
     const bool end_of_input = s.fin_received || s.shut_read || s.reset;
     if (s.input.unread() || end_of_input) events |= EPOLLIN | EPOLLRDNORM;
@@ -166,12 +173,15 @@ void apply_call(uint16_t kind_number, uint64_t connection, const char* payload, 
             post_signal(kMainProcess, signal_from_outside(static_cast<int>(signal)), dmt::kNoSlot);
         return;
     }
+    if (kind == CallKind::kStart) egress_started(payload, bytes);
     if (kind == CallKind::kStop) end_domain(SIGKILL);
     if (kind == CallKind::kDatagram) {
         datagram_arrives(payload, bytes);
         return;
     }
     if (connection == 0) return;
+    if (kind == CallKind::kConnected) return egress_connected(connection, payload, bytes);
+    if (kind == CallKind::kResolved) return name_resolved(connection, payload, bytes);
     const uint32_t index = find_connection(connection);
     // The server may have closed it while the call was under way.
     if (index != kNone) apply_to_connection(kind, index, payload, bytes);

@@ -21,7 +21,7 @@ void release_socket(uint32_t socket);
 
 int socket_bind(uint32_t socket, const sockaddr* address, socklen_t length);
 int socket_listen(uint32_t socket, int backlog);
-/// Connects to a listener inside the domain.
+/// Connects to a listener inside the domain, or begins to connect to the outside (egress.hpp).
 int socket_connect(uint32_t socket, const sockaddr* address, socklen_t length);
 /// TCP_DEFER_ACCEPT: craned's listening socket does what the kernel would do.
 void socket_defer_accept(uint32_t socket, int seconds);

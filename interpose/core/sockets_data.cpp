@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "interpose/core/datagrams.hpp"
+#include "interpose/core/egress.hpp"
 #include "interpose/core/socket_table.hpp"
 #include "interpose/core/user_memory.hpp"
 
@@ -14,6 +15,8 @@ namespace {
 /// 0 if the socket can be written to now.
 long check_writable(uint32_t index) {
     VirtualSocket& s = socket_at(index);
+    if (s.state == SocketState::kConnecting) return -EAGAIN;
+    if (const int error = egress_take_error(index)) return -error;
     if (s.state != SocketState::kConnected) return s.state == SocketState::kNew ? -EPIPE : -ENOTCONN;
     if (s.shut_write) return -EPIPE;
     if (s.reset) {
@@ -107,6 +110,8 @@ size_t total_of(const iovec* vector, int count) {
 
 long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, bool discard) {
     VirtualSocket& s = socket_at(index);
+    if (s.state == SocketState::kConnecting) return -EAGAIN;
+    if (const int error = egress_take_error(index)) return -error;
     if (s.state != SocketState::kConnected) return -ENOTCONN;
     if (s.input.unread() == 0) {
         if (s.reset) {

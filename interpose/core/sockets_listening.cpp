@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "interpose/core/datagrams.hpp"
+#include "interpose/core/egress.hpp"
 #include "interpose/core/socket_options.hpp"
 #include "interpose/core/socket_table.hpp"
 
@@ -173,6 +174,8 @@ void socket_defer_accept(uint32_t index, int seconds) {
 int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     VirtualSocket& s = socket_at(index);
     if (s.state == SocketState::kDatagram) return datagram_connect(index, address, length);
+    if (s.state == SocketState::kConnecting) return s.nonblocking ? -EALREADY : -EINPROGRESS;
+    if (s.outcome_untold) return egress_outcome(index);
     if (s.state == SocketState::kConnected) return -EISCONN;
     if (s.state != SocketState::kNew) return -EOPNOTSUPP;
     Address to;
@@ -182,10 +185,7 @@ int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     // No address at all means this host.
     if (is_any(to)) to = loopback_of(to.family);
     to.port = port;
-    if (!is_loopback(to)) {
-        refuse_call("a connection from the server to the outside (connect)");
-        return -ENETUNREACH;
-    }
+    if (!is_here(to)) return egress_connect(index, to);
     const uint32_t listener = find_listener(to, false);
     if (listener == kNone) return -ECONNREFUSED;
     const uint16_t far_family = socket_at(listener).local.family;
@@ -194,7 +194,7 @@ int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     VirtualSocket& e = socket_at(end);
     if (!s.bound) s.local.port = next_free_port();
     if (!s.bound || is_any(plain(s.local))) {
-        Address from = loopback_of(to.family);
+        Address from = near_to(to);
         from.port = s.local.port;
         s.local = as_family(from, s.local.family);
     }

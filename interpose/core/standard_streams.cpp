@@ -52,9 +52,11 @@ bool alone() {
     return threads <= 1;
 }
 
-/// Where others might want the stream meanwhile, libc waits as it always did.
+/// Where others might want the stream meanwhile, libc waits as it always did, unless its locks are known
+/// (backstop.hpp).
 bool left_to_libc(int fd) {
-    return active() && !alone() && runtime.process->fds[fd].kind == FdKind::kStream;
+    return active() && !(domain().backstop && serial()) && !alone() &&
+           runtime.process->fds[fd].kind == FdKind::kStream;
 }
 
 ssize_t as_libc_does(long rc) {

@@ -3,10 +3,12 @@
 #include <atomic>
 #include <cstring>
 
+#include "interpose/core/backstop.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/scheduling_policy.hpp"
 #include "interpose/core/signal_queue.hpp"
 #include "interpose/core/sockets.hpp"
+#include "interpose/core/xid_signal.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -80,6 +82,7 @@ void end_thread() {
     // The main thread stays as a zombie: there is no end of it to wait for.
     if (serial() && tid != runtime.process->pid) ending_tid.store(tid, std::memory_order_relaxed);
     self.active = false;
+    leave_backstop();
     scheduler().finish(slot);
 }
 
@@ -105,6 +108,7 @@ void* run_thread(void* argument) {
     self.active = true;
     scheduler().slot(self.slot).tid = static_cast<uint32_t>(raw(SYS_gettid));
     pthread_setspecific(end_key, reinterpret_cast<void*>(uintptr_t{1}));
+    start_backstop();
     return own_record->routine(own_record->argument);
 }
 
@@ -152,6 +156,7 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
         release(record);
         return rc;
     }
+    lead_xid_signal();
     if (thread) *thread = record->thread;
     return 0;
 }

@@ -140,7 +140,8 @@ bool jumps_into(const uint8_t* code, size_t bytes, uint64_t address, uint64_t fi
             if (opcode == 0xe8 || opcode == 0xe9 || on_condition) return true;
         }
         if (at + kShortReach < first || at > last + kShortReach) continue;
-        const bool short_jump = code[i] == 0xeb || (code[i] & 0xf0) == 0x70;
+        // Of one that is a trap (pauses.hpp) the distance is in its place.
+        const bool short_jump = code[i] == 0xeb || (code[i] & 0xf0) == 0x70 || code[i] == 0xcc;
         if (short_jump && hits(at + 2 + static_cast<uint64_t>(int64_t{static_cast<int8_t>(code[i + 1])})))
             return true;
     }

@@ -142,6 +142,11 @@ class Core {
     /// goes on following and voting, for which its reserve is.
     void set_has_room(bool has_room) { has_room_ = has_room; }
     bool takes_entries() const { return has_room_; }
+    /// Whether others wait for what is decided. Where nobody does, the leader's word of a decision may ride
+    /// on the next Prepare (commit_delay_us at most): a message less for each follower, and a call to wake
+    /// it.
+    void set_decisions_awaited(bool awaited) { decisions_awaited_ = awaited; }
+    bool decisions_awaited() const { return decisions_awaited_; }
     /// Messages to `peer` may have been lost (link went down and up): look where it stands.
     void link_restored(ReplicaId peer);
     /// The process of `peer` seems to have ended. May be wrong: it changes who asks for votes when, not what
@@ -332,6 +337,7 @@ class Core {
     bool delivery_paused_ = false;
     bool eligible_ = true;
     uint64_t barred_since_us_ = 0;
+    bool decisions_awaited_ = true;
     bool has_room_ = true;
     bool rejoining_;                         ///< no votes: see StoredState
     uint64_t comeback_index_ = 0;            ///< of the Return entry for this run; 0: not in the log

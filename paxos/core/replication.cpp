@@ -150,9 +150,9 @@ void Core::fill_leader_sends(Outbox& out) {
             send_entries(peer, out);
             if (!from_memory) break;  // one batch from disk per turn and peer
         }
-        const bool drained = commit_ == log_.last_index();
+        const bool nothing_follows = commit_ == log_.last_index() && decisions_awaited_;
         const bool tell = peer.commit_told < commit_ &&
-                          (drained || now_us_ >= peer.untold_since_us + config_.commit_delay_us);
+                          (nothing_follows || now_us_ >= peer.untold_since_us + config_.commit_delay_us);
         const bool heartbeat = now_us_ >= peer.sent_us + config_.heartbeat_us;
         if (tell || heartbeat) send_commit(peer, heartbeat, out);
         if (peer.id == transfer_to_ && peer.match == log_.last_index() &&

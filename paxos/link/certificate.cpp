@@ -123,9 +123,17 @@ bool usable_cluster_name(std::string_view cluster) {
            std::all_of(cluster.begin(), cluster.end(), usable);
 }
 
+OperatorRole role_named(std::string_view name) {
+    return name == "read"      ? OperatorRole::kRead
+           : name == "operate" ? OperatorRole::kOperate
+                               : OperatorRole::kNone;
+}
+
 std::string to_uri(const Identity& identity) {
-    return std::string(kUriScheme) + identity.cluster +
-           (identity.replica == kNoReplica ? "" : "/" + std::to_string(identity.replica));
+    const std::string cluster = std::string(kUriScheme) + identity.cluster;
+    if (identity.role != OperatorRole::kNone)
+        return cluster + (identity.role == OperatorRole::kRead ? "/read/" : "/operate/") + identity.name;
+    return cluster + (identity.replica == kNoReplica ? "" : "/" + std::to_string(identity.replica));
 }
 
 bool parse_uri(std::string_view uri, Identity& identity) {
@@ -136,8 +144,15 @@ bool parse_uri(std::string_view uri, Identity& identity) {
     if (!usable_cluster_name(read.cluster)) return false;
     if (slash != std::string_view::npos) {
         const std::string_view number = rest.substr(slash + 1);
-        std::from_chars(number.data(), number.data() + number.size(), read.replica);
-        if (read.replica == kNoReplica || read.replica > kMaxReplicaId) return false;
+        const size_t name = number.find('/');
+        if (name != std::string_view::npos) read.role = role_named(number.substr(0, name));
+        if (read.role != OperatorRole::kNone) {
+            read.name = number.substr(name + 1);
+            if (!usable_cluster_name(read.name)) return false;
+        } else {
+            std::from_chars(number.data(), number.data() + number.size(), read.replica);
+            if (read.replica == kNoReplica || read.replica > kMaxReplicaId) return false;
+        }
     }
     if (to_uri(read) != uri) return false;  // signs, leading zeros, more behind the number
     identity = std::move(read);
@@ -159,7 +174,11 @@ PemPair make_authority(const std::string& cluster, const Validity& validity) {
     return to_pem(own, key.get());
 }
 
-PemPair issue_certificate(const PemPair& authority, ReplicaId replica, const Validity& validity) {
+namespace {
+
+/// `purpose` is of the extended key usage.
+PemPair issue(const PemPair& authority, Identity holder, const std::string& subject, const char* purpose,
+              const Validity& validity) {
     const X509Ptr issuer = next_certificate(memory_bio(authority.certificate).get());
     const KeyPtr issuer_key = read_key(memory_bio(authority.key).get());
     if (issuer == nullptr) throw std::runtime_error("the authority's certificate is none");
@@ -169,25 +188,42 @@ PemPair issue_certificate(const PemPair& authority, ReplicaId replica, const Val
     const CertificateInfo info = inspect(issuer.get());
     if (!info.authority || info.identity.cluster.empty())
         throw std::runtime_error("the authority's certificate is not one made by crane ca init");
-    if (replica == kNoReplica || replica > kMaxReplicaId)
-        throw std::runtime_error("replica id " + std::to_string(replica) + " is out of range");
     if (validity.not_after_s > info.validity.not_after_s)
         throw std::runtime_error("the authority's own certificate ends on " +
                                  utc_text(info.validity.not_after_s) + ", before the one to be made");
-    const Identity holder{info.identity.cluster, replica};
+    holder.cluster = info.identity.cluster;
     const KeyPtr key = make_key();
-    const X509Ptr certificate = begin_certificate(
-        "Crane cluster " + holder.cluster + " replica " + std::to_string(replica), validity, key.get());
+    const X509Ptr certificate =
+        begin_certificate("Crane cluster " + holder.cluster + " " + subject, validity, key.get());
     X509* const own = certificate.get();
     must(X509_set_issuer_name(own, X509_get_subject_name(issuer.get())) == 1, "name an issuer");
     add_extension(own, issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
     add_extension(own, issuer.get(), NID_key_usage, "critical,digitalSignature");
-    add_extension(own, issuer.get(), NID_ext_key_usage, "serverAuth,clientAuth");
+    add_extension(own, issuer.get(), NID_ext_key_usage, purpose);
     add_extension(own, issuer.get(), NID_subject_key_identifier, "hash");
     add_extension(own, issuer.get(), NID_authority_key_identifier, "keyid");
     add_extension(own, issuer.get(), NID_subject_alt_name, "URI:" + to_uri(holder));
     must(X509_sign(own, issuer_key.get(), EVP_sha256()) > 0, "sign a certificate");
     return to_pem(own, key.get());
+}
+
+}  // namespace
+
+PemPair issue_certificate(const PemPair& authority, ReplicaId replica, const Validity& validity) {
+    if (replica == kNoReplica || replica > kMaxReplicaId)
+        throw std::runtime_error("replica id " + std::to_string(replica) + " is out of range");
+    return issue(authority, {"", replica}, "replica " + std::to_string(replica), "serverAuth,clientAuth",
+                 validity);
+}
+
+PemPair issue_operator_certificate(const PemPair& authority, OperatorRole role, const std::string& name,
+                                   const Validity& validity) {
+    if (role == OperatorRole::kNone) throw std::runtime_error("an operator has the role read or operate");
+    if (!usable_cluster_name(name))
+        throw std::runtime_error("\"" + name +
+                                 "\" cannot name an operator in a certificate: up to 64 letters, "
+                                 "digits, '-', '.' and '_'");
+    return issue(authority, {"", kNoReplica, role, name}, "operator " + name, "clientAuth", validity);
 }
 
 CertificateInfo inspect(X509* certificate) {

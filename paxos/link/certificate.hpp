@@ -3,8 +3,10 @@
 // Rules kept here:
 //   - a cluster has an authority of its own, whose one purpose is to sign its replicas' certificates;
 //   - a certificate names its holder by one URI among its alternative names: crane://CLUSTER/ID for a
-//     replica, crane://CLUSTER for the authority. The subject is for people and is never read;
-//   - keys are ECDSA P-256; a certificate serves for both ends of a connection, and signs nothing.
+//     replica, crane://CLUSTER/ROLE/NAME for an operator (ROLE is read or operate), crane://CLUSTER for the
+//     authority. The subject is for people and is never read;
+//   - keys are ECDSA P-256; a replica's certificate serves for both ends of a connection, an operator's for
+//     the end that asks, and neither signs others.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +19,16 @@ namespace crane::paxos {
 
 constexpr size_t kMaxClusterNameBytes = 64;
 
+/// What an operator may do: ask, or all.
+enum class OperatorRole { kNone, kRead, kOperate };
+/// "read", "operate"; kNone: it is none.
+OperatorRole role_named(std::string_view name);
+
 struct Identity {
     std::string cluster;
-    ReplicaId replica = kNoReplica;  ///< kNoReplica: the cluster's authority
+    ReplicaId replica = kNoReplica;           ///< kNoReplica: the cluster's authority, or an operator
+    OperatorRole role = OperatorRole::kNone;  ///< of an operator
+    std::string name = {};                    ///< of an operator
     bool operator==(const Identity&) const = default;
 };
 
@@ -43,6 +52,9 @@ PemPair make_authority(const std::string& cluster, const Validity& validity);
 /// Checks that the authority's certificate and key belong together, and that its certificate outlives the one
 /// to be made.
 PemPair issue_certificate(const PemPair& authority, ReplicaId replica, const Validity& validity);
+/// For an operator of that role, by the same rules. `name` as usable_cluster_name().
+PemPair issue_operator_certificate(const PemPair& authority, OperatorRole role, const std::string& name,
+                                   const Validity& validity);
 
 struct CertificateInfo {
     Identity identity;

@@ -18,7 +18,7 @@ AddressInfo::AddressInfo(const PeerAddress& address, bool passive) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
-    const int code = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
+    code = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
     if (code != 0) error = gai_strerror(code);
 }
 

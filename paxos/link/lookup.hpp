@@ -19,6 +19,7 @@ namespace crane::paxos {
 /// Looks the address up at once.
 struct AddressInfo {
     addrinfo* list = nullptr;  ///< not empty when there is no error
+    int code = 0;              ///< as getaddrinfo has it
     std::string error;
     AddressInfo(const PeerAddress& address, bool passive);
     ~AddressInfo();

@@ -107,6 +107,8 @@ void check_chain(SSL_CTX* context, const std::string& path, X509* certificate) {
 
 std::string display(const Identity& identity) {
     if (identity.cluster.empty()) return "nobody of Crane's";
+    if (identity.role != OperatorRole::kNone)
+        return "operator " + identity.name + " of cluster " + identity.cluster;
     if (identity.replica == kNoReplica) return "the authority of cluster " + identity.cluster;
     return "replica " + std::to_string(identity.replica) + " of cluster " + identity.cluster;
 }

@@ -37,17 +37,18 @@ enum class AlarmKind : size_t {
     kSettingsDiffer,
     kCertificate,
     kConfinementLost,
+    kAuditDiffers,
 };
 
 /// By kind.
-constexpr std::array<std::string_view, 24> kAlarmNames = {
+constexpr std::array<std::string_view, 25> kAlarmNames = {
     "fenced",           "on-trial",        "checkpoint",      "checkpoint-fetch", "image-fetch",
     "disk-full",        "output-log",      "server-frozen",   "server-stalled",   "clocks",
     "disowned",         "clients-refused", "clients-wait",    "no-primary",       "no-quorum",
     "peer-down",        "server-down",     "server-restarts", "port-not-served",  "diverged",
-    "schedule-differs", "settings-differ", "certificate",     "confinement-lost",
+    "schedule-differs", "settings-differ", "certificate",     "confinement-lost", "audit-differs",
 };
-static_assert(kAlarmNames.size() == static_cast<size_t>(AlarmKind::kConfinementLost) + 1);
+static_assert(kAlarmNames.size() == static_cast<size_t>(AlarmKind::kAuditDiffers) + 1);
 
 constexpr std::string_view alarm_name(AlarmKind kind) {
     return kAlarmNames[static_cast<size_t>(kind)];

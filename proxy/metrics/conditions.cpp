@@ -32,6 +32,15 @@ bool is_connected(const json& status, uint32_t replica) {
     });
 }
 
+/// "replica 3 from this one, seen at log index 77"
+std::string other_schedules(const json& divergence) {
+    std::string out;
+    for (const json& one : list_in(divergence, "schedule_differs"))
+        out += (out.empty() ? "replica " : "; replica ") + std::to_string(one.value("replica", 0u)) +
+               " from this one, seen at log index " + std::to_string(one.value("index", uint64_t{0}));
+    return out;
+}
+
 /// Those that the replica has raised, as it names them.
 void add_raised(const json& status, Alarms& out) {
     const json& texts = list_in(status, "alarms");
@@ -89,10 +98,9 @@ void add_divergence(const json& status, Alarms& out) {
                " at log index " + std::to_string(one.value("index", uint64_t{0}));
     }
     if (!odd.empty()) out.push_back({AlarmKind::kDiverged, odd});
-    if (const auto count = divergence.value("schedule_differences", uint64_t{0}); count > 0)
-        out.push_back({AlarmKind::kScheduleDiffers, "the schedule differs between replicas (" +
-                                                        std::to_string(count) +
-                                                        " comparisons) while their output is the same"});
+    if (std::string other = other_schedules(divergence); !other.empty())
+        out.push_back({AlarmKind::kScheduleDiffers,
+                       "the schedule differs while the output is the same: " + std::move(other)});
     if (const auto count = divergence.value("settings_differ", uint64_t{0}); count > 0)
         out.push_back({AlarmKind::kSettingsDiffer,
                        std::to_string(count) + " replica(s) have other settings than this one"});
@@ -106,6 +114,11 @@ void add_certificate(const json& status, int64_t now_s, Alarms& out) {
                    ends_s <= now_s
                        ? "this replica's certificate has expired: its peers take no new links"
                        : "this replica's certificate expires in " + std::to_string(days) + " days"});
+}
+
+void add_audit(const json& status, Alarms& out) {
+    if (std::string differs = table_in(status, "audit").value("difference", ""); !differs.empty())
+        out.push_back({AlarmKind::kAuditDiffers, "crane audit: " + std::move(differs)});
 }
 
 }  // namespace
@@ -128,6 +141,7 @@ Alarms alarms_in(const json& status, int64_t now_s) {
     add_server(status, out);
     add_divergence(status, out);
     add_certificate(status, now_s, out);
+    add_audit(status, out);
     return out;
 }
 

@@ -33,6 +33,7 @@ td { font-variant-numeric: tabular-nums; }
 #alarms li { margin: .3em 0; } #alarms ul { margin: 0; padding-left: 1.2em; } #alarms code { font-weight: 600; color: var(--bad); }
 .bar { height: .5em; background: var(--line); border-radius: 3px; overflow: hidden; margin-top: .35em; }
 .bar div { height: 100%; background: var(--one); }
+#difference p { margin: 0 0 .6em; } #difference code { overflow-wrap: anywhere; }
 svg { width: 100%; height: 7em; display: block; }
 svg path { fill: none; stroke-width: 1.5; stroke-linecap: round; vector-effect: non-scaling-stroke; }
 .one { stroke: var(--one); color: var(--one); } .two { stroke: var(--two); color: var(--two); }
@@ -55,6 +56,7 @@ svg path { fill: none; stroke-width: 1.5; stroke-linecap: round; vector-effect: 
   <section><h2>Clients and memory</h2><table id="clients"></table></section>
   <section><h2>Checkpoints</h2><table id="checkpoints"></table></section>
   <section><h2>Divergence</h2><table id="divergence"></table></section>
+  <section class="wide" id="difference" hidden><h2>First different output</h2><p></p><table></table></section>
   <section><h2>Clocks, disk, certificate</h2><table id="host"></table></section>
 </main>
 <script>
@@ -150,6 +152,13 @@ function latency(id, now, before) {
     "; top of the picture: " + top.toFixed(1) + "; " + number(now.count) + " in all";
 }
 
+/* Since when, as this replica learned it. */
+function leads(status) {
+  if (!status.leader_since_s) return "";
+  const since = new Date(status.leader_since_s * 1000).toISOString().replace("T", " ").replace(".000Z", " UTC");
+  return " since " + since + " (for " + span(Date.now() / 1000 - status.leader_since_s) + ")";
+}
+
 function showAlarms(alarms) {
   const list = element("ul");
   for (const alarm of alarms) {
@@ -158,6 +167,29 @@ function showAlarms(alarms) {
     list.append(item);
   }
   byId("alarms").lastElementChild.replaceChildren(alarms.length ? list : element("span", "none", "good"));
+}
+
+/* Side by side, as found last: also when all is well again. */
+function showDifference(status) {
+  const found = status.divergence && status.divergence.first_difference, place = byId("difference");
+  place.hidden = !found;
+  if (!found) return;
+  const known = found.record !== null;
+  place.querySelector("p").textContent = "Found " + span(Date.now() / 1000 - found.found_s) + " ago at log index " + number(found.index) +
+    (known ? (found.exact ? ", first at" : ", at or before") + " record " + number(found.record) + " of the output" +
+      (found.byte === null ? "" : ", byte " + number(found.byte) + " of it")
+    : "; what was put out there is in memory no longer: see crane diff");
+  const head = element("tr"), top = element("thead"), body = element("tbody");
+  for (const name of ["replica", "call", "connection", "at its byte", "bytes", "output"]) head.append(element("th", name));
+  top.append(head);
+  for (const side of found.sides) {
+    const row = element("tr"), output = element("td");
+    if (side.excerpt !== undefined) output.append(element("code", (side.excerpt_from ? "…" : "") + side.excerpt));
+    row.append(element("td", side.replica + (side.replica === status.replica ? " (this)" : "")), element("td", side.call || "nothing more"),
+      element("td", side.connection || "–"), element("td", number(side.offset)), element("td", number(side.bytes)), output);
+    body.append(row);
+  }
+  place.querySelector("table").replaceChildren(top, body);
 }
 
 function showReplicas(status) {
@@ -197,7 +229,7 @@ function show(answer) {
   showAlarms(answer.alarms);
   showReplicas(status);
   facts("log", [
-    ["view", number(status.view) + (status.leader ? ", replica " + status.leader + " leads" : ", nobody leads"), undefined, status.leader ? "" : "bad"],
+    ["view", number(status.view) + (status.leader ? ", replica " + status.leader + " leads" + leads(status) : ", nobody leads"), undefined, status.leader ? "" : "bad"],
     ["decided", number(status.decided) + ", " + perSecond(rate(status, one => one.decided))],
     ["given to the server", number(status.admitted) + ", lag " + number(status.lag)],
     ["oldest entry kept", number(status.first_log_index)],
@@ -240,10 +272,13 @@ function show(answer) {
     ["compared here", divergence.checking ? number(divergence.compared) + ", last at entry " + number(divergence.last_compared_index) : "the primary compares"],
     ["not compared", number(divergence.unchecked)],
     ["differ", divergence.diverged.map(one => (one.replica ? "replica " + one.replica : "no majority") + (one.exact ? " at" : " at or before") + " entry " + number(one.index)).join(", ") || "none", undefined, divergence.diverged.length ? "bad" : ""],
-    ["other schedule, same output", number(divergence.schedule_differences), undefined, divergence.schedule_differences ? "bad" : ""],
+    ["other schedule, same output", divergence.schedule_differs.map(one => "replica " + one.replica + ", seen at entry " + number(one.index)).join("; ") || "none",
+      undefined, divergence.schedule_differs.length ? "bad" : ""],
+    ["comparisons with another schedule", number(divergence.schedule_differences)],
     ["other settings", number(divergence.settings_differ), undefined, divergence.settings_differ ? "bad" : ""],
     ["made anew for it", number(counters.repairs)],
     ["output hash", status.output_hash]] : [["", "a witness has no output"]]);
+  showDifference(status);
   const clocks = status.clock_skew, disk = status.disk || {};
   const off = value => value === null || value === undefined ? "–" : value.toFixed(3) + " s";
   facts("host", [

@@ -105,6 +105,7 @@ class Question {
 }  // namespace
 
 json ask_craned(const std::string& replica_dir, const json& request, int timeout_ms) {
+    if (is_remote(replica_dir)) return ask_remote(replica_dir, request, timeout_ms);
     const std::string path = replica_dir + "/control.sock";
     json answer = json::parse(Question(path, timeout_ms).ask(request.dump() + "\n"), nullptr, false);
     if (!answer.is_object()) throw std::runtime_error("craned did not answer on " + path);

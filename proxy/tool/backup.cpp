@@ -19,6 +19,7 @@
 #include "proxy/checkpoint_state.hpp"
 #include "proxy/tool/backup_record.hpp"
 #include "proxy/tool/progress.hpp"
+#include "proxy/tool/time_words.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
@@ -38,13 +39,6 @@ std::string text_of(const std::string& path) {
     std::ostringstream text;
     text << in.rdbuf();
     return in ? text.str() : std::string();
-}
-
-std::string utc(time_t time) {
-    tm parts{};
-    char text[32];
-    strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", gmtime_r(&time, &parts));
-    return text;
 }
 
 /// One checkpoint of one replica. A replica that runs may drop it at any time: open files stay what they are.
@@ -275,7 +269,7 @@ int tool_backup(const std::string& state_dir, const BackupRequest& request, bool
                   << "\n";
     } else {
         std::cout << request.file << ": the server and its files at log entry " << record.index << ", of "
-                  << utc(static_cast<time_t>(record.taken_s)) << ", " << record.bytes << " bytes\n";
+                  << utc_text(static_cast<time_t>(record.taken_s)) << ", " << record.bytes << " bytes\n";
     }
     return kExitOk;
 }

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 using paxos::CertificateInfo;
 using paxos::kDaySeconds;
 
-constexpr uint32_t kAuthorityDays = 3650, kReplicaDays = 825;
+constexpr uint32_t kAuthorityDays = 3650, kReplicaDays = 825, kOperatorDays = 90;
 constexpr int64_t kClockSkewS = 7 * kDaySeconds;  ///< hosts whose clocks are behind this one's
 constexpr size_t kMaxFileBytes = 1 << 20;
 
@@ -92,7 +92,12 @@ nlohmann::json to_json(const fs::path& path, const CertificateInfo& info) {
                        {"days_left", left_s / kDaySeconds},
                        {"valid_now", left_s > 0 && info.validity.not_before_s <= time(nullptr)},
                        {"sha256", info.fingerprint}};
-    if (!info.authority) out["replica"] = info.identity.replica;
+    if (info.identity.role != paxos::OperatorRole::kNone) {
+        out["operator"] = info.identity.name;
+        out["role"] = info.identity.role == paxos::OperatorRole::kRead ? "read" : "operate";
+    } else if (!info.authority) {
+        out["replica"] = info.identity.replica;
+    }
     return out;
 }
 
@@ -110,12 +115,12 @@ void print(const nlohmann::json& row) {
 }
 
 /// A certificate may be replaced by its successor, and by nothing else.
-void check_replaceable(const fs::path& dir, const paxos::Identity& identity) {
-    for (const char* name : {"replica.crt", "replica.key"}) {
-        const fs::path old = dir / name;
+void check_replaceable(const fs::path& dir, const std::string& whose, const paxos::Identity& identity) {
+    for (const char* end : {".crt", ".key"}) {
+        const fs::path old = dir / (whose + end);
         std::error_code error;
         if (!fs::exists(old, error)) continue;
-        const fs::path certificate = dir / "replica.crt";
+        const fs::path certificate = dir / (whose + ".crt");
         const std::string advice = ": give another directory with --out, or move it away";
         if (!fs::exists(certificate, error)) fail(old, "is there without its certificate" + advice);
         const CertificateInfo info = paxos::inspect_certificate(read_text(certificate, ""));
@@ -129,9 +134,12 @@ std::vector<fs::path> certificates_in(const fs::path& dir) {
     std::vector<fs::path> out;
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
-        const fs::path inside = entry.path() / "replica.crt";
-        if (entry.path().filename().string().starts_with("replica-") && fs::exists(inside, error))
-            out.push_back(inside);
+        for (const char* whose : {"replica", "operator"}) {
+            const fs::path inside = entry.path() / (std::string(whose) + ".crt");
+            if (entry.path().filename().string().starts_with(std::string(whose) + "-") &&
+                fs::exists(inside, error))
+                out.push_back(inside);
+        }
     }
     std::sort(out.begin(), out.end(), [](const fs::path& a, const fs::path& b) {
         const std::string one = a.parent_path().filename(), other = b.parent_path().filename();
@@ -190,7 +198,8 @@ int tool_ca_init(const CaRequest& request, bool json) {
 }
 
 int tool_ca_issue(const CaRequest& request, bool json) {
-    if (request.replica == 0 || request.replica > kMaxReplicaId)
+    const bool for_operator = request.replica == 0;
+    if (request.replica > kMaxReplicaId)
         throw std::runtime_error("--replica " + std::to_string(request.replica) +
                                  ": there are replicas 1 to " + std::to_string(kMaxReplicaId));
     const fs::path dir = request.dir;
@@ -204,22 +213,38 @@ int tool_ca_issue(const CaRequest& request, bool json) {
              "expired on " + paxos::utc_text(ca.validity.not_after_s) +
                  ": begin a new authority in another directory (crane ca init), and issue all "
                  "certificates with it");
-    paxos::Validity wanted = validity(request.days ? request.days : kReplicaDays);
+    paxos::Validity wanted = validity(request.days   ? request.days
+                                      : for_operator ? kOperatorDays
+                                                     : kReplicaDays);
     if (request.days == 0) wanted.not_after_s = std::min(wanted.not_after_s, ca.validity.not_after_s);
-    const paxos::PemPair pair = paxos::issue_certificate(authority, request.replica, wanted);
+    const paxos::OperatorRole role = paxos::role_named(request.role);
+    const paxos::PemPair pair = for_operator
+                                    ? paxos::issue_operator_certificate(authority, role, request.name, wanted)
+                                    : paxos::issue_certificate(authority, request.replica, wanted);
+    const std::string whose = for_operator ? "operator" : "replica";
     const fs::path out =
-        request.out.empty() ? dir / ("replica-" + std::to_string(request.replica)) : fs::path(request.out);
-    check_replaceable(out, {ca.identity.cluster, request.replica});
+        request.out.empty()
+            ? dir / (whose + "-" + (for_operator ? request.name : std::to_string(request.replica)))
+            : fs::path(request.out);
+    check_replaceable(out, whose,
+                      for_operator
+                          ? paxos::Identity{ca.identity.cluster, paxos::kNoReplica, role, request.name}
+                          : paxos::Identity{ca.identity.cluster, request.replica});
     make_dir(out);
     write_text(out / "ca.crt", authority.certificate, 0644);
-    write_text(out / "replica.key", pair.key, 0600);
-    write_text(out / "replica.crt", pair.certificate, 0644);
-    const nlohmann::json row = to_json(out / "replica.crt", paxos::inspect_certificate(pair.certificate));
+    write_text(out / (whose + ".key"), pair.key, 0600);
+    write_text(out / (whose + ".crt"), pair.certificate, 0644);
+    const nlohmann::json row = to_json(out / (whose + ".crt"), paxos::inspect_certificate(pair.certificate));
     if (json) {
         printf("%s\n", row.dump().c_str());
         return kExitOk;
     }
     print(row);
+    if (for_operator) {
+        printf("Give the directory to its holder: crane --cluster HOST:PORT --cert %s --key %s status\n",
+               (out / "operator.crt").c_str(), (out / "operator.key").c_str());
+        return kExitOk;
+    }
     printf(
         "Copy the directory to the host of replica %u (as /etc/crane/tls, readable by craned's user only), "
         "and name its files in [tls] of craned.toml. A craned that runs takes a renewed one by itself.\n",

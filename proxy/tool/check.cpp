@@ -23,6 +23,7 @@
 #include "checkpoint/criu_program.hpp"
 #include "checkpoint/domain_launch.hpp"
 #include "checkpoint/program_check.hpp"
+#include "proxy/call_dispatch.hpp"
 #include "proxy/client_limit.hpp"
 #include "proxy/tool/tools.hpp"
 
@@ -152,6 +153,11 @@ Finding check_seccomp() {
             std::string(strerror(failed)) + ": a kernel with CONFIG_SECCOMP_FILTER"};
 }
 
+Finding check_backstop() {
+    if (kernel_dispatches_calls()) return {"backstop", Result::kOk, ""};
+    return {"backstop", Result::kMissing, kNoCallDispatch};
+}
+
 /// What cannot be had costs images of a server's processes, and nothing else.
 Finding check_criu() {
     const char* const what = "process images";
@@ -239,17 +245,11 @@ Finding check_shim(const std::string& program) {
 }  // namespace
 
 int tool_check(const std::vector<std::string>& program, bool as_json) {
-    std::vector<Finding> all = {check_root(),
-                                check_namespaces(),
-                                check_overlay(),
-                                check_lxc(),
-                                check_shm(),
-                                check_descriptors(),
-                                check_seccomp(),
-                                check_confinement(),
-                                check_criu(),
-                                check_base_images(),
-                                check_shim(program.empty() ? "true" : program[0])};
+    std::vector<Finding> all = {
+        check_root(),    check_namespaces(),  check_overlay(),
+        check_lxc(),     check_shm(),         check_descriptors(),
+        check_seccomp(), check_backstop(),    check_confinement(),
+        check_criu(),    check_base_images(), check_shim(program.empty() ? "true" : program[0])};
     bool missing = false;
     json rows = json::array();
     for (const Finding& one : all) {

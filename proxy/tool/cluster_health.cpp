@@ -42,10 +42,20 @@ const json& members_of(const json& row) {
     return found != row.end() ? list_in(*found, "members") : nothing;
 }
 
+/// The primary's own word counts, if it is there: others may have come later.
+int64_t leads_since_s(const json& rows, const json& best) {
+    for (const json& row : rows)
+        if (is_alive(row) && row.value("replica", 0u) == best.value("leader", 0u) &&
+            row.value("view", uint64_t{0}) == best.value("view", uint64_t{0}))
+            return row.value("leader_since_s", int64_t{0});
+    return best.value("leader_since_s", int64_t{0});
+}
+
 void judge_leadership(const json& rows, ClusterHealth& out) {
     const json* best = newest(rows);
     if (best) {
         out.primary = best->value("leader", 0u);
+        out.primary_since_s = leads_since_s(rows, *best);
         for (const json& member : members_of(*best))
             if (member.value("replica", 0u) == out.primary) out.primary_address = member.value("address", "");
     } else {
@@ -100,18 +110,22 @@ void judge_divergence(const json& row, ClusterHealth& out) {
             odd == 0 ? "DIVERGENCE" + where +
                            ": replicas differ and no majority agrees, so nobody knows which is right"
                      : "DIVERGENCE: " + name(odd) + " differs from the majority" + where;
-        out.problems.push_back(text + ", says " + name(row.value("replica", 0u)) + "; see: crane diff");
+        const std::string next =
+            odd == 0 ? "bring back who is missing; or see crane diff --anew, and say whose state is to "
+                       "count: crane base REPLICA"
+                     : "see: crane diff";
+        out.problems.push_back(text + ", says " + name(row.value("replica", 0u)) + "; " + next);
     }
     if (const auto differ = found->value("settings_differ", 0); differ > 0) {
         out.problems.push_back(std::to_string(differ) + " replica(s) have other settings than " +
                                name(row.value("replica", 0u)) + ": see its craned.log");
     }
-    if (const auto count = found->value("schedule_differences", uint64_t{0}); count > 0) {
-        out.warnings.push_back("the schedule differs between replicas (" + std::to_string(count) +
-                               " comparisons, says " + name(row.value("replica", 0u)) +
-                               ") while their output is the same: they may diverge later; see: crane diff, "
+    for (const json& one : list_in(*found, "schedule_differs"))
+        out.warnings.push_back("the schedule of " + name(one.value("replica", 0u)) +
+                               " differs from that of " + name(row.value("replica", 0u)) +
+                               ", seen at log index " + std::to_string(one.value("index", uint64_t{0})) +
+                               ", while their output is the same: they may diverge later; see: crane diff, "
                                "docs/debugging.md");
-    }
 }
 
 void judge_replica(const json& row, ClusterHealth& out) {
@@ -134,6 +148,21 @@ void judge_replica(const json& row, ClusterHealth& out) {
 }
 
 }  // namespace
+
+bool was_removed(const json& rows, const json& row) {
+    if (is_alive(row)) return false;
+    const uint32_t replica = row.value("replica", 0u);
+    bool was_one = false;
+    for (const json& other : rows) {
+        if (!is_alive(other)) continue;
+        for (const json& member : members_of(other))
+            if (member.value("replica", 0u) == replica) return false;
+        // One that has been given a number and is still to come has a higher one.
+        was_one |= !members_of(other).empty() &&
+                   other.value(json::json_pointer("/membership/highest_id"), 0u) >= replica;
+    }
+    return was_one;
+}
 
 ClusterHealth assess_cluster(const json& rows) {
     ClusterHealth out;

@@ -15,11 +15,15 @@ namespace crane::proxy {
 struct ClusterHealth {
     uint32_t primary = 0;               ///< 0: nobody leads, as far as is known here
     std::string primary_address;        ///< where its peers reach it
+    int64_t primary_since_s = 0;        ///< it leads; since 1970, 0: not known
     std::vector<std::string> problems;  ///< each a sentence; none: all is well
     std::vector<std::string> warnings;  ///< to be looked at, while all are served
 };
 
 /// `rows` is an array: the answer to "status" with "alive" = true, or {"replica", "alive" = false, "error"}.
 ClusterHealth assess_cluster(const nlohmann::json& rows);
+
+/// Whether a replica that does not run is none of the cluster's any more, as far as `rows` know the members.
+bool was_removed(const nlohmann::json& rows, const nlohmann::json& row);
 
 }  // namespace crane::proxy

@@ -38,10 +38,4 @@ struct CompareResult {
 /// Throws std::runtime_error when a log cannot be read.
 CompareResult compare_logs(const std::vector<std::string>& paths);
 
-/// One record in words: "send conn 1000001 clock 77 12 bytes "HTTP/1.1…"".
-std::string describe_record(const OutputLogReader& log, size_t excerpt_from = 0);
-
-/// Printable text, with escapes for the rest.
-std::string printable(std::string_view bytes);
-
 }  // namespace crane::proxy

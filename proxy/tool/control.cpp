@@ -1,120 +1,27 @@
 // crane transfer, signal, and what else goes over the control sockets.
-#include <string.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "base/clock.hpp"
 #include "checkpoint/image_store.hpp"
+#include "proxy/tool/signal_name.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
 
 /// What a replica says of a server that had no beginning.
 constexpr char kUnstarted[] = "the server could not be started";
-constexpr int kAnswerLimitMs = 5000;
+constexpr int kLeadLimitMs = 5000;
 constexpr int kRestartLimitMs = 60'000;
 constexpr int kCheckpointLimitMs = 120'000;
+constexpr int kCheckpointTries = 3;
 constexpr int kFetchLimitMs = 600'000;
 constexpr unsigned kFetchPollUs = 500'000;
-
-template <typename Condition>
-bool wait_until(Condition condition, int limit_ms, unsigned poll_us = 10'000) {
-    const uint64_t end = monotonic_ns() + static_cast<uint64_t>(limit_ms) * 1'000'000;
-    while (!condition()) {
-        if (monotonic_ns() > end) return false;
-        usleep(poll_us);
-    }
-    return true;
-}
-
-}  // namespace
-
-std::string default_state_dir() {
-    if (geteuid() == 0) return "/var/lib/crane/default";
-    const char* home = getenv("HOME");
-    return std::string(home ? home : "") + "/.local/state/crane/default";
-}
-
-std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
-    std::vector<ReplicaDir> out;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(state_dir, error)) {
-        const std::string name = entry.path().filename();
-        if (name.size() < 2 || name[0] != 'r') continue;
-        if (!std::all_of(name.begin() + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
-        if (entry.is_directory())
-            out.push_back({static_cast<uint32_t>(atoi(name.c_str() + 1)), entry.path()});
-    }
-    if (error) throw std::runtime_error(state_dir + ": " + error.message());
-    for (const char* name :
-         {"/craned.toml", "/control.sock", "/output.log", "/db"}) {  // one replica of several hosts
-        if (out.empty() && fs::exists(state_dir + name, error)) out.push_back({0, state_dir});
-    }
-    if (out.empty()) {
-        throw std::runtime_error(state_dir +
-                                 " holds no replica; give the cluster's directory with --state-dir");
-    }
-    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-    return out;
-}
-
-json ask_all(const std::string& state_dir, int timeout_ms) {
-    json rows = json::array();
-    for (const ReplicaDir& replica : find_replicas(state_dir)) {
-        try {
-            json row = ask_craned(replica.path, {{"cmd", "status"}}, timeout_ms);
-            row["alive"] = true;
-            rows.push_back(std::move(row));
-        } catch (const std::exception& error) {
-            rows.push_back(
-                {{"replica", replica.id}, {"alive", false}, {"role", "down"}, {"error", error.what()}});
-        }
-    }
-    return rows;
-}
-
-std::optional<Contact> find_contact(const std::string& state_dir) {
-    std::optional<Contact> found;
-    for (const ReplicaDir& replica : find_replicas(state_dir)) {
-        try {
-            json status = ask_craned(replica.path, {{"cmd", "status"}});
-            const bool leads = status.value("role", "") == "primary";
-            if (leads || (!found && status.value("leader", 0u) != 0)) found = {replica, std::move(status)};
-            if (leads) break;
-        } catch (const std::runtime_error&) {
-            continue;
-        }
-    }
-    return found;
-}
-
-json ask_primary(const Contact& contact, const json& request) {
-    json answer = ask_craned(contact.dir.path, request);
-    if (!answer.contains("forwarded")) return answer;
-    const json question = {{"cmd", "answer"}, {"id", answer["answer"]}};
-    const bool came = wait_until(
-        [&] {
-            answer = ask_craned(contact.dir.path, question);
-            return !answer.value("pending", false);
-        },
-        kAnswerLimitMs);
-    if (!came)
-        return {{"error", "the primary, replica " + std::to_string(contact.status.value("leader", 0u)) +
-                              ", did not answer; try again"}};
-    return answer;
-}
-
-namespace {
 
 /// Orders the primary, whichever it is and wherever.
 int order(const std::string& state_dir, const json& request, bool as_json) {
@@ -144,7 +51,7 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
             const std::optional<Contact> now = find_contact(state_dir);
             return now && now->status.value("leader", 0u) == to;
         },
-        kAnswerLimitMs);
+        kLeadLimitMs);
     if (!as_json)
         std::cout << (done ? "replica " + std::to_string(to) + " is primary" : "it did not take over")
                   << "\n";
@@ -154,6 +61,10 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
 int tool_restart(const std::string& state_dir, const std::string& image, bool as_json) {
     const std::optional<Contact> before = find_contact(state_dir);
     json request = {{"cmd", "restart"}};
+    if (is_remote(state_dir) && !image.empty() && !checkpoint::image_sum_in(image))
+        throw std::runtime_error("--image " + image +
+                                 ": from elsewhere an image is named (sha256:…); put the file into "
+                                 "the store of a replica's host first (crane image add)");
     if (before && !image.empty())
         request["image"] =
             checkpoint::image_sum_in(image)
@@ -192,6 +103,31 @@ int tool_restart(const std::string& state_dir, const std::string& image, bool as
     return done ? kExitOk : kExitNo;
 }
 
+int tool_base(const std::string& state_dir, uint32_t replica, bool as_json) {
+    uint64_t decided = 0;
+    for (const json& row : ask_all(state_dir)) decided = std::max(decided, row.value("decided", uint64_t{0}));
+    const int asked = order(state_dir, {{"cmd", "base"}, {"from", replica}}, as_json);
+    if (asked != kExitOk) return asked;
+    const auto level = [decided](const json& row) {
+        if (!row.value("alive", false) || row.value("witness", false)) return true;
+        const json::json_pointer checkpoint("/checkpoint/index");
+        return row.value("fenced", "?").empty() && row.value("server", "") == "listening" &&
+               row.value(checkpoint, uint64_t{0}) > decided;
+    };
+    const bool done = wait_until(
+        [&] {
+            const json rows = ask_all(state_dir);
+            return std::all_of(rows.begin(), rows.end(), level);
+        },
+        kCheckpointLimitMs, 100'000);
+    if (!as_json)
+        std::cout << (done ? "all replicas here go on from the state of replica " + std::to_string(replica)
+                           : "it is decided, and not all replicas here have begun from that state yet: see "
+                             "crane status")
+                  << "\n";
+    return done ? kExitOk : kExitNo;
+}
+
 std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decided) {
     const std::optional<Contact> before = find_contact(state_dir);
     if (!before) return "no replica here runs and knows a primary; try again (crane status)";
@@ -199,6 +135,7 @@ std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decide
     const json answer = ask_primary(*before, {{"cmd", "checkpoint"}});
     if (answer.contains("error")) return answer["error"];
     bool done = false;
+    int tries = kCheckpointTries;
     wait_until(
         [&] {
             const std::optional<Contact> now = find_contact(state_dir);
@@ -206,7 +143,9 @@ std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decide
             const json& checkpoint = now->status["checkpoint"];
             done = checkpoint.value("majority_index", uint64_t{0}) >= decided;
             const bool tried = now->status["role"] == "primary" && !checkpoint.value("being_taken", false);
-            return done || tried;
+            if (done || !tried) return done;
+            // A server under load may not rest in time for one, and does for the next.
+            return --tries == 0 || ask_primary(*now, {{"cmd", "checkpoint"}}).contains("error");
         },
         kCheckpointLimitMs);
     return done ? "" : "no majority holds one yet: see crane status";
@@ -233,8 +172,8 @@ int remake_server(const std::string& state_dir, uint32_t replica, bool as_json) 
         here, [replica](const ReplicaDir& one) { return replica != 0 && one.id != replica && one.id != 0; });
     if (here.empty()) throw std::runtime_error(state_dir + " holds no replica " + std::to_string(replica));
     const ReplicaDir& which = here.front();
-    const json before = ask_craned(which.path, {{"cmd", "status"}});
-    const json answer = ask_craned(which.path, {{"cmd", "remake"}});
+    const json before = ask_replica(which, {{"cmd", "status"}});
+    const json answer = ask_replica(which, {{"cmd", "remake"}});
     if (answer.contains("error")) {
         (as_json ? std::cout << answer.dump() : std::cerr << "crane: " << answer["error"].get<std::string>())
             << "\n";
@@ -244,7 +183,7 @@ int remake_server(const std::string& state_dir, uint32_t replica, bool as_json) 
     const json::json_pointer counter("/counters/domain_restarts");
     const bool done = wait_until(
         [&] {
-            now = ask_craned(which.path, {{"cmd", "status"}});
+            now = ask_replica(which, {{"cmd", "status"}});
             return now.value(counter, 0) > before.value(counter, 0) && now.value("lag", 1) == 0 &&
                    (now.value("server", "") == "listening" || now.value("server", "") == "exited");
         },
@@ -260,8 +199,8 @@ int remake_server(const std::string& state_dir, uint32_t replica, bool as_json) 
     return done ? kExitOk : kExitNo;
 }
 
-int tool_signal(const std::string& state_dir, uint32_t signal, bool as_json) {
-    return order(state_dir, {{"cmd", "signal"}, {"signal", signal}}, as_json);
+int tool_signal(const std::string& state_dir, const std::string& signal, bool as_json) {
+    return order(state_dir, {{"cmd", "signal"}, {"signal", signal_number(signal)}}, as_json);
 }
 
 }  // namespace crane::proxy

@@ -21,6 +21,12 @@ class UsageError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/// What says which cluster elsewhere, and who asks, may stand before the verb.
+bool argv_names_cluster(const std::string& word) {
+    const std::string name = word.substr(0, word.find('='));
+    return name == "--cluster" || name == "--cert" || name == "--key" || name == "--ca";
+}
+
 /// A word that is no verb, before the parser asks for one that it does not know either.
 void check_verb(const CLI::App& app, int argc, char** argv) {
     std::string known;
@@ -30,12 +36,13 @@ void check_verb(const CLI::App& app, int argc, char** argv) {
     }
     if (argc < 2) throw UsageError("say what to do: " + known + " (crane --help)");
     const std::string first = argv[1];
+    if (argv_names_cluster(first)) return;
     if (first == "-h" || first == "--help" || first == "--version") return;
     if (first[0] == '-') throw UsageError("the verb comes first; there are " + known);
     throw UsageError("there is no verb " + first + "; there are " + known);
 }
 
-/// Stopping is the launcher's business: it alone knows what a crash leaves behind.
+/// Starting and stopping is the launcher's business: it alone knows what a crash leaves behind.
 [[noreturn]] void run_launcher(char** argv) {
     const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
     for (const fs::path& script : {here / "../crane", here / "../../scripts/crane"}) {
@@ -43,7 +50,8 @@ void check_verb(const CLI::App& app, int argc, char** argv) {
         if (fs::is_regular_file(script, ignored)) execv(script.c_str(), argv);
     }
     throw std::runtime_error(
-        "the script crane, which stops clusters, is not there: call it (scripts/crane), or reinstall");
+        "the script crane, which starts and stops clusters, is not there: call it (scripts/crane), or "
+        "reinstall");
 }
 
 void check_request(const std::string& state_dir, const DiffRequest& compared, const LogRequest& request) {
@@ -145,9 +153,14 @@ struct CaCommands {
         init = ca->add_subcommand(
             "init", "make the cluster's authority: ca.crt, and ca.key, which is to stay secret");
         init->add_option("--cluster", request.cluster, "the cluster_id of craned.toml")->required();
-        issue = ca->add_subcommand("issue", "make a replica's certificate and key, or renew them");
-        issue->add_option("--replica", request.replica, "its number")->required();
-        issue->add_option("--out", request.out, "where to (default: DIR/replica-N)");
+        issue = ca->add_subcommand("issue",
+                                   "make a replica's or an operator's certificate and key, or renew them");
+        auto* replica = issue->add_option("--replica", request.replica, "its number");
+        issue->add_option("--role", request.role, "of an operator: read, or operate")
+            ->check(CLI::IsMember({"read", "operate"}))
+            ->excludes(replica);
+        issue->add_option("--name", request.name, "of an operator");
+        issue->add_option("--out", request.out, "where to (default: DIR/replica-N, DIR/operator-NAME)");
         show = ca->add_subcommand("show", "whose certificates there are, and how long they are valid");
         show->add_option("files", request.files, "certificates (default: those in DIR)");
         for (CLI::App* sub : {init, issue, show}) {
@@ -163,6 +176,10 @@ struct CaCommands {
     bool given() const { return static_cast<bool>(*all); }
     int run(bool json) const {
         if (*init) return tool_ca_init(request, json);
+        if (*issue && request.role.empty() == (request.replica == 0))
+            throw UsageError("say whose: --replica N, or --role read (or operate) and --name NAME");
+        if (*issue && request.role.empty() != request.name.empty())
+            throw UsageError("an operator has a --role and a --name");
         if (*issue) return tool_ca_issue(request, json);
         if (*show) return tool_ca_show(request, json);
         throw UsageError("say what to do: init, issue or show (crane ca --help)");
@@ -175,6 +192,14 @@ class Commands {
     Commands() {
         app_.set_version_flag("--version", std::string("crane ") + CRANE_VERSION);
         app_.require_subcommand(1);
+        app_.add_option(
+            "--cluster", cluster_,
+            "a cluster elsewhere: HOST:PORT of a replica's [admin] listen, or several with commas");
+        app_.add_option("--cert", credentials_.certificate,
+                        "with --cluster: the operator's certificate (crane ca issue --role)");
+        app_.add_option("--key", credentials_.key, "with --cluster: its key");
+        app_.add_option("--ca", credentials_.authority,
+                        "with --cluster: the authority (default: ca.crt beside the certificate)");
         add_questions();
         add_log_verbs();
         add_member_verbs(
@@ -196,15 +221,18 @@ class Commands {
     bool json() const { return json_; }
 
     int run(char** argv) {
-        if (*stop_) run_launcher(argv);
+        go_elsewhere();
+        if (*stop_ || *runs_) run_launcher(argv);
         if (ca_->given()) return ca_->run(json_);
         if (*image_) return tool_image(image_request_, json_);
         check_request(state_dir_, compared_, log_request_);
         compared_.wait_for_down = wait_->count() > 0;
         if (*status_) return tool_status(state_dir_, json_);
+        if (*top_) return tool_top(state_dir_, top_request_, json_);
         if (*health_) return tool_health(state_dir_, health_request_, json_);
         if (*diff_) return tool_diff(state_dir_, compared_, json_);
         if (*output_) return tool_output(state_dir_, output_request_, json_);
+        if (*audit_) return tool_audit(state_dir_, audit_request_, json_);
         if (*verify_) return tool_verify(state_dir_, log_request_.replica, json_);
         if (*log_) return tool_log(state_dir_, log_request_, json_);
         if (*member_) return tool_member(state_dir_, members_, json_);
@@ -214,8 +242,9 @@ class Commands {
         if (*restore_) return tool_restore(restore_request_, json_);
         if (*check_) return tool_check(program_, json_);
         if (*transfer_) return tool_transfer(state_dir_, to_, json_);
+        if (*base_) return tool_base(state_dir_, to_, json_);
         if (*restart_) return tool_restart(state_dir_, restart_image_, json_);
-        if (*signal_) return tool_signal(state_dir_, number_, json_);
+        if (*signal_) return tool_signal(state_dir_, signal_name_, json_);
         if (*version_) printf(json_ ? "{\"version\":\"%s\"}\n" : "crane %s\n", CRANE_VERSION);
         return kExitOk;
     }
@@ -225,17 +254,44 @@ class Commands {
         CLI::App* sub = app_.add_subcommand(name, text);
         sub->add_option("--state-dir", state_dir_, "the cluster's directory")->capture_default_str();
         sub->add_flag("--json", json_, "for programs");
+        sub->fallthrough();  // for --cluster and who asks
         return sub;
+    }
+
+    /// Where a cluster elsewhere is meant, and this can be done there.
+    void go_elsewhere() {
+        if (cluster_.empty() && credentials_.certificate.empty() && credentials_.key.empty()) return;
+        if (cluster_.empty()) throw UsageError("--cert and --key are for --cluster HOST:PORT");
+        if (credentials_.certificate.empty() || credentials_.key.empty())
+            throw UsageError(
+                "--cluster needs --cert and --key: crane ca issue --role read (or operate) makes them");
+        for (const CLI::App* there :
+             {status_, health_, top_, diff_, output_, log_, transfer_, restart_, signal_, member_})
+            if (*there && !*verify_) return use_remote();
+        if (*checkpoint_ && (checkpoints_.what == "take" || checkpoints_.what == "restore"))
+            return use_remote();
+        throw UsageError(
+            "this is done on a replica's host, where its files are: it does not go with --cluster");
+    }
+    void use_remote() {
+        if (!compared_.logs.empty())
+            throw UsageError("diff of logs that are files does not go with --cluster");
+        use_credentials(credentials_);
+        state_dir_ = remote_place(cluster_);
     }
 
     void add_questions() {
         status_ = verb("status", "what each replica is doing; exits with 1 if anything is wrong");
+        top_ = verb("top", "all replicas of the cluster on a terminal, live; q ends it");
+        top_->add_flag("--once", top_request_.once, "print one frame instead");
+        top_->add_option("--every", top_request_.every_s, "seconds between two")->check(CLI::Range(1, 3600));
         health_ = verb("health", "one line, for load balancers: can clients be served here?");
         health_->add_flag("--primary", health_request_.primary, "only where the primary is");
         health_->add_option("--replica", health_request_.replica, "which replica (default: any one here)");
         check_ = verb("check", "can this machine, and this program, run under Crane?");
         check_->add_option("program", program_, "the server's command line");
         check_->positionals_at_end();
+        check_->fallthrough(false);  // what follows is the program's
     }
 
     void add_log_verbs() {
@@ -244,6 +300,8 @@ class Commands {
                           "output logs, or directories with one (default: all of the state directory)");
         diff_->add_flag("--allow-lag", compared_.allow_lag,
                         "a log that ends before the others is no failure");
+        diff_->add_flag("--anew", compared_.anew,
+                        "each two of them: who differs from whom, and from where on");
         wait_ =
             diff_->add_option("--wait", compared_.wait_s,
                               "seconds to wait for every replica, also one that is being started, to reach "
@@ -253,12 +311,27 @@ class Commands {
                        "how far the output logs go, and their hash chains there, to compare across hosts");
         output_->add_option("--at", output_request_.at, "behind so many records (default: all)");
         output_->add_option("--replica", output_request_.replica, "whose log (default: all that are here)");
+        add_audit();
         log_ = verb("log", "the decided sequence of client calls");
         log_->add_option("--replica", log_request_.replica, "whose log (default: the first)");
         log_->add_option("--from", log_request_.from, "first index");
         log_->add_option("--to", log_request_.to, "last index");
         verify_ = log_->add_subcommand("verify", "check the logs of replicas that do not run");
         verify_->fallthrough();
+    }
+
+    void add_audit() {
+        audit_ = verb("audit", "compare the outputs of all replicas, wherever they are, and state it signed");
+        audit_->add_flag("--follow", audit_request_.follow, "again and again, until it is ended");
+        audit_->add_option("--every", audit_request_.every_s, "with --follow: seconds between two")
+            ->check(CLI::Range(1, 86400));
+        audit_->add_option("--statement", audit_request_.statement,
+                           "the file that it is stated in (default: audit.statement in the directory)");
+        audit_->add_option("--config", audit_request_.config,
+                           "the configuration of a replica here, whose key signs (default: as it is found)");
+        audit_->add_option("--verify", audit_request_.verify, "look at this statement, and compare nothing");
+        audit_->add_option("--authority", audit_request_.authority,
+                           "with --verify: ca.crt, or the public key, that it must be signed by");
     }
 
     void add_backup_verbs() {
@@ -278,25 +351,33 @@ class Commands {
 
     void add_orders() {
         stop_ = verb("stop", "end the cluster");
+        runs_ = app_.add_subcommand("verify",
+                                    "run a program several times under disturbance, and compare the runs");
+        runs_->prefix_command();
         recover_ = verb("recover", "go on with one replica after the loss of a majority");
         recover_->add_flag("--force-new-cluster", lost_.force_new_cluster,
                            "yes: the others are lost, and what only they had, too; this cannot be undone");
         recover_->add_option("--replica", lost_.replica, "whose log (default: the one that goes furthest)");
         transfer_ = verb("transfer", "make another replica primary");
         transfer_->add_option("replica", to_, "its number")->required();
+        base_ = verb("base", "whose state counts where replicas differ and no majority agrees");
+        base_->add_option("replica", to_, "its number; all others begin from a checkpoint of it")->required();
         restart_ = verb("restart", "end the server and start another one on its files, on all replicas");
         restart_->add_option("--image", restart_image_,
                              "on another base image from then on: a file, or sha256:…");
         signal_ = verb("signal", "send a signal to the server, at the same point on all replicas");
-        signal_->add_option("number", number_, "the signal's number, such as 15 or 1")->required();
+        signal_->add_option("signal", signal_name_, "its name or number: HUP, SIGUSR1, RTMIN+3, 15")
+            ->required();
     }
 
     CLI::App app_{"crane looks after a cluster that crane-run started", "crane"};
     std::string state_dir_ = default_state_dir();
+    std::string cluster_;
+    RemoteCredentials credentials_;
     bool json_ = false;
     CLI::App *status_, *health_, *check_, *diff_, *log_, *verify_, *member_, *checkpoint_, *output_;
-    CLI::App *stop_, *recover_, *backup_, *restore_, *transfer_, *restart_, *signal_, *version_;
-    CLI::App* image_;
+    CLI::App *stop_, *runs_, *recover_, *backup_, *restore_, *transfer_, *restart_, *signal_, *version_;
+    CLI::App *image_, *base_, *audit_, *top_;
     CLI::Option* wait_;
     ImageRequest image_request_;
     std::string restart_image_;
@@ -305,6 +386,8 @@ class Commands {
     DiffRequest compared_;
     LogRequest log_request_;
     OutputRequest output_request_;
+    AuditRequest audit_request_;
+    TopRequest top_request_;
     MemberRequest members_;
     CheckpointRequest checkpoints_;
     RecoverRequest lost_;
@@ -312,7 +395,7 @@ class Commands {
     RestoreRequest restore_request_;
     std::vector<std::string> program_;
     uint32_t to_ = 0;
-    uint32_t number_ = 0;
+    std::string signal_name_;
 };
 
 }  // namespace

@@ -149,16 +149,71 @@ CompareResult compare_cluster(const std::vector<std::string>& paths, const DiffR
     }
 }
 
+/// As long as they are equal, or cannot be told to differ.
+bool agree(const CompareResult& result) {
+    return result.verdict == Verdict::kIdentical || result.verdict == Verdict::kPrefix;
+}
+
+void print_pair(const CompareResult& result) {
+    std::cout << result.logs[0].path << "\n" << result.logs[1].path << "\n    ";
+    if (result.verdict != Verdict::kDifferent) {
+        std::cout << verdict_name(result.verdict) << ": " << result.records << " records, to log entry "
+                  << result.last_index << "\n";
+        return;
+    }
+    std::cout << "different behind log entry " << result.last_index << ", after " << result.records
+              << " equal records:\n";
+    for (const std::string& record : result.at) std::cout << "        " << record << "\n";
+}
+
+/// Where no majority agrees somebody has to choose, and this is what there is to choose from.
+int compare_each_two(const std::vector<std::string>& paths, bool as_json) {
+    json pairs = json::array();
+    std::vector<size_t> agreeing(paths.size(), 1);
+    bool differ = false, compared = false;
+    for (size_t i = 0; i < paths.size(); ++i) {
+        for (size_t j = i + 1; j < paths.size(); ++j) {
+            const CompareResult result = compare_logs({paths[i], paths[j]});
+            agreeing[i] += agree(result);
+            agreeing[j] += agree(result);
+            differ |= result.verdict == Verdict::kDifferent;
+            compared |= result.verdict != Verdict::kNothing;
+            pairs.push_back(to_json(result));
+            if (!as_json) print_pair(result);
+        }
+    }
+    const bool majority = *std::max_element(agreeing.begin(), agreeing.end()) > paths.size() / 2;
+    if (as_json) {
+        std::cout << json{{"pairs", pairs}, {"majority", majority}}.dump(1) << "\n";
+    } else if (differ && majority) {
+        std::cout << "a majority of these agrees: the others are made anew by themselves\n";
+    } else if (differ) {
+        std::cout << "no majority of these agrees: say whose state is to count (crane base REPLICA)\n";
+    }
+    return differ ? kExitNo : compared ? kExitOk : kExitError;
+}
+
 }  // namespace
 
 int tool_diff(const std::string& state_dir, const DiffRequest& request, bool as_json) {
+    if (is_remote(state_dir)) return compare_by_chain(state_dir, as_json);
     std::vector<std::string> paths = request.logs;
     CompareResult result;
     if (paths.empty()) {
+        const json rows = ask_all(state_dir);
+        const auto is_member = [&rows](const ReplicaDir& replica) {
+            return rows.size() == 1 || std::ranges::any_of(rows, [&](const json& row) {
+                       return row.value("replica", 0u) == replica.id;
+                   });
+        };
         for (const ReplicaDir& replica : find_replicas(state_dir))
-            if (!is_witness(replica.path)) paths.push_back(replica.path);
+            if (is_member(replica) && !is_witness(replica.path)) paths.push_back(replica.path);
     }
     if (paths.size() < 2) throw std::runtime_error("there is one log only, and nothing to compare it with");
+    if (request.anew) {
+        for (const std::string& path : paths) ask_status(path);
+        return compare_each_two(paths, as_json);
+    }
     if (request.logs.empty()) {
         result = compare_cluster(paths, request);
     } else {

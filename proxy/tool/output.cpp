@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "proxy/output_log_reader.hpp"
+#include "proxy/output_marks.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
@@ -13,6 +13,8 @@ namespace crane::proxy {
 using nlohmann::json;
 
 namespace {
+
+constexpr int kReadLimitMs = 120'000;  // a log of some GiB
 
 /// Who runs writes out what its log still holds in memory. One that does not has nothing there.
 void have_written_out(const std::string& path) {
@@ -22,35 +24,16 @@ void have_written_out(const std::string& path) {
     }
 }
 
-/// Reads as far as record number `at`, or to the end. Throws where the log does not have that place.
 json mark(const ReplicaDir& replica, std::optional<uint64_t> at) {
-    have_written_out(replica.path);
-    OutputLogReader log(replica.path);
-    uint64_t records = log.first_number();
-    Hash128 chain = log.header().chain;
-    if (at && *at < records)
-        throw std::runtime_error("replica " + std::to_string(replica.id) + ": " + log.path() +
-                                 " begins at record " + std::to_string(records) + ", behind " +
-                                 std::to_string(*at));
-    bool torn = false;
-    while (!at || records < *at) {
-        const OutputLogReader::Next next = log.next();
-        torn = next == OutputLogReader::Next::kTorn;
-        if (next != OutputLogReader::Next::kRecord) break;
-        records = log.number() + 1;
-        chain = log.record().chain;
+    if (!is_remote(replica.path)) {
+        have_written_out(replica.path);
+        return OutputMarks(replica.path).mark(at);
     }
-    if (at && records < *at)
-        throw std::runtime_error("replica " + std::to_string(replica.id) + ": " + log.path() + " has " +
-                                 std::to_string(records) + " records, not " + std::to_string(*at) + " yet");
-    return {{"replica", log.header().replica},
-            {"log", log.path()},
-            {"records", records},
-            {"at", records},
-            {"chain", chain.hex()},
-            {"first_record", log.first_number()},
-            {"torn_end", torn},
-            {"admitted_index", log.admitted_index()}};
+    json question = {{"cmd", "output"}};
+    if (at) question["at"] = *at;
+    json answer = ask_replica(replica, question, kReadLimitMs);
+    if (answer.contains("error")) throw std::runtime_error(answer["error"].get<std::string>());
+    return answer;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -155,6 +156,21 @@ checkpoint::Manifest unpack(const std::string& file, const BackupRecord& record,
     return decoded.manifest;
 }
 
+/// Before anything is opened: reading a fifo would wait for whoever writes to it, and the file is read more
+/// than once. In words; "": it may be one.
+std::string why_no_archive(const std::string& file) {
+    const std::string end = ": give the file that crane backup wrote";
+    struct stat info {};
+    if (stat(file.c_str(), &info) != 0) return "cannot look at " + file + ": " + strerror(errno);
+    if (S_ISDIR(info.st_mode)) return file + " is a directory" + end;
+    if (S_ISFIFO(info.st_mode)) return file + " is a fifo, which can be read only once" + end;
+    if (S_ISBLK(info.st_mode) || S_ISCHR(info.st_mode)) return file + " is a device" + end;
+    if (!S_ISREG(info.st_mode)) return file + " is no file" + end;
+    if (info.st_size == 0)
+        return file + " is empty: the backup was cut short, or its file was lost; make or fetch it again";
+    return "";
+}
+
 BackupRecord read_record(const std::string& file, const std::string& folder) {
     extract(file, folder, {kRecordName});
     const std::string path = folder + "/" + kRecordName;
@@ -186,6 +202,7 @@ int tool_restore(const RestoreRequest& request, bool as_json) {
         throw std::runtime_error("cannot read " + request.file + ": " +
                                  (missing ? missing.message() : strerror(errno)) +
                                  ": give what crane backup wrote");
+    if (const std::string wrong = why_no_archive(file); !wrong.empty()) throw std::runtime_error(wrong);
     const Config config = load_config(request.config);
     const std::string exposed = make_state_dir(config.state_dir);
     if (!exposed.empty()) std::cerr << "crane: " << exposed << "\n";

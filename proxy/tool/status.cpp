@@ -1,9 +1,11 @@
 // crane status and crane health: how the cluster is, for people, programs and load balancers.
+#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "proxy/metrics/conditions.hpp"
 #include "proxy/tool/cluster_health.hpp"
+#include "proxy/tool/time_words.hpp"
 #include "proxy/tool/tools.hpp"
 
 namespace crane::proxy {
@@ -31,13 +33,14 @@ void print_row(const json& row) {
            row["output_hash"].get<std::string>().substr(0, 16).c_str());
 }
 
-/// Who leads, where the table does not show it.
-void print_primary(const json& rows, const ClusterHealth& health) {
+void print_primary(const ClusterHealth& health) {
     if (health.primary == 0) return;
-    for (const json& row : rows)
-        if (row["alive"] && row["replica"] == health.primary) return;
     const std::string where = health.primary_address.empty() ? "" : ", at " + health.primary_address;
-    printf("the primary is replica %u%s\n", health.primary, where.c_str());
+    const std::string since = health.primary_since_s == 0
+                                  ? ""
+                                  : ", since " + utc_text(health.primary_since_s) + " (for " +
+                                        span_text(time(nullptr) - health.primary_since_s) + ")";
+    printf("the primary is replica %u%s%s\n", health.primary, where.c_str(), since.c_str());
 }
 
 /// Where it is not what everybody expects.
@@ -52,6 +55,36 @@ void print_durability(const json& rows) {
     }
 }
 
+std::string side_text(const json& side) {
+    if (side["call"].is_null()) return "nothing more";
+    std::string out = side["call"].get<std::string>();
+    if (side["connection"].is_string()) out += " on connection " + side["connection"].get<std::string>();
+    if (!side.contains("excerpt")) return out;
+    const uint64_t from = side["excerpt_from"];
+    return out + " at its byte " + std::to_string(side["offset"].get<uint64_t>()) + ", " +
+           std::to_string(side["bytes"].get<uint64_t>()) + " bytes" +
+           (from == 0 ? "" : ", from " + std::to_string(from) + " on") + ": \"" +
+           side["excerpt"].get<std::string>() + "\"";
+}
+
+/// While it is of account, as one of those here knows it.
+void print_difference(const json& rows) {
+    const json::json_pointer diverged("/divergence/diverged"), where("/divergence/first_difference");
+    const json* first = nullptr;
+    bool differ = false;
+    for (const json& row : rows) {
+        differ |= !row.value("fenced", "").empty() || !row.value(diverged, json::array()).empty();
+        if (!row.contains(where) || row.at(where).is_null() || row.at(where)["record"].is_null()) continue;
+        if (!first || row.at(where)["sides"].size() > (*first)["sides"].size()) first = &row.at(where);
+    }
+    if (!differ || !first) return;
+    printf("what they put out %s, at log index %lu, as record %lu:\n",
+           (*first)["exact"].get<bool>() ? "where they first differ" : "where they differ already",
+           (*first)["index"].get<uint64_t>(), (*first)["record"].get<uint64_t>());
+    for (const json& side : (*first)["sides"])
+        printf("    replica %u: %s\n", side["replica"].get<uint32_t>(), side_text(side).c_str());
+}
+
 }  // namespace
 
 int tool_status(const std::string& state_dir, bool as_json) {
@@ -61,6 +94,7 @@ int tool_status(const std::string& state_dir, bool as_json) {
     if (as_json) {
         std::cout << json{{"replicas", rows},
                           {"primary", health.primary},
+                          {"primary_since_s", health.primary_since_s},
                           {"healthy", health.problems.empty()},
                           {"problems", health.problems},
                           {"warnings", health.warnings}}
@@ -71,12 +105,13 @@ int tool_status(const std::string& state_dir, bool as_json) {
     printf("%-8s %-10s %-10s %-22s %6s %10s %10s %12s %6s %6s  %s\n", "replica", "role", "server",
            "clients at", "view", "decided", "admitted", "clock", "lag", "conns", "output hash");
     for (const json& row : rows) print_row(row);
-    print_primary(rows, health);
+    print_primary(health);
     print_durability(rows);
     for (const json& row : rows) {
         const std::string message = row["alive"] ? row.value("message", "") : "";
         if (!message.empty()) printf("replica %u: %s\n", row["replica"].get<uint32_t>(), message.c_str());
     }
+    print_difference(rows);
     for (const std::string& one : health.problems) printf("PROBLEM: %s\n", one.c_str());
     for (const std::string& one : health.warnings) printf("warning: %s\n", one.c_str());
     return code;

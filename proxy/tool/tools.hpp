@@ -1,15 +1,20 @@
 // The operator's tool: one function for each verb of `crane`. Each returns the process's exit status.
 //
 // A library of its own on top of proxy, which knows nothing of it. It asks craneds on their control sockets
-// and reads what they leave behind; only `backup`, `restore`, `recover` and `ca` write, and `restore` and
-// `recover` never where a craned runs.
+// and reads what they leave behind, or asks one elsewhere that hands on what is for others (reach.cpp,
+// remote.cpp); only `backup`, `restore`, `recover`, `audit` and `ca` write, and `restore` and `recover` never
+// where a craned runs.
 #pragma once
+
+#include <unistd.h>
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "base/clock.hpp"
 
 namespace crane::proxy {
 
@@ -20,15 +25,43 @@ constexpr int kExitLag = 3;    ///< equal as far as it goes, but one log ends be
 
 struct ReplicaDir {
     uint32_t id;
-    std::string path;
+    std::string path;        ///< a directory, or a remote_place()
+    bool elsewhere = false;  ///< on another host: `path` is that of a replica which hands on what it is asked
 };
 
 std::string default_state_dir();
 /// STATE/r1, STATE/r2…; or STATE itself if it is one replica's. Throws if there is none.
 std::vector<ReplicaDir> find_replicas(const std::string& state_dir);
+/// By which an operator elsewhere is known, and knows replicas.
+struct RemoteCredentials {
+    std::string certificate, key;  ///< PEM files
+    std::string authority;         ///< empty: ca.crt beside the certificate
+};
+/// For all that is asked of a remote place from then on.
+void use_credentials(RemoteCredentials given);
+/// What stands for a state directory where a cluster is asked at "HOST:PORT", its [admin] listen, or at the
+/// first of several that answers ("HOST:PORT,HOST:PORT").
+std::string remote_place(const std::string& addresses);
+bool is_remote(const std::string& place);
+std::vector<std::string> remote_places(const std::string& place);
+nlohmann::json ask_remote(const std::string& place, const nlohmann::json& request, int timeout_ms);
+
+/// Those here, and the members of their cluster on other hosts that can be asked by way of one of them.
+std::vector<ReplicaDir> whole_cluster(const std::string& state_dir);
 /// One question on a control socket. Throws std::runtime_error when nobody has answered by then.
 nlohmann::json ask_craned(const std::string& replica_dir, const nlohmann::json& request,
                           int timeout_ms = 5000);
+/// The same of any replica, and also where the answer takes its time.
+nlohmann::json ask_replica(const ReplicaDir& replica, nlohmann::json request, int timeout_ms = 5000);
+template <typename Condition>
+bool wait_until(Condition condition, int limit_ms, unsigned poll_us = 10'000) {
+    const uint64_t end = monotonic_ns() + static_cast<uint64_t>(limit_ms) * 1'000'000;
+    while (!condition()) {
+        if (monotonic_ns() > end) return false;
+        usleep(poll_us);
+    }
+    return true;
+}
 
 /// A replica here that knows who leads, the primary itself if it is here; and its status.
 struct Contact {
@@ -37,10 +70,11 @@ struct Contact {
 };
 std::optional<Contact> find_contact(const std::string& state_dir);
 /// An order for the primary, by way of `contact`, which hands it on if it does not lead. The primary's
-/// answer.
+/// answer; "unanswered" is true where it gave none, and the order may have been followed or not.
 nlohmann::json ask_primary(const Contact& contact, const nlohmann::json& request);
 
-/// What every replica here says of itself: "alive" is true, or there is an "error".
+/// What every replica here says of itself: "alive" is true, or there is an "error". Without those that were
+/// removed from the cluster, whose folders stay behind.
 nlohmann::json ask_all(const std::string& state_dir, int timeout_ms = 5000);
 
 /// Exits with kExitNo when the cluster is not as it should be: see cluster_health.hpp.
@@ -51,7 +85,10 @@ struct HealthRequest {
 };
 int tool_health(const std::string& state_dir, const HealthRequest& request, bool json);
 int tool_transfer(const std::string& state_dir, uint32_t to, bool json);
-int tool_signal(const std::string& state_dir, uint32_t signal, bool json);
+/// That replica's state counts from now on. Returns when all here have begun from it (kExitOk), or have not
+/// in time (kExitNo).
+int tool_base(const std::string& state_dir, uint32_t replica, bool json);
+int tool_signal(const std::string& state_dir, const std::string& signal, bool json);
 /// Returns when another server serves (kExitOk), or has not within a minute (kExitNo).
 /// `image`: from a base image from then on, a file or an image's name; "": from what it has.
 int tool_restart(const std::string& state_dir, const std::string& image, bool json);
@@ -72,6 +109,7 @@ struct DiffRequest {
     bool allow_lag = false;
     uint32_t wait_s = 10;        ///< for running replicas to reach what was decided at the call
     bool wait_for_down = false;  ///< wait for replicas that do not run, too: they may be starting
+    bool anew = false;           ///< each two of them, to see who differs from whom
 };
 int tool_diff(const std::string& state_dir, const DiffRequest& request, bool json);
 
@@ -80,6 +118,25 @@ struct OutputRequest {
     std::optional<uint64_t> at;  ///< behind how many records; nothing: behind all
 };
 int tool_output(const std::string& state_dir, const OutputRequest& request, bool json);
+
+struct AuditRequest {
+    std::string statement;  ///< the file; empty: audit.statement in the state directory
+    std::string verify;     ///< a statement that is looked at, and nothing else
+    std::string authority;  ///< verify: ca.crt, or the public key; empty: as a configuration here says
+    std::string config;     ///< whose key signs; empty: craned.toml of a replica here
+    bool follow = false;
+    uint32_t every_s = 10;
+};
+/// 0: all are equal; 1: they differ, or the statement is not good; 2: not all could be compared.
+int tool_audit(const std::string& state_dir, const AuditRequest& request, bool json);
+/// The same comparison once, stated nowhere: `crane diff` from elsewhere.
+int compare_by_chain(const std::string& state_dir, bool json);
+
+struct TopRequest {
+    bool once = false;     ///< one frame, on whatever standard output is
+    uint32_t every_s = 1;  ///< between two
+};
+int tool_top(const std::string& state_dir, const TopRequest& request, bool json);
 
 struct LogRequest {
     uint32_t replica = 0;  ///< 0: the first that has a log
@@ -135,8 +192,9 @@ int tool_member(const std::string& state_dir, const MemberRequest& request, bool
 struct CaRequest {
     std::string dir;                 ///< where the authority is
     std::string cluster;             ///< init: the cluster_id
-    uint32_t replica = 0;            ///< issue
-    std::string out;                 ///< issue: empty: DIR/replica-N
+    uint32_t replica = 0;            ///< issue: 0: for an operator
+    std::string role, name;          ///< issue: of an operator
+    std::string out;                 ///< issue: empty: DIR/replica-N, DIR/operator-NAME
     uint32_t days = 0;               ///< 0: the default
     std::vector<std::string> files;  ///< show: others than those in dir
 };

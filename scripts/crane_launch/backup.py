@@ -2,6 +2,8 @@
 `crane restore`, which checks all of it."""
 
 import json
+import os
+import stat
 import subprocess
 import tarfile
 import tomllib
@@ -12,9 +14,21 @@ RECORD = "backup.json"
 MAX_RECORD_BYTES = 1 << 20
 
 
+def check_file(path):
+    """Before it is opened, since a fifo waits for who writes to it. Raises LaunchError."""
+    mode = os.stat(path).st_mode
+    for is_one, what in ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a fifo, which can be read only once"),
+                         (stat.S_ISBLK, "a device"), (stat.S_ISCHR, "a device"), (stat.S_ISSOCK, "a socket")):
+        if is_one(mode):
+            raise LaunchError(f"{path} is {what}: give the file that crane backup wrote with --restore")
+    if os.stat(path).st_size == 0:
+        raise LaunchError(f"{path} is empty: the backup was cut short, or its file was lost; make or fetch it again")
+
+
 def read_launched(path):
     """{"identity", "options", "environment", "env", "port_map"} of the run that was backed up. Raises LaunchError."""
     try:
+        check_file(path)
         with tarfile.open(path) as archive:
             member = archive.next()  # the first: an archive of another kind may be long
             if member is None or member.name != RECORD or not member.isfile() or member.size > MAX_RECORD_BYTES:

@@ -12,13 +12,13 @@ INTEGERS = {"replicas": 3, "witnesses": 1, "quantum": 1000, "heartbeat-ms": 50, 
             "disk-reserve-mib": 256, "metrics-port": 9464, "checkpoint-log-mib": 64, "checkpoint-every-s": 300}
 NUMBERS = {"timeout-s": 60}
 AUTO_OR_INTEGER = ("w-timeout-us", "n-clock")
-STRINGS = {"state-dir": "/var/lib/crane/web", "schedule": "serial", "placement": "auto", "isolation": "lxc", "disk-format": "ext4", "durability": "disk",
-           "mode": "full", "output-log": "full", "log-level": "info", "restart": "always", "hostname": "crane", "user": "redis", "group": "redis",
+STRINGS = {"state-dir": "/var/lib/crane/web", "schedule": "serial", "placement": "auto", "backstop": "on", "isolation": "lxc", "disk-format": "ext4", "durability": "disk",
+           "mode": "full", "output-log": "full", "log-level": "info", "restart": "always", "egress": "primary", "hostname": "crane", "user": "redis", "group": "redis",
            "image": "/srv/web.img", "image-store": "/var/lib/crane/images"}
 # One item may stand alone: nothing else can be meant by it. A command line that is one string could mean two things.
 LISTS = {"client-address": ["10.0.0.1", "10.0.0.2", "10.0.0.3"], "port-map": ["80:8080"], "env": ["NAME=value"],
          "capability": ["CAP_NET_RAW"], "system-call": ["keyctl"], "device": ["/dev/fuse"], "hide": ["/srv/private"],
-         "show": ["/etc/shadow"]}
+         "show": ["/etc/shadow"], "egress-allow": ["10.0.0.0/8:5432"]}
 COMMAND = ["apache2", "-DFOREGROUND"]
 KNOWN = sorted({*BOOLEANS, *INTEGERS, *NUMBERS, *AUTO_OR_INTEGER, *STRINGS, *LISTS, "command"})
 

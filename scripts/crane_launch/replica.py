@@ -48,6 +48,13 @@ def confinement_toml(settings):
     return ["", "[confinement]", *lines] if lines else []
 
 
+def egress_toml(settings):
+    if settings["egress"] == "refuse":
+        return []
+    return ["", "[egress]", f"policy = {toml_text(settings['egress'])}",
+            *([f"allow = {toml_list(settings['egress-allow'])}"] if settings["egress-allow"] else [])]
+
+
 def craned_toml(settings, layout, run, number, state_dir, rejoin):
     """The text of STATE/rN/craned.toml."""
     lines = [
@@ -69,6 +76,8 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         "", "[schedule]", f"policy = {toml_text(settings['schedule'])}", f"quantum = {settings['quantum']}",
         f"placement = {toml_text(settings['placement'])}",
         f"watchdog_s = {settings['watchdog-s']}", f"endless_s = {settings['endless-s']}",
+        *([f"disturb_seed = {settings['disturb'] + number}"] if settings["disturb"] else []),
+        f"backstop = {str(settings['backstop'] == 'on').lower()}",
         "", "[bubble]", f"enabled = {str(not settings['no-time-bubble']).lower()}",
         f"w_timeout_us = {settings['w-timeout-us']}", f"n_clock = {settings['n-clock']}",
         "", "[consensus]", f"heartbeat_ms = {settings['heartbeat-ms']}",
@@ -90,6 +99,7 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
         f"hostname = {toml_text(settings['hostname'])}",
         *confinement_toml(settings),
+        *egress_toml(settings),
     ]
     for row in run["replicas"]:
         lines += ["", "[[replica]]", f"id = {row['id']}", f"peer = {toml_text(row['peer'])}",

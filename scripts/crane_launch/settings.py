@@ -39,20 +39,22 @@ and state directory goes on where the first one ended; --fresh starts anew."""
 
 CHOICES = {"schedule": ("serial", "parallel"), "isolation": ("lxc", "none"), "mode": ("full", "dmt", "proxy"),
            "placement": ("auto", "none"), "disk-format": ("ext4", "xfs"), "durability": ("disk", "memory"), "output-log": ("full", "hash"),
-           "restart": ("always", "on-failure", "no"),
+           "restart": ("always", "on-failure", "no"), "backstop": ("on", "off"), "egress": ("refuse", "primary"),
            "log-level": ("trace", "debug", "info", "warning", "error")}
 DEFAULTS = {"replicas": None, "witnesses": 0, "client-address": None, "port-map": [], "state-dir": None, "schedule": "serial",
             "placement": "auto", "durability": "disk", "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto",
-            "no-time-bubble": False, "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
+            "no-time-bubble": False, "backstop": "on", "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
             "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0, "disk-format": "ext4",
             "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64, "metrics-port": 0,
             "checkpoint-log-mib": 16, "checkpoint-every-s": 60, "no-repair": False,
-            "accept-changes": False, "image": "", "image-store": "/var/lib/crane/images"}
+            "accept-changes": False, "disturb": 0, "egress": "refuse", "egress-allow": [], "image": "", "image-store": "/var/lib/crane/images"}
 # Changing one of these in the middle of a log would make the replay differ from the first run.
 FIXED_BY_LOG = ("command", "cwd", "replicas", "mode", "schedule", "quantum", "isolation", "cpus", "memory-bytes",
-                "hostname", "user", "group", "capability", "system-call", "device", "new-privileges", "hide", "show")
+                "hostname", "user", "group", "capability", "system-call", "device", "new-privileges", "hide", "show", "backstop", "egress")
+# What a run was like whose record does not name the setting, since there was none, where that is not the default.
+BEFORE = {"backstop": "off"}
 HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -91,7 +93,12 @@ def build_parser():
     may.add_argument("--show", action="append", metavar="PATH", help="show it this path, usually hidden; may be repeated")
     may.add_argument("--disk-quota-bytes", type=int, metavar="N", help="what it may write to disk (default 0: no limit)")
     may.add_argument("--disk-format", choices=CHOICES["disk-format"],
-                     help="of a disk quota's file system (default ext4); with xfs a checkpoint copies no data while the server waits")
+                     help="of a disk quota's file system (default ext4); with xfs, which needs a quota of at least 335544320 bytes, "
+                          "a checkpoint copies no data while the server waits")
+    may.add_argument("--egress", choices=CHOICES["egress"],
+                     help="connections that it opens to the outside: refuse (default), or primary: the primary makes them")
+    may.add_argument("--egress-allow", action="append", metavar="ADDRESS[/BITS][:PORT]",
+                     help="to these addresses alone (default: to any); may be repeated")
     how = parser.add_argument_group("scheduling and consensus")
     how.add_argument("--mode", choices=CHOICES["mode"],
                      help="full (default); dmt: deterministic threads alone, one replica; "
@@ -102,9 +109,14 @@ def build_parser():
                      help="auto (default) keeps the threads of a serial server on one core while nobody else wants it; "
                           "none leaves them to the system")
     how.add_argument("--quantum", type=int, metavar="N", help="operations a thread keeps its turn for (default 1000)")
+    how.add_argument("--backstop", choices=CHOICES["backstop"],
+                     help="on (default) serves also the system calls that the server makes past the C library's functions; "
+                          "off leaves them alone")
     how.add_argument("--w-timeout-us", metavar="auto|N", help="idle time before a time bubble (default auto)")
     how.add_argument("--n-clock", metavar="auto|N", help="logical clocks in a time bubble (default auto)")
     how.add_argument("--no-time-bubble", action="store_true", help="admit input on arrival: replicas will diverge")
+    how.add_argument("--disturb", type=int, metavar="SEED",
+                     help="for tests (crane verify): random delays where threads hand over, others on each replica")
     how.add_argument("--heartbeat-ms", type=int, metavar="N", help="(default 50)")
     how.add_argument("--election-timeout-ms", type=int, metavar="N", help="(default 500)")
     how.add_argument("--durability", choices=CHOICES["durability"],
@@ -210,7 +222,8 @@ def adopt_backup(settings, given):
     operator has chosen, which are compared later."""
     settings["restore"] = pathlib.Path(settings["restore"]).resolve()
     settings.launched = read_launched(settings["restore"])
-    recorded = {name: value for name, value in settings.launched["identity"].items() if name in FIXED_BY_LOG}
+    identity = BEFORE | settings.launched["identity"]
+    recorded = {name: value for name, value in identity.items() if name in FIXED_BY_LOG}
     for name, value in (recorded | settings.launched["options"]).items():
         if name not in given:
             settings[name] = value
@@ -252,6 +265,7 @@ def check(settings):
     for name, allowed in CHOICES.items():
         if settings[name] not in allowed:
             raise LaunchError(f"{settings.called(name)} must be one of {', '.join(allowed)}, not {settings[name]}")
+    check_egress(settings)
     check_replicas(settings)
     check_durability(settings)
     if settings["image"] and settings["isolation"] != "lxc":
@@ -260,7 +274,7 @@ def check(settings):
                             ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62),
                             ("disk-quota-bytes", 0, 2**62), ("watchdog-s", 0, 86_400), ("endless-s", 0, 86_400), ("input-mib", 1, 128),
                             ("output-mib", 1, 2**20), ("disk-reserve-mib", 1, 2**30), ("metrics-port", 0, 65_535),
-                            ("checkpoint-log-mib", 0, 2**20), ("checkpoint-every-s", 1, 1_000_000)):
+                            ("checkpoint-log-mib", 0, 2**20), ("checkpoint-every-s", 1, 1_000_000), ("disturb", 0, 2**40)):
         number(settings, name, low, high)
     if settings["election-timeout-ms"] < 3 * settings["heartbeat-ms"]:
         raise LaunchError("--election-timeout-ms must be at least three times --heartbeat-ms")
@@ -275,6 +289,14 @@ def check(settings):
         settings["state-dir"] = default_state_dir()
     settings["state-dir"] = absolute_dir(settings["state-dir"], settings.called("state-dir"))
     return settings
+
+
+def check_egress(settings):
+    """Each rule is craned's to read; it says which one it cannot."""
+    if settings["egress-allow"] and settings["egress"] != "primary":
+        raise LaunchError(f"{settings.called('egress-allow')} has no meaning without --egress primary")
+    if settings["egress"] == "primary" and settings["mode"] == "proxy":
+        raise LaunchError(f"{settings.called('egress')} primary is not for mode proxy, where the server connects by itself")
 
 
 def check_durability(settings):

@@ -11,7 +11,7 @@ from . import LaunchError
 from .environment import difference_of_variables
 from .leftovers import clean
 from .log_files import LogFiles, holds_files
-from .settings import DEFAULTS
+from .settings import BEFORE, DEFAULTS
 
 NAMES = {"cwd": "working directory"}  # of settings, where the option's own name would say nothing
 
@@ -22,9 +22,9 @@ def shown(value):
 
 def differences(recorded, settings, besides=()):
     """What a run's record says otherwise than these settings, as text for each."""
-    return [f"another {NAMES.get(name, name)} ({shown(recorded.get(name, DEFAULTS.get(name)))}; now {shown(value)})"
-            for name, value in settings.identity().items()
-            if name not in besides and recorded.get(name, DEFAULTS.get(name)) != value]
+    was = DEFAULTS | BEFORE | recorded
+    return [f"another {NAMES.get(name, name)} ({shown(was.get(name))}; now {shown(value)})"
+            for name, value in settings.identity().items() if name not in besides and was.get(name) != value]
 
 
 class State:

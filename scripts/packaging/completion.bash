@@ -24,7 +24,7 @@ _crane() {
             mapfile -t COMPREPLY < <(compgen -W "$(_crane_clusters | sed 's|^|/var/lib/crane/|')" -- "$current"
                 compgen -d -- "$current")
             return ;;
-        --config)
+        --config | --statement | --verify | --authority | --cert | --key | --ca)
             mapfile -t COMPREPLY < <(compgen -f -- "$current")
             return ;;
         --from | --store | --dir | --out)

@@ -6,9 +6,11 @@ network namespace, and nothing else.
 """
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -16,9 +18,10 @@ import time
 
 SUITE = "bookworm"
 SYSTEM = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,iproute2,procps"
-# What the playbooks install, and what that needs.
-FETCHED = ["lxc", "squashfs-tools", "zstd", "e2fsprogs", "libdb5.3", "libevent-2.1-7", "libfmt9", "libspdlog1.10-fmt9", "libunwind8",
-           "libxxhash0", "libseccomp2", "logrotate", "apache2", "mariadb-server"]
+# What the playbooks install besides Crane's package and what that depends on.
+FETCHED = ["logrotate", "apache2", "mariadb-server", "keepalived"]
+# A mirror that does not answer is told of soon.
+APT = ["Acquire::http::Timeout=20", "Acquire::https::Timeout=20", "Acquire::Retries=2"]
 NET = "10.66.7"
 DISK_BYTES = 40 << 30  # sparse
 CLONE_NEWNET = 0x40000000
@@ -71,6 +74,12 @@ def wait_until(condition, seconds, what):
         time.sleep(0.05)
 
 
+def depended_on(package):
+    """The names of the packages that Crane's depends on, the first of alternatives."""
+    names = run("dpkg-deb", "--field", package, "Depends").split(",")
+    return [re.match(r"\s*([^\s(:|]+)", name).group(1) for name in names]
+
+
 class Disk:
     """The file system that the roots are on, in a file that is kept."""
 
@@ -83,18 +92,20 @@ class Disk:
             run("mkfs.xfs", "-q", "-m", "reflink=1", self.file)
         run("mount", "-o", "loop", self.file, self.at)
 
-    def base(self, key):
+    def base(self, key, package):
         """The tree that all roots are copies of."""
-        recipe = hashlib.sha256(repr((SUITE, SYSTEM, FETCHED, key)).encode()).hexdigest()
+        fetched = depended_on(package) + FETCHED
+        recipe = hashlib.sha256(repr((SUITE, SYSTEM, fetched, key)).encode()).hexdigest()
         tree, mark = self.at / "base", self.at / "base.recipe"
         if mark.exists() and mark.read_text() == recipe:
             return tree
         shutil.rmtree(tree, ignore_errors=True)
         mark.unlink(missing_ok=True)
-        run("mmdebstrap", "--mode=root", "--variant=minbase", "--aptopt=APT::Install-Recommends \"false\"", f"--include={SYSTEM}",
-            SUITE, tree, timeout=600)
+        quick = [f"--aptopt={option.replace('=', ' ')}" for option in APT]
+        run("mmdebstrap", "--mode=root", "--variant=minbase", "--aptopt=APT::Install-Recommends \"false\"", *quick,
+            f"--include={SYSTEM}", SUITE, tree, timeout=600)
         shutil.copy("/etc/resolv.conf", tree / "etc/resolv.conf")
-        for words in (["update", "-q"], ["install", "-y", "-q", "--download-only", "--no-install-recommends", *FETCHED]):
+        for words in (["update", "-q"], ["install", "-y", "-q", "--download-only", "--no-install-recommends", *fetched]):
             run("chroot", tree, "apt-get", "-o", "Binary::apt-get::APT::Keep-Downloaded-Packages=true", *words, timeout=600)
         (tree / "etc/resolv.conf").write_text("")
         (tree / "etc/machine-id").write_text("")
@@ -149,18 +160,27 @@ class Host:
 class Bed:
     """From its making on, this process is in the hosts' network."""
 
-    def __init__(self, folder, work):
+    def __init__(self, folder, work, package):
         self.work, self.name, self.hosts = work, f"crane-deploy-{os.getpid()}", {}
         (work / "lxc").mkdir(parents=True)
         key = folder / "key"
         folder.mkdir(parents=True, exist_ok=True)
+        self.lock = open(folder / "lock", "w", encoding="ascii")  # pylint: disable=consider-using-with
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BedError(f"{folder} is in use: another deploy-test runs") from None
         if not key.exists():
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "crane deploy-test", "-f", key)
         self.key = key
         self.ssh_options = ["-i", key, "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
                             "-o", "ConnectTimeout=5", "-o", "BatchMode=yes"]
         self.disk = Disk(folder, work / "disk")
-        self.base = self.disk.base((folder / "key.pub").read_text())
+        try:
+            self.base = self.disk.base((folder / "key.pub").read_text(), package)
+        except BaseException:
+            self.disk.close()
+            raise
         for name, text in (("up.sh", "exec ip link set \"$5\" master br0 up\n"), ("devices.sh", DEVICES)):
             (work / name).write_text("#!/bin/sh\n" + text)
             (work / name).chmod(0o755)

@@ -5,11 +5,14 @@ A write is one of a counted sequence; one that failed is tried again, at the nex
 
 import contextlib
 import http.client
+import re
 import subprocess
 import threading
 import time
 
-PATIENCE_S = 20  # for one answer
+PATIENCE_S = 5  # for one answer: a host that is gone says nothing, and what it had been asked is asked again
+READ_S = 60  # for all that was written
+RUN_S = 20  # for a run of a load program
 PAUSE_S = 0.02
 
 
@@ -44,7 +47,7 @@ class Writer(threading.Thread):
 
     def end(self):
         self._ended.set()
-        self.join(PATIENCE_S * 2)
+        self.join(PATIENCE_S * 4)
 
     def key(self, count):
         return f"w{self.number}-{count}"
@@ -59,6 +62,49 @@ class Writer(threading.Thread):
     def lost(self, address):
         """What was acknowledged and is not there, asked of one host."""
         raise NotImplementedError
+
+
+class Bench(threading.Thread):
+    """A load program, run again and again to the end: what it has come to in all, by the numbers that it prints."""
+
+    def __init__(self, name, words, count):
+        super().__init__(daemon=True)
+        self.name, self.words, self.count = name, words, count
+        self.done, self.runs, self.broken, self.last_error = 0, 0, 0, ""
+        self._ended = threading.Event()
+
+    def run(self):
+        while not self._ended.is_set():
+            # Programs that wait for ever for a host that is gone are ended, as their users would.
+            said = subprocess.run(["timeout", str(RUN_S), *self.words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False)
+            found = self.count.search(said.stdout)
+            if said.returncode == 0 and found:
+                self.done += int(found.group(1))
+                self.runs += 1
+            else:
+                self.broken += 1
+                self.last_error = f"exited with {said.returncode}: {said.stdout[-500:]}"
+            self._ended.wait(0.3)
+
+    def end(self):
+        self._ended.set()
+        self.join(READ_S)
+
+
+def web_bench(address):
+    return Bench("ab", ["ab", "-q", "-r", "-s", "5", "-c", "4", "-n", "200", f"http://{address}/index.html"],
+                 re.compile(r"^Complete requests:\s+(\d+)", re.MULTILINE))
+
+
+def database_bench(address):
+    return Bench("sysbench", [*sysbench(address), "--threads=2", "--time=3", "--rate=20", "run"],
+                 re.compile(r"^\s+transactions:\s+(\d+)", re.MULTILINE))
+
+
+def sysbench(address):
+    return ["sysbench", "oltp_read_write", "--db-driver=mysql", f"--mysql-host={address}", "--mysql-user=tester", "--mysql-db=test",
+            "--mysql-ignore-errors=all", "--tables=1", "--table-size=1000"]
 
 
 class WebWriter(Writer):
@@ -81,7 +127,7 @@ class WebWriter(Writer):
 
     def lost(self, address):
         lost = []
-        with contextlib.closing(self.connect(address)) as connection:
+        with contextlib.closing(http.client.HTTPConnection(address, self.port, timeout=READ_S)) as connection:
             for count in range(1, self.acknowledged + 1):
                 connection.request("GET", f"/dav/{self.key(count)}")
                 answer = connection.getresponse()
@@ -132,6 +178,6 @@ class DatabaseWriter(Writer):
     def lost(self, address):
         done = subprocess.run(self.words(address) + ["-e", f"SELECT name FROM acknowledged WHERE name LIKE 'w{self.number}-%'"],
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=PATIENCE_S * 3, check=False)
+                              timeout=READ_S, check=False)
         there = set(done.stdout.split())
         return [self.key(count) for count in range(1, self.acknowledged + 1) if self.key(count) not in there]

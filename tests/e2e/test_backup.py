@@ -1,6 +1,7 @@
 """A cluster as one file, and new clusters from it: crane backup, crane-run --restore, crane restore."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -144,6 +145,12 @@ class Backup(CraneTest):
             self.assertIn("another command", self.refused(*run, file, "--state-dir", cluster.dir / "other", "--", "/bin/true"))
             self.assertIn("no backup", self.refused(*run, "/bin/true", "--state-dir", cluster.dir / "other"))
             config = cluster.state / "r1" / "craned.toml"
+            os.mkfifo(cluster.dir / "fifo")
+            (cluster.dir / "empty").touch()
+            for path, what in ((cluster.dir / "fifo", "is a fifo"), (cluster.dir / "empty", "is empty"),
+                               (cluster.dir, "is a directory"), ("/dev/null", "is a device")):
+                self.assertIn(f"{path} {what}", self.refused(CRANE_TOOL, "restore", path, "--config", config))
+                self.assertIn(f"{path} {what}", self.refused(*run, path, "--state-dir", cluster.dir / "other"))
             self.assertIn("works on", self.refused(CRANE_TOOL, "restore", file, "--config", config))
             self.assertEqual(len(cluster.living()), 3)
             cluster.stop()

@@ -10,6 +10,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 
 from support import procs
@@ -18,6 +19,8 @@ from support.cluster import Cluster
 from support.paths import BUILD, CRANE, CRANE_RUN, CRANE_TOOL, ROOT, SHIM, free_port
 from support.redisclient import Redis as RedisClient
 from support.servers import Redis
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 class CommandLine(CraneTest):
@@ -89,6 +92,28 @@ class CommandLine(CraneTest):
             verified = cluster.crane("log", "verify", timeout_s=90)
             self.assertEqual(verified.returncode, 0, verified.stdout)
 
+    def test_log_of_a_running_replica_is_that_which_lies_on_its_disk(self):
+        """It is asked for in pieces, and entries with more calls than a piece takes are completed; nothing is copied for it."""
+        with self.crane(Redis, options=("--checkpoint-log-mib=0",)) as cluster:
+            address = cluster.address(cluster.primary())
+            clients = [socket.create_connection(address, timeout=20) for _ in range(600)]
+            for client in clients:
+                client.sendall(b"PING\r\n" * 3)
+            for client in clients:
+                client.recv(1)
+                client.close()
+            before = set(pathlib.Path("/tmp").glob("crane-log-*"))
+            running = json.loads(cluster.crane("log", "--replica", "2", "--json", timeout_s=90).stdout)["entries"]
+            part = json.loads(cluster.crane("log", "--replica", "2", "--from", "3", "--to", "5", "--json").stdout)["entries"]
+            self.assertEqual(set(pathlib.Path("/tmp").glob("crane-log-*")), before)
+            cluster.stop()
+            lying = json.loads(cluster.crane("log", "--replica", "2", "--json", timeout_s=90).stdout)["entries"]
+            self.assertGreater(len(running), 5)
+            self.assertEqual(running, lying[:len(running)])
+            self.assertEqual(part, lying[2:5])
+            self.assertFalse([entry["index"] for entry in running if "calls_left_out" in entry])
+            self.note(f"{len(running)} entries; the one with most calls has {max(len(entry.get('calls', ())) for entry in running)}")
+
     def test_diff_of_nothing_is_not_a_pass(self):
         with self.crane(Redis) as cluster:
             output = cluster.state / "r2" / "output.log"
@@ -136,6 +161,19 @@ class CommandLine(CraneTest):
         command = f"cd / && exec {' '.join(map(str, server.command()))}"
         self.fails_with([CRANE_RUN, "--detach", "--state-dir", server.site / "state", "--", "sh", "-c", command],
                         "static_server", "cannot be scheduled")
+
+    def test_kernel_that_dispatches_no_system_calls_is_refused(self):
+        """A server there would do less than the other replicas' servers, and nobody would know."""
+        old_kernel = [sys.executable, "-B", HERE / "support" / "without_dispatch.py"]
+        self.fails_with([*old_kernel, CRANE, "check"], "missing  backstop", "Linux 5.11", "--backstop off")
+        server = Redis()
+        self.addCleanup(server.remove)
+        self.fails_with([*old_kernel, CRANE_RUN, "--detach", "--state-dir", server.site / "state", "--backstop", "on", "--",
+                         *server.command()], "Linux 5.11", "--backstop off")
+        cluster = self.crane(Redis, options=("--backstop", "off"))
+        cluster.prefix = [str(word) for word in old_kernel]
+        with cluster, RedisClient(cluster.address()) as redis:
+            self.assertEqual(redis("PING"), "PONG")
 
     def test_replica_without_its_port_is_named(self):
         server = Redis(port=free_port())

@@ -25,6 +25,29 @@ UPDATE counters SET n = n + 2 WHERE id = 2;
 COMMIT;
 """
 
+# Large enough that PostgreSQL, by its own choice, has another process help with its index and its questions.
+LARGE = """\
+CREATE TABLE large AS SELECT n AS id, n * 7919 % 100003 AS key, repeat(chr(97 + n % 26), 90) AS word FROM generate_series(1, 120000) n;
+CREATE UNIQUE INDEX large_id ON large (id);
+CREATE INDEX large_key ON large (key, word);
+"""
+HELPED = """\
+SET client_min_messages = debug1;
+CREATE INDEX large_word ON large (word);
+RESET client_min_messages;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+ANALYZE large;
+EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off, BUFFERS off) SELECT count(*) FROM large WHERE word LIKE '%b%';
+SELECT count(*), sum(key) FROM large WHERE word LIKE '%b%';
+"""
+
+
+class HelpedPostgres(Postgres):
+    """Has workers to spare."""
+
+    settings = ("max_worker_processes=8", "max_parallel_workers=8")
+
 
 def sql(server_class, address, text):
     """Runs the statements in a client of their own; what it prints. OSError if it failed."""
@@ -65,14 +88,19 @@ class Databases(CraneTest):
             cluster.assert_identical()
             if Settings.native:
                 return
-            dead = cluster.primary()
-            other = dead % 3 + 1
-            cluster.kill_craned(dead)
-            wait_until(lambda: self.answers(server_class, cluster.address(other)), 15, "a new primary serves")
+            other = self.lose_primary(cluster, server_class)
             self.assertEqual(self.counted(server_class, cluster.address(other)), clients * rounds)
             self.assertEqual(count(other), 2 * clients * rounds)
             wait_until(lambda: len(cluster.status()) == 3, 30, "the killed replica is back")
             cluster.assert_identical()
+
+    def lose_primary(self, cluster, server_class):
+        """Another replica, which serves."""
+        dead = cluster.primary()
+        other = dead % 3 + 1
+        cluster.kill_craned(dead)
+        wait_until(lambda: self.answers(server_class, cluster.address(other)), 15, "a new primary serves")
+        return other
 
     @staticmethod
     def answers(server_class, address):
@@ -86,3 +114,28 @@ class Databases(CraneTest):
 
     def test_postgres(self):
         self.check(Postgres)
+
+    def test_postgres_with_parallel_workers(self):
+        with self.native(HelpedPostgres) as native:
+            sql(HelpedPostgres, native.address(), LARGE)
+            expected = self.helped(native.address())
+        self.assertIn("with request for", expected)
+        self.assertIn("Workers Launched: ", expected)
+        self.assertNotIn("Workers Launched: 0", expected)
+        with self.crane(HelpedPostgres) as cluster:
+            sql(HelpedPostgres, cluster.address(), LARGE)
+            self.assertEqual(self.helped(cluster.address()), expected)
+            cluster.assert_identical()
+            if Settings.native:
+                return
+            other = self.lose_primary(cluster, HelpedPostgres)
+            sql(HelpedPostgres, cluster.address(other), "DROP INDEX large_word;")
+            self.assertEqual(self.helped(cluster.address(other)), expected)
+            wait_until(lambda: len(cluster.status()) == 3, 60, "the killed replica is back")
+            cluster.assert_identical()
+
+    @staticmethod
+    def helped(address):
+        """What is the same each time: who did how many of the rows is chance."""
+        lines = sql(HelpedPostgres, address, HELPED).splitlines()
+        return "\n".join(line for line in lines if "Rows Removed" not in line and "actual rows" not in line)

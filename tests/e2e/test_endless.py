@@ -21,12 +21,19 @@ PLPGSQL = "do $$ declare i bigint := 0; begin loop i := i + 1; end loop; end $$"
 
 
 class Persistent(Redis):
-    """Every acknowledged write is on its disk."""
+    """Every acknowledged write is on its disk. Scripts may run as long as they like, so none looks at the clock."""
 
     def command(self):
         words = super().command()
         words[words.index("--appendonly") + 1] = "yes"
-        return [*words, "--appendfsync", "always"]
+        return [*words, "--appendfsync", "always", "--busy-reply-threshold", "0"]
+
+
+class Patient(Redis):
+    """Scripts look at the clock now and then; others are answered when one has run for 0.2 s."""
+
+    def command(self):
+        return [*super().command(), "--busy-reply-threshold", "200"]
 
 
 def ask_in_background(address, *words):
@@ -81,6 +88,27 @@ class Endless(CraneTest):
                 self.await_generation(cluster, 2)
             with RedisClient(cluster.address(1)) as redis:
                 self.assertEqual(redis("GET", "kept"), b"value")
+            self.assert_same_schedules(cluster)
+
+    def test_script_that_reads_the_clock_is_ended_by_another_client(self):
+        with self.crane(Patient, options=self.options) as cluster:
+            asking = ask_in_background(cluster.address(2), "EVAL", LOOP, 0)
+
+            def busy():
+                try:
+                    with RedisClient(cluster.address(3), 60) as redis:
+                        redis("PING")
+                    return False
+                except RedisError as error:
+                    return str(error).startswith("BUSY")
+
+            wait_until(busy, 60, "others are told that it is busy")
+            with RedisClient(cluster.address(3), 60) as redis:
+                self.assertEqual(redis("SCRIPT", "KILL"), "OK")
+                self.assertEqual(redis("PING"), "PONG")
+            asking.join(30)
+            self.assertFalse(asking.is_alive())
+            self.assertEqual({row["generation"] for row in cluster.status().values()}, {1})
             self.assert_same_schedules(cluster)
 
     def test_primary_dies_while_a_request_computes_for_ever(self):

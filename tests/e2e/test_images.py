@@ -7,17 +7,18 @@ import tempfile
 
 import test_checkpoint  # the module: a class by name would be run here again
 from support import procs
-from support.case import CraneTest
+from support.case import CraneTest, together
 from support.cluster import remove_tree
 from support.databases import MariaDb, Postgres
 from support.paths import CRANE_TOOL
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
-from support.servers import Apache, CivetWeb, Lighttpd, Memcached, Nginx, Program, PythonCounter, Redis
+from support.servers import Apache, CivetWeb, Lighttpd, Memcached, Nginx, Program, PythonCounter, Redis, RedisIoThreads
 from support.webclient import Connection, get
 from test_databases import TRANSACTION, fill, sql
 from test_memcached import Client as MemcachedClient
 from test_programs import ask
+from test_redis import pipelined
 from test_restart import Counting, SavingRedis
 
 SOME = 300  # commands
@@ -194,6 +195,19 @@ class Images(CraneTest):
                 self.assertEqual(kept.get("counter"), b"14")
             self.check_equal(cluster)
 
+    def test_server_whose_threads_look_at_memory(self):
+        """The jumps of their loops are traps, and still are where the image goes on."""
+        with self.crane(RedisIoThreads) as cluster:
+            def work():
+                address = cluster.address(cluster.primary())
+                together(*(lambda n=n: pipelined(address, n, 500) for n in range(20)))
+
+            work()
+            for victim in self.take(cluster):
+                self.begin_there(cluster, victim)
+                work()
+            self.check_equal(cluster)
+
     def test_server_that_saves(self):
         with self.crane(SavingRedis) as cluster:
             with RedisClient(cluster.address(cluster.primary())) as redis:
@@ -222,7 +236,7 @@ class Images(CraneTest):
     def test_all_that_a_process_can_have(self):
         """Files, their times and numbers, timers, sleepers, children, signals, memory and the time stamp counter."""
         self.built_program("imaged")
-        with self.crane(Program, "imaged") as cluster:
+        with self.crane(Program, "imaged", options=("--backstop", "on")) as cluster:
             ask(cluster.address(cluster.primary()))
             for victim in self.take(cluster):
                 ask(cluster.address(cluster.primary()))
@@ -353,7 +367,7 @@ class Images(CraneTest):
             held.write(b"as it was")
             held.flush()
             os.chmod(held.name, 0o644)
-            with self.crane(Program, "imaged", options=("--env", f"HELD={held.name}")) as cluster:
+            with self.crane(Program, "imaged", options=("--backstop", "on", "--env", f"HELD={held.name}")) as cluster:
                 ask(cluster.address(cluster.primary()))
                 victim = self.take(cluster)[0]
                 ask(cluster.address(cluster.primary()))

@@ -105,6 +105,10 @@ class MembersTest(CraneTest):
             self.assertEqual(self.members(cluster), {1: True, 2: True, NEWCOMER: True})
             wait_until(lambda: "removed from the cluster" in read(cluster.state / "r3" / "craned.log"), 20,
                        "replica 3 learns that it has been removed")
+            wait_until(lambda: cluster.craned_pid(3) is None, 20, "its craned has ended")
+            said = cluster.crane("status")
+            self.assertNotIn("down", said.stdout)
+            self.assertEqual(sorted(cluster.status()), [1, 2, NEWCOMER])
 
             with RedisClient(("127.0.0.4", cluster.client_port)) as client:
                 for number in range(200):
@@ -113,6 +117,8 @@ class MembersTest(CraneTest):
             self.assertEqual(len(digests), 1, digests)
             logs = [cluster.state / f"r{number}" / "output.log" for number in (1, 2, NEWCOMER)]
             self.done(cluster, "diff", "--allow-lag", *logs)
+            compared = json.loads(cluster.crane("diff", "--json", "--allow-lag").stdout)
+            self.assertEqual(sorted(log["path"] for log in compared["logs"]), sorted(map(str, logs)))
 
             # The one that leads hands over before it goes, though it is asked on another host; its number is not
             # used again.

@@ -338,13 +338,49 @@ class Page(Looked):
                 for _ in range(100):
                     redis("INCR", "counter")
             shown = self.dom(browser, cluster, f"http://127.0.0.{leads}:{self.port}/")
-            self.assertIn(f"replica {leads} leads", shown)
+            self.assertRegex(shown, rf"replica {leads} leads since [-0-9]+ [0-9:]+ UTC \(for \d+ (s|min)\)")
             self.assertIn("serves clients", shown)
             self.assertEqual(shown.count("(this)"), 1)
             self.assertNotIn("NaN", shown)
             self.assertNotIn("undefined", shown)
             status = json.loads(self.ask(leads, "/status.json")[1])
             self.assertEqual((status["alarms"], status["unhealthy"]), ([], ""))
+
+    def test_what_each_has_put_out_where_they_differ_side_by_side(self):
+        """Every replica knows it: the primary that found it, the odd one and the third. On the page it is text, whatever it is."""
+        good, odd_value = b"<b>as it was</b> written by the client", b"<b>as it was</b> written by the cosmos"
+        browser = shutil.which("chromium")
+        with self.looked_at(Redis, "--no-repair") as cluster:
+            leads = cluster.primary()
+            odd = next(n for n in (1, 2, 3) if n != leads)
+            self.assertIsNone(cluster.status()[leads]["divergence"]["first_difference"])
+            with RedisClient(cluster.address(leads)) as redis:
+                redis("SET", "key", good)
+                redis("INCR", "equal")
+                self.assertGreater(flip(cluster.server_pid(odd), good, odd_value), 0)
+                self.assertEqual(redis("GET", "key"), good)
+                self.await_alarm(odd, "fenced", use=lambda: redis("INCR", "more"))
+            for n in (1, 2, 3):
+                found = wait_until(lambda: (first := cluster.status()[n]["divergence"]["first_difference"])
+                                   and len(first["sides"]) == 3 and first, 20, f"replica {n} knows all sides")
+                self.assertTrue(found["exact"])
+                self.assertEqual({side["replica"]: "cosmos" in side["excerpt"] for side in found["sides"]},
+                                 {m: m == odd for m in (1, 2, 3)})
+                for side in found["sides"]:
+                    self.assertEqual((side["call"], side["bytes"]), ("send", len(good) + 7))
+                    self.assertEqual(side["offset"], len(b"+OK\r\n:1\r\n"))
+                    self.assertEqual(side["connection"], found["sides"][0]["connection"])
+                self.assertEqual(found["byte"], len(b"$38\r\n") + good.index(b"client") + 1, "c is the first of both")
+            said = cluster.crane("status").stdout
+            self.assertIn("what they put out where they first differ", said)
+            self.assertRegex(said, rf'replica {odd}: send on connection \w+ at its byte 9, 45 bytes.*written by the cosmos')
+            if browser:
+                shown = self.dom(browser, cluster, f"http://127.0.0.{leads}:{self.port}/")
+                self.assertRegex(shown, r"First different output\s+Found \d+ s ago at log index")
+                self.assertEqual((shown.count("written by the client"), shown.count("written by the cosmos")), (2, 1))
+                self.assertEqual(shown.count("b&gt;as it was&lt;/b&gt;"), 3)  # from 32 bytes before the first different one on
+            else:
+                self.note("no chromium: the page was not looked at")
 
     def dom(self, browser, cluster, address):
         """The page's text when it has asked for the status."""

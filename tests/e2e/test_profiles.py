@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import pathlib
 import shutil
 import socket
 
@@ -79,8 +80,53 @@ class Profiles(CraneTest):
     def test_nginx(self):
         self.serve("nginx", "nginx", 80, self.page)
 
+    def greeted(self, cluster, replica):
+        """By MariaDB, which speaks first."""
+        try:
+            with socket.create_connection(cluster.address(replica), timeout=10) as client:
+                return b"MariaDB" in client.recv(4096)
+        except OSError:
+            return False
+
+    def test_lighttpd(self):
+        self.serve("lighttpd", "lighttpd", 80, self.page)
+
+    def test_mariadb(self):
+        if not pathlib.Path("/var/lib/mysql/mysql").is_dir():
+            self.skipTest("no data in /var/lib/mysql")
+        self.serve("mariadb", "mariadbd", 3306, self.greeted)
+
     def test_memcached(self):
         self.serve("memcached", "memcached", 11211, self.memcached_version)
+
+    def answered(self, cluster, replica, asked, expected):
+        try:
+            with socket.create_connection(cluster.address(replica), timeout=10) as client:
+                client.sendall(asked)
+                return client.recv(4096).startswith(expected)
+        except OSError:
+            return False
+
+    def test_mosquitto(self):
+        connect = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04test"
+        self.serve("mosquitto", "mosquitto", 1883, lambda cluster, n: self.answered(cluster, n, connect, b"\x20\x02\x00"))
+
+    def test_php_fpm(self):
+        values = b"\x01\x09\x00\x00\x00\x11\x00\x00" + b"\x0f\x00FCGI_MPXS_CONNS"
+        self.serve("php-fpm", "php-fpm8.2", 9000, lambda cluster, n: self.answered(cluster, n, values, b"\x01\x0a"))
+
+    def test_postgresql(self):
+        if not pathlib.Path("/var/lib/postgresql/15/main/base").is_dir():
+            self.skipTest("no data in /var/lib/postgresql/15/main")
+        parameters = b"user\x00nobody\x00database\x00postgres\x00\x00"
+        start = (8 + len(parameters)).to_bytes(4, "big") + b"\x00\x03\x00\x00" + parameters
+        # It asks for a password, or says that it does not let this client in: either is PostgreSQL's own answer.
+        self.serve("postgresql", "/usr/lib/postgresql/15/bin/postgres", 5432,
+                   lambda cluster, n: self.answered(cluster, n, start, (b"R", b"E")))
+
+    def test_slapd(self):
+        bind = b"\x30\x0c\x02\x01\x01\x60\x07\x02\x01\x03\x04\x00\x80\x00"
+        self.serve("slapd", "slapd", 389, lambda cluster, n: self.answered(cluster, n, bind, b"\x30\x0c\x02\x01\x01\x61"))
 
     def test_redis_keeps_what_it_holds_over_a_restart(self):
         self.serve("redis", "redis-server", 6379, self.incremented)

@@ -12,6 +12,7 @@ import time
 
 from support import procs
 from support.case import CraneTest, together
+from support.looks import Looks
 from support.paths import ROOT, Settings
 from support.servers import Program
 
@@ -55,12 +56,12 @@ def keep_on_one_core(cluster):
 
 
 class Programs(CraneTest):
-    def check(self, name, rounds=3, tools=(), prepare=None, finish=None):
+    def check(self, name, rounds=3, tools=(), prepare=None, finish=None, options=()):
         for program in (name, *tools):
             self.built_program(program)
         with self.native(Program, name, tools) as native:
             expected = fixed(ask(native.address()))
-        with self.crane(Program, name, tools) as cluster:
+        with self.crane(Program, name, tools, options=options) as cluster:
             if prepare:
                 prepare(cluster)
             for _ in range(rounds):
@@ -144,6 +145,20 @@ class Programs(CraneTest):
             # One is jumped behind, one has a jump behind it.
             self.assertEqual(len([site for site in tsc["sites"] if site["faults"] > 16]), 2, tsc)
 
+    def test_system_calls_by_instructions(self):
+        """No wrapper sees them, and they are served all the same; the status tells which, and where they are made."""
+        self.needs_replicas()
+        counts = []
+        self.check("raw_calls", options=("--backstop", "on"), finish=lambda cluster: counts.extend(
+            row["trapped_calls"] for row in cluster.status().values()))
+        self.assertEqual(len(counts), 3)
+        for trapped in counts:
+            self.assertGreater(min(trapped["calls"][name] for name in ("accept4", "read", "futex", "getdents64")), 0)
+            self.assertTrue(any(site["from"].startswith("raw_calls+0x") for site in trapped["sites"]), trapped)
+
+    def test_system_calls_inside_the_c_library(self):
+        self.check("libc_calls", options=("--backstop", "on"))
+
     def test_descriptors(self):
         self.check("descriptors")
 
@@ -155,6 +170,39 @@ class Programs(CraneTest):
 
     def test_loops_that_read_a_clock_until_another_thread_is_done(self):
         self.check("clock_loops")
+
+    def test_loops_that_find_out_how_fast_they_compute(self):
+        self.check("calibrated")
+
+    def test_random_numbers_of_the_processor(self):
+        self.check("drawn")
+
+    def test_spins_with_pause_let_others_go_on(self):
+        self.check("spins")
+
+    def test_spins_without_pause_let_others_go_on(self):
+        self.check("bare_spins")
+
+    def test_loops_with_calls_in_which_threads_wait_for_others(self):
+        self.check("endless_rounds")
+
+    def test_looks_for_rounds_at_any_time_change_nothing(self):
+        self.needs_replicas()  # and the right to trace them
+        asked = {}
+        for name in ("endless_rounds", "calibrated"):
+            with Looks(name, 0.02) as looks:
+                self.check(name, rounds=2)
+            asked[name] = looks.asked
+        self.assertGreater(min(asked.values()), 10, asked)
+
+    def test_main_thread_that_does_nothing_for_ever(self):
+        self.check("busy_main")
+
+    def test_locks_that_are_only_tried(self):
+        def got_all(cluster):  # natively chance may lock one out
+            self.assertEqual([line.rsplit(b" ", 1)[1] for line in ask(cluster.address()).encode().splitlines()], [b"got"] * 5)
+
+        self.check("same_phase", rounds=1, finish=got_all)
 
     def test_addresses(self):
         self.check("addresses")

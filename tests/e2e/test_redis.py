@@ -2,12 +2,14 @@
 
 import os
 import random
+import threading
 
 from support.case import CraneTest, together
 from support.paths import Settings
 from support.procs import read, wait_until
 from support.redisclient import Redis, RedisError, encode
 from support.servers import Redis as RedisServer
+from support.servers import RedisIoThreads
 
 
 def scripted_commands(address):
@@ -96,6 +98,42 @@ class RedisTest(CraneTest):
                 digest = redis("DEBUG", "DIGEST")  # its reply is in every replica's output log
                 self.assertNotEqual(digest, "0" * 40)
             cluster.assert_identical()
+
+    def test_threads_of_input_and_output(self):
+        """They spin on memory without `pause`, and are really used; the primary ends in the midst of it."""
+        self.needs_replicas()
+        with self.crane(RedisIoThreads, options=["--no-restart"]) as cluster:
+            host, port = cluster.address()
+            text = self.tool("redis-benchmark", "-h", host, "-p", port, "-c", 50, "-n", 5_000 if Settings.quick else 20_000,
+                             "-r", 10_000, "-q", "-t", "set,get,lpush", "-P", 16, timeout_s=150)
+            self.assertNotIn("ERR", text)
+            self.note(text.replace("\r", "\n").strip().splitlines()[-1])
+            with Redis(cluster.address()) as redis:
+                stats = dict(line.split(b":", 1) for line in redis("INFO", "stats").splitlines() if b":" in line)
+            for name in (b"io_threaded_reads_processed", b"io_threaded_writes_processed"):
+                self.assertGreater(int(stats[name]), 0)
+            cluster.assert_identical()
+            old = cluster.primary()
+            writers = [threading.Thread(target=self.written, args=(cluster.address(old), n)) for n in range(20)]
+            for writer in writers:
+                writer.start()
+            decided = cluster.status()[old]["decided"]
+            wait_until(lambda: cluster.status()[old]["decided"] > decided + 50, 30, "they write")
+            cluster.kill_craned(old)
+            for writer in writers:
+                writer.join()
+            new = wait_until(lambda: (now := cluster.primary()) != old and now, 10, "another replica leads")
+            together(*(lambda n=n: pipelined(cluster.address(new), n) for n in range(20)))
+            cluster.assert_identical()
+
+    @staticmethod
+    def written(address, seed):
+        """As much as its server takes before it ends."""
+        try:
+            for n in range(100):
+                pipelined(address, seed + n)
+        except (OSError, EOFError):
+            pass
 
     def test_digest_is_equal_on_every_replica(self):
         """Asks one replica, ends it, asks the next that leads: what a backup holds is what the primary held."""

@@ -1,14 +1,16 @@
 """A replica that differs from the others is made anew by itself, and serves again."""
 
+import contextlib
 import os
 import pathlib
 import re
+import threading
 
 import test_checkpoint  # the module: a class by name would be run here again
 from support.case import CraneTest
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
-from support.servers import Apache, Redis
+from support.servers import Apache, PythonCounter, Redis
 from support.webclient import get
 
 VALUE = b"as it was written by the client"
@@ -113,6 +115,10 @@ class Repair(CraneTest):
                 self.await_healed(cluster, odd, 1, lambda: redis("INCR", "more"))
             with RedisClient(cluster.address(odd)) as redis:
                 self.assertEqual(redis("GET", "key"), VALUE)
+            for n in {1, 2, 3} - {odd}:  # it told them before it was made anew
+                sides = cluster.status()[n]["divergence"]["first_difference"]["sides"]
+                self.assertEqual({side["replica"]: "cosmos" in side["excerpt"] for side in sides}, {m: m == odd for m in (1, 2, 3)})
+            self.assertNotIn("what they put out", cluster.crane("status").stdout, "all is well again")
 
     def test_left_to_the_operator(self):
         with self.crane(Redis, options=("--no-repair",)) as cluster:
@@ -131,3 +137,57 @@ class Repair(CraneTest):
                 self.await_healed(cluster, odd, 0, lambda: redis("INCR", "more"))
             with RedisClient(cluster.address(odd)) as redis:
                 self.assertEqual(redis("GET", "key"), VALUE)
+
+    @contextlib.contextmanager
+    def differs_in_every_replay(self, cluster, odd):
+        """One host alone has a file that the server asks for, in each container anew: the log leads to what differs."""
+        there, done = cluster.state / f"r{odd}" / "shared" / "here", threading.Event()
+
+        def keep():
+            while not done.wait(0.005):
+                try:
+                    there.touch()
+                except OSError:
+                    pass  # between two containers
+
+        keeper = threading.Thread(target=keep)
+        keeper.start()
+        try:
+            wait_until(there.exists, 10, "the file is there")
+            good = next(n for n in (1, 2, 3) if n != odd)
+            self.assertEqual(get(cluster.address(good), "/here").body, b'{"here": false}')
+            yield
+        finally:
+            done.set()
+            keeper.join()
+
+    def check_begun_from_others(self, cluster, odd, repairs):
+        good = next(n for n in (1, 2, 3) if n != odd)
+        self.await_healed(cluster, odd, repairs, lambda: get(cluster.address(good), "/add"))
+        self.assertIn("has come: the server is begun from it", self.log(cluster, odd))
+        counter = get(cluster.address(odd), "/add").body
+        self.assertNotEqual(counter, get(cluster.address(good), "/add").body)
+        cluster.assert_identical()
+
+    def test_replica_whose_replay_differs_begins_from_the_others(self):
+        """From behind the place where it differs; no checkpoint was there, so one is taken."""
+        self.needs_criu()
+        with self.crane(PythonCounter) as cluster:
+            odd, good = self.backups(cluster)
+            get(cluster.address(good), "/add")
+            with self.differs_in_every_replay(cluster, odd):
+                self.check_begun_from_others(cluster, odd, 2)
+            self.assertIn("made anew it differs again", self.log(cluster, odd))
+
+    def test_operator_has_a_replica_begin_from_the_others(self):
+        """The log has led it to where it differs, and would again."""
+        self.needs_criu()
+        with self.crane(PythonCounter, options=("--no-repair",)) as cluster:
+            odd, good = self.backups(cluster)
+            get(cluster.address(good), "/add")
+            with self.differs_in_every_replay(cluster, odd):
+                wait_until(lambda: (get(cluster.address(good), "/add"), cluster.status()[odd]["fenced"])[1] != "", 20,
+                           "it is fenced")
+                done = cluster.crane("checkpoint", "restore", "--replica", odd)
+                self.assertEqual(done.returncode, 0, done.stdout + cluster.report())
+                self.check_begun_from_others(cluster, odd, 0)

@@ -12,7 +12,8 @@ from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
 from support.servers import Redis
 
-PROTOCOL = int(re.search(r"kProtocolVersion = (\d+)", (ROOT / "paxos" / "link" / "frame.hpp").read_text())[1])
+FRAME = (ROOT / "paxos" / "link" / "frame.hpp").read_text()
+PROTOCOL, OLDEST = (int(re.search(rf"\b{name} = (\d+)", FRAME)[1]) for name in ("kProtocolVersion", "kOldestProtocolVersion"))
 
 
 def put(path, text):
@@ -114,7 +115,8 @@ class Rolled(CraneTest):
             primary = cluster.primary()
             replica = next(n for n in (1, 2, 3) if n != primary)
             cluster.kill_craned(replica)
-            said = f"protocol version {PROTOCOL + 1}, this replica {PROTOCOL}: replace"
+            spoken = str(PROTOCOL) if OLDEST == PROTOCOL else f"{OLDEST} to {PROTOCOL}"
+            said = f"protocol version {PROTOCOL + 1}, this replica {spoken}: replace"
             wait_until(lambda: said in (cluster.state / f"r{primary}" / "craned.log").read_text(), 30, "it is said why")
             with RedisClient(cluster.address(primary)) as client:
                 self.assertEqual(client("SET", "key", "value"), "OK")

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "proxy/attached_clients.hpp"
 #include "proxy/carrier.hpp"
+#include "proxy/first_difference.hpp"
 #include "proxy/impossible_output.hpp"
 #include "proxy/ingress.hpp"
 #include "proxy/live_server.hpp"
@@ -178,6 +180,28 @@ void fuzz_outputs(std::string_view bytes) {
         }
         primary.check();
     }
+}
+
+/// The first two bytes say how long the first side is; what follows it is the second one's.
+void fuzz_sides(std::string_view bytes) {
+    Input in(bytes);
+    const std::string_view one = in.take(in.number<uint16_t>());
+    const std::vector<TailRecord> first = decode_tail(one), second = decode_tail(in.rest());
+    const std::string again = encode_tail(first);
+    must(again.size() <= one.size() && decode_tail(again).size() == first.size(),
+         "records encode to others than were decoded");
+    FirstDifference difference;
+    difference.heard(1, 1, first, 0);
+    difference.heard(1, 2, second, 0);
+    const nlohmann::json shown = difference.json();
+    if (shown["record"].is_null()) {
+        must(shown["sides"].empty(), "sides of no record");
+        return;
+    }
+    must(shown["sides"].size() <= 2, "a side too many");
+    for (const nlohmann::json& side : shown["sides"])
+        must(side.value("excerpt", "").size() <= 4 * FirstDifference::kExcerptBytes, "a long excerpt");
+    (void)shown.dump();  // throws on what is no UTF-8
 }
 
 }  // namespace crane::fuzz

@@ -54,6 +54,7 @@ void fuzz_admissions(std::string_view bytes) {
         if (i % 3 == 1)
             check.evidence(from, {read.begin(), read.begin() + static_cast<ptrdiff_t>(i)}, history);
         if (i % 3 == 2) check.own(history);
+        if (i % 31 == 30) check.begin_at(read[i].index);
         if (const auto query = check.take_query()) {
             const auto answer = history.range(query->first, query->last);
             must(answer.size() <= AdmissionHistory::kKept, "an answer without bound");
@@ -287,10 +288,10 @@ void fuzz_letters(std::string_view bytes) {
             must(message.size() > 1 + sizeof(uint64_t), "a letter without a number or words");
             return ++sent % 5 != 0;
         },
-        [&](const nlohmann::json& request) -> nlohmann::json {
+        [&](const nlohmann::json& request, const OperatorMail::Reply& reply) {
             must(request.is_object(), "an order that is no object");
             if (++done % 3 == 0) throw std::runtime_error("no such order");
-            return {{"did", request.value("do", std::string())}};
+            reply({{"did", request.value("do", std::string())}});
         });
     uint64_t asked = 0;
     for (unsigned letters = 0; !in.empty() && letters < 256; ++letters) {

@@ -11,6 +11,7 @@ const std::vector<Target>& targets() {
         {"carrier", fuzz_carrier}, {"disk", fuzz_disk},
         {"rings", fuzz_rings},     {"checkpoints", fuzz_checkpoints},
         {"letters", fuzz_letters}, {"outputs", fuzz_outputs},
+        {"sides", fuzz_sides},
     };
     return all;
 }

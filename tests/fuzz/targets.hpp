@@ -69,6 +69,7 @@ void fuzz_rings(std::string_view bytes);
 void fuzz_letters(std::string_view bytes);
 // output_targets.cpp
 void fuzz_outputs(std::string_view bytes);
+void fuzz_sides(std::string_view bytes);
 // checkpoint_targets.cpp
 void fuzz_checkpoints(std::string_view bytes);
 

@@ -18,6 +18,7 @@ class Faults:
         self.random = random.Random(f"faults {seed}")
         self.counts = {fault.__name__: 0 for fault in self.kinds()}
         self.waiting = []
+        self.ends_asked = 0
 
     def kinds(self):
         return [self.kill_craned, self.stop_craned, self.kill_server, self.step_clock, self.restart_server]
@@ -62,6 +63,7 @@ class Faults:
         """On all replicas, on the files that it leaves: those are kept, and the log is cut behind them."""
         done = self.cluster.crane("restart", timeout_s=BACK_S)
         assert done.returncode == 0, done.stdout
+        self.ends_asked += 1
 
     def step_clock(self, replica):
         offset_ms = self.random.choice([0, 0, 30_000, -30_000, 3 * HOUR_MS, -3 * HOUR_MS])

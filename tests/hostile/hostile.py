@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Three replicas of a real server among hostile clients and faults; honest clients must be served throughout.
 
-usage: hostile.py [--server apache|redis] [--seconds S] [--seed N] [--isolation MODE] [--keep]
+usage: hostile.py [--server apache|redis] [--seconds S] [--seed N] [--isolation MODE] [--backstop on|off] [--keep]
 
 Exits with 0 only if all that README.md says held. The last line is what honest clients saw.
 """
@@ -60,6 +60,7 @@ def parse_arguments():
     parser.add_argument("--attacks", nargs="*", help="only these (names of functions in attacks.py)")
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--isolation", default="lxc")
+    parser.add_argument("--backstop", choices=("on", "off"), default="on")
     parser.add_argument("--keep", action="store_true", help="keep the directories of state and site")
     return parser.parse_args()
 
@@ -128,12 +129,20 @@ class Trial:
         if gap_s > GAP_S:
             self.problems.append(f"nobody was served for {gap_s:.1f} s")
         self.same_everywhere()
+        self.ended_as_asked(faults)
         print_now("attacks: " + ", ".join(f"{a.name} {a.rounds}" for a in attackers))
         print_now("faults: " + ", ".join(f"{name} {count}" for name, count in faults.counts.items()))
         print_now(f"craned's most MiB: {watch.most_mib}, bound {BOUND_MIB}")
         print_now(f"honest: {len(took)} operations, {sum(c.failures for c in clients)} tries failed, median "
                   f"{quantile_ms(took, 0.5)} ms, p99 {quantile_ms(took, 0.99)} ms, longest {quantile_ms(took, 1)} ms, "
                   f"nobody served for {gap_s:.1f} s")
+
+    def ended_as_asked(self, faults):
+        """A server that ends by itself, or is killed because it takes too long to stop, may not have all on its disk."""
+        for replica, row in self.cluster.status().items():
+            if row["generation"] != faults.ends_asked + 1 or "signal" in (row["last_end"] or ""):
+                self.problems.append(f"replica {replica} has server {row['generation']} after {faults.ends_asked} restarts; "
+                                     f"the last one's end: {row['last_end']}")
 
     def same_everywhere(self):
         identical, text = self.cluster.diff(timeout_s=60)
@@ -165,7 +174,7 @@ def main():
     try:
         with Cluster(server.command(), server.port, environment=server.environment, name="hostile",
                      options=["--isolation", options.isolation, "--output-log", "hash", "--input-mib", INPUT_MIB,
-                              "--output-mib", OUTPUT_MIB]) as cluster:
+                              "--output-mib", OUTPUT_MIB, "--backstop", options.backstop]) as cluster:
             problems = Trial(options, cluster, server).run()
             if problems:
                 print_now(cluster.report())

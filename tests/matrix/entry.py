@@ -21,6 +21,7 @@ class Entry(Server):
     """
 
     kind = "?"
+    protocol = "tcp"  # by which it is seen to be ready
     packages = ()
     programs = ()  # without these files there is nothing to try
     volatile = None

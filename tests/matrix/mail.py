@@ -65,7 +65,7 @@ class Postfix(Smtp):
 DOVECOT = """\
 base_dir = {site}/run
 log_path = {site}/log
-protocols = imap pop3
+protocols = imap
 ssl = no
 disable_plaintext_auth = no
 mail_location = maildir:{site}/mail/%u
@@ -87,14 +87,6 @@ service imap-login {{
     port = 0
   }}
 }}
-service pop3-login {{
-  inet_listener pop3 {{
-    port = 0
-  }}
-  inet_listener pop3s {{
-    port = 0
-  }}
-}}
 service stats {{
   chroot =
 }}
@@ -103,7 +95,7 @@ service stats {{
 
 class Dovecot(Entry):
     name, kind = "dovecot", "imap"
-    packages, programs = ("dovecot-imapd", "dovecot-pop3d"), ("/usr/sbin/dovecot",)
+    packages, programs = ("dovecot-imapd",), ("/usr/sbin/dovecot",)
     volatile = r"UIDVALIDITY \d+|<\d+>|\([\d.]+ \+ [^)]*\)|APPENDUID \d+|COPYUID \d+|HIGHESTMODSEQ \d+|in \d+\.\d+ secs|INTERNALDATE \"[^\"]*\""
 
     def prepare(self):

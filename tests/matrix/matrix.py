@@ -18,10 +18,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE)]
 import files  # noqa: E402
 import mail  # noqa: E402
+import more  # noqa: E402
 import names  # noqa: E402
 import proxies  # noqa: E402
 import runtimes  # noqa: E402
 import stores  # noqa: E402
+import udp  # noqa: E402
 import web  # noqa: E402
 from entry import Entry  # noqa: E402
 from support.paths import Settings  # noqa: E402
@@ -33,7 +35,7 @@ GOOD = ("ok", "refused", "absent", "slow")
 
 
 def entries():
-    found = [value for module in (web, proxies, runtimes, mail, names, files, stores) for value in vars(module).values()
+    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp) for value in vars(module).values()
              if isinstance(value, type) and issubclass(value, Entry) and "name" in vars(value) and value.__module__ == module.__name__]
     assert len({entry.name for entry in found}) == len(found)
     return found

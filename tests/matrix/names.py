@@ -13,7 +13,7 @@ ns IN A 127.0.0.1
 
 
 class Dns(Entry):
-    """Over TCP: five queries on one connection, one more, and a transfer."""
+    """Over TCP five queries on one connection, one more, and a transfer; over UDP five and one that is too long for it."""
 
     kind = "dns"
     transfer = True
@@ -32,7 +32,8 @@ class Dns(Entry):
         text = client(*words, *(word for name in asked for word in (name, "A"))) + client(*words, asked[0], "TXT")
         if self.transfer:
             text += str(len(client(*words, "crane.test", "AXFR")))
-        return text
+        words[1:2] = ["+notcp", "+ignore", "+tries=1", "+time=20"]
+        return text + client(*words, *(word for name in asked for word in (name, "A"))) + client(*words, "+bufsize=512", asked[1], "TXT")
 
 
 class Bind(Dns):

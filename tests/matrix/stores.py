@@ -114,7 +114,7 @@ class MySql(Entry):
 class Sql(MySql):
     name = "postgresql"
     packages, programs = ("postgresql",), ("/usr/bin/psql",)
-    prepare, command, run, as_owner = Postgres.prepare, Postgres.command, Postgres.run, Postgres.as_owner
+    prepare, command, run, as_owner, settings = Postgres.prepare, Postgres.command, Postgres.run, Postgres.as_owner, Postgres.settings
     client = staticmethod(Postgres.client)
 
     def check(self, address, number):
@@ -136,7 +136,7 @@ class PgBouncer(Sql):
 
     def command(self):
         database = [str(word) for word in self.as_owner("postgres", "-D", self.site / "data", "-p", 6000, "-c", f"unix_socket_directories={self.site}", "-c",
-                                                       "listen_addresses=", "-c", "max_parallel_workers=0")]
+                                                       "listen_addresses=")]
         return ["/bin/sh", "-c", f"{' '.join(database)} & until [ -S {self.site}/.s.PGSQL.6000 ]; do sleep 0.1; done; sleep 2; "
                 f"exec /usr/sbin/runuser -u postgres -- /usr/sbin/pgbouncer {self.site}/bouncer.ini"]
 

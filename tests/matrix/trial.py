@@ -74,7 +74,7 @@ def natively(server_class, port, sessions):
     """The answers by number, and what a session takes."""
     entry = server_class(port)
     try:
-        with NativeServer(entry.command(), port, environment=entry.environment, name=f"matrix-{entry.name}") as server:
+        with NativeServer(entry.command(), port, environment=entry.environment, name=f"matrix-{entry.name}", protocol=entry.protocol) as server:
             answers = {0: first_answers(entry, server.address())}
             begin = time.monotonic()
             for number in range(1, sessions):
@@ -114,7 +114,8 @@ class Trial:
         return self.result
 
     def cluster(self, entry):
-        return Cluster(entry.command(), entry.port, environment=entry.environment, name=f"matrix-{entry.name}", options=entry.options)
+        return Cluster(entry.command(), entry.port, environment=entry.environment, name=f"matrix-{entry.name}", options=entry.options,
+                       protocol=entry.protocol)
 
     def refuse(self, entry):
         try:

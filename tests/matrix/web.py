@@ -236,7 +236,7 @@ class Nghttpd(Web):
     """HTTP/2 without TLS, threads."""
 
     name, kind = "nghttpd", "http2"
-    packages, programs = ("nghttp2-server"), ("/usr/sbin/nghttpd",)
+    packages, programs = ("nghttp2-server",), ("/usr/sbin/nghttpd",)
 
     def prepare(self):
         self.pages()

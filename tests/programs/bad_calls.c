@@ -1,10 +1,12 @@
 // Addresses and lengths that a call cannot use: each gives its error, and the process lives on.
+#include <mqueue.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -132,6 +134,31 @@ static void half_good(void) {
     close(far);
 }
 
+// The deadline is looked at before the queue, and whether or not anybody would have to wait.
+static void queues(void) {
+    struct mq_attr shape = {.mq_maxmsg = 2, .mq_msgsize = 16};
+    const struct timespec wrong[] = {{1, 1000000000}, {1, -1}, {-1, 0}};
+    const struct timespec* const bad = (const struct timespec*)unmapped;
+    char text[16];
+    const mqd_t queue = mq_open("/crane-bad-calls", O_CREAT | O_RDWR, 0600, &shape);
+    CHECK(queue != (mqd_t)-1 && mq_unlink("/crane-bad-calls") == 0);
+    for (int filled = 0; filled < 2; ++filled) {
+        say("a queue with %d: send by a bad deadline %s", filled, outcome(mq_timedsend(queue, "x", 1, 0, bad)));
+        say("receive %s", outcome(mq_timedreceive(queue, text, sizeof text, NULL, bad)));
+        for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+            say("send %zu %s", i, outcome(mq_timedsend(queue, "x", 1, 0, &wrong[i])));
+            say("receive %zu %s", i, outcome(mq_timedreceive(queue, text, sizeof text, NULL, &wrong[i])));
+        }
+        say("by number %s", outcome(syscall(SYS_mq_timedsend, queue, "x", 1, 0, unmapped)));
+        CHECK(mq_send(queue, "x", 1, 0) == 0);
+    }
+    say("no queue, bad deadline %s", outcome(mq_timedsend(-1, "x", 1, 0, bad)));
+    say("no queue, wrong deadline %s", outcome(mq_timedreceive(-1, text, sizeof text, NULL, &wrong[0])));
+    say("bad message %s", outcome(mq_send(queue, (const char*)unmapped, 1, 0)));
+    say("too long %s", outcome(mq_send(queue, text, 17, 0)));
+    mq_close(queue);
+}
+
 static void scenario(void) {
     unmapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(unmapped != MAP_FAILED && munmap(unmapped, 4096) == 0);
@@ -143,6 +170,7 @@ static void scenario(void) {
     naming(unmapped, "unmapped");
     watching(unmapped, "unmapped");
     half_good();
+    queues();
 }
 
 int main(int argc, char** argv) {

@@ -40,6 +40,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
                       "time": time.time(), "monotonic": time.monotonic(), "hash": hash("crane"), "pid": os.getpid(),
                       "set": list({"a", "b", "c", "d"}), "host": os.uname().nodename, "cpus": os.cpu_count(),
                       "address": id(self)}
+        elif self.path == "/here":  # what one replica alone may have
+            answer = {"here": os.path.exists("/run/crane/here")}
+        elif self.path == "/detour":  # the same answer, on another way
+            if os.path.exists("/run/crane/here"):
+                with self.lock:
+                    pass
+            answer = {"path": self.path}
         else:
             answer = {"path": self.path}
         self.answer(json.dumps(answer).encode())

@@ -1,10 +1,12 @@
-// Waits for another thread by spinning on memory, with no call at all: hangs under the schedule `serial`.
+// Waits for another thread by spinning on memory, and writes to it meanwhile, which keeps the loop from being known
+// for one: hangs under the schedule `serial`.
 #include "serve.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 static atomic_int raised;
+static volatile long looks;
 
 static void* raise_flag(void* argument) {
     (void)argument;
@@ -13,8 +15,7 @@ static void* raise_flag(void* argument) {
 }
 
 __attribute__((noinline)) static void spin_until_raised(void) {
-    while (!atomic_load(&raised)) {
-    }
+    while (!atomic_load(&raised)) looks++;
 }
 
 static void scenario(void) {

@@ -1,3 +1,32 @@
 // The one translation unit that holds Catch2's main.
-#define CATCH_CONFIG_MAIN
+#define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
+
+#include <cstdio>
+
+#include "tests/unit/test_shared_memory.hpp"
+
+namespace {
+
+/// Names the test at whose end there is something, so that it need not be looked for.
+struct LeftoverListener : Catch::TestEventListenerBase {
+    using TestEventListenerBase::TestEventListenerBase;
+
+    void testCaseEnded(const Catch::TestCaseStats& stats) override {
+        const size_t left = crane::testing::left_in_shared_memory().size();
+        if (left > known) fprintf(stderr, "left in /dev/shm by \"%s\"\n", stats.testInfo.name.c_str());
+        known = left;
+    }
+
+    size_t known = 0;
+};
+CATCH_REGISTER_LISTENER(LeftoverListener)
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int failed = Catch::Session().run(argc, argv);
+    const std::vector<std::string> left = crane::testing::left_in_shared_memory();
+    for (const std::string& path : left) fprintf(stderr, "FAILED: %s is left behind\n", path.c_str());
+    return failed == 0 && !left.empty() ? 1 : failed;
+}

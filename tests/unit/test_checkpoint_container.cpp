@@ -15,6 +15,7 @@ TEST_CASE("a domain file carries any byte of arguments and environment", "[check
     domain.cwd = "/srv";
     domain.contained = true;
     domain.cpu = 3;
+    domain.machine = crane::ShownMachine{6, uint64_t{5} << 30};
     const std::string text = encode(domain);
     const auto back = decode_domain_file(text);
     REQUIRE(back);
@@ -23,6 +24,9 @@ TEST_CASE("a domain file carries any byte of arguments and environment", "[check
     CHECK(back->contained);
     CHECK_FALSE(back->loopback_up);
     CHECK(back->cpu == 3u);
+    REQUIRE(back->machine);
+    CHECK(back->machine->cpus == 6);
+    CHECK(back->machine->memory_bytes == uint64_t{5} << 30);
     for (size_t cut = 0; cut < text.size(); ++cut) CHECK_FALSE(decode_domain_file(text.substr(0, cut)));
 }
 

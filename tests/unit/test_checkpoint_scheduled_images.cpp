@@ -44,7 +44,7 @@ struct Link {
         settings.virtual_cpus = 2;
         settings.virtual_memory_bytes = uint64_t{1} << 32;
         std::strcpy(settings.hostname, "crane");
-        link.prepare(settings);
+        link.prepare(settings, timebubble::EgressPolicy::kRefuse, true);
     }
     std::vector<DomainSpec::Inherited> handed_down() const {
         return {{segment.inherited_transport(), timebubble::kTransportFd},

@@ -545,3 +545,32 @@ TEST_CASE("scheduler: a quantum of some length varies, from the schedule alone",
     CHECK(*middle(once).rbegin() <= 80);
     CHECK(middle(lengths(7)) == std::set<size_t>{7});
 }
+
+TEST_CASE("dmt: a thread that only spins is not one that could work") {
+    Crew crew(Policy::kSerial, 1000);
+    std::string seen;
+    const auto yield = [&](SlotId me, bool spinning) {
+        crew.s().set_spinning(me, spinning);
+        crew.s().get_turn(me);
+        crew.s().set_spinning(me, false);
+        seen += name(me);
+        seen += crew.s().others_can_work() ? '+' : '-';
+        crew.s().yield(me);
+        crew.s().put_turn(me, kOp);
+    };
+    crew.run({[&](SlotId me) {
+                 yield(me, false);
+                 yield(me, true);
+                 yield(me, false);
+             }},
+             [&](SlotId me) {
+                 yield(me, false);
+                 yield(me, false);
+                 yield(me, true);
+                 yield(me, false);
+             });
+    // A sees B, which has not begun; B sees A; each sees the other spin; then each sees the other work, and
+    // at last A sees B, which has come to its end.
+    CHECK(seen == "A+B+A-B-A+B+A+");
+    CHECK(crew.domain.state().spinning == 0);
+}

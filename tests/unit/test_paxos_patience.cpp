@@ -5,19 +5,13 @@
 
 #include "paxos/core/core.hpp"
 #include "paxos/core/patience.hpp"
+#include "tests/unit/test_paxos_no_log.hpp"
 
 using namespace crane::paxos;
 
 namespace {
 
 constexpr uint64_t kMs = 1000;
-
-class NoLog : public LogReader {
-  public:
-    void read(uint64_t, uint64_t, size_t, std::vector<Entry>&) const override {
-        throw StorageError("everything is in memory");
-    }
-};
 
 // Three replicas whose messages and syncs take no time.
 class Cluster {
@@ -64,7 +58,7 @@ class Cluster {
     }
 
   private:
-    NoLog log_;
+    testing::NoLog log_;
     std::vector<std::unique_ptr<Core>> cores_;
     uint64_t now_us_ = 1'000'000 * kMs;  // hosts have been up for a while
 };

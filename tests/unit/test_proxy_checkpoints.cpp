@@ -16,6 +16,7 @@
 #include "proxy/checkpoint_mail.hpp"
 #include "proxy/checkpoint_shipping.hpp"
 #include "proxy/lack.hpp"
+#include "tests/unit/test_shared_memory.hpp"
 
 using namespace crane::proxy;
 using crane::checkpoint::CheckpointStore;
@@ -30,9 +31,8 @@ constexpr uint32_t kChunk = 1000;
 struct TemporaryDirectory {
     std::string path;
     TemporaryDirectory() {
-        char name[] = "/dev/shm/crane-unit-checkpoints-XXXXXX";
-        REQUIRE(mkdtemp(name) != nullptr);
-        path = name;
+        path = crane::testing::in_shared_memory("checkpoints");
+        REQUIRE(mkdtemp(path.data()) != nullptr);
     }
     ~TemporaryDirectory() { fs::remove_all(path); }
     TemporaryDirectory(const TemporaryDirectory&) = delete;

@@ -22,6 +22,7 @@
 
 #include "proxy/tool/compare.hpp"
 #include "proxy/tool/tools.hpp"
+#include "tests/unit/test_shared_memory.hpp"
 
 namespace crane::proxy::testing {
 
@@ -120,7 +121,7 @@ class Cluster {
             fs::create_directories(dir(i));
             if (small_disks_) REQUIRE(mount("tmpfs", dir(i).c_str(), "tmpfs", 0, "size=128m") == 0);
             std::ofstream file(dir(i) + "/craned.toml");
-            file << "cluster_id = \"" << std::hex << getpid() << port << std::dec << "\"\nreplica_id = " << i
+            file << "cluster_id = \"" << crane::testing::run_id() << port << "\"\nreplica_id = " << i
                  << "\nstate_dir = \"" << dir(i) << "\"\nmode = \"" << options.mode << "\"\nrestart = \""
                  << options.restart << "\"\nisolation = \"none\"\nserver = [" << bin_dir() / "fake-domain"
                  << ", \"" << port << "\"]\nshim = \"" << shim() << "\"\ninit = " << bin_dir() / "crane-init"
@@ -144,6 +145,7 @@ class Cluster {
         for (size_t i = 1; i < pids_.size(); ++i) {
             if (pids_[i] > 0) waitpid(pids_[i], nullptr, 0);
         }
+        for (int i = 1; i <= replicas_; ++i) remove_shared_memory(i);
         for (int i = 1; small_disks_ && i <= replicas_; ++i) umount2(dir(i).c_str(), MNT_DETACH);
         if (!getenv("CRANE_KEEP")) fs::remove_all(base_);
     }
@@ -249,6 +251,12 @@ class Cluster {
     uint16_t port(int replica) const { return ports_[static_cast<size_t>(replica) - 1]; }
 
   private:
+    /// One that was killed, and not started again, leaves what it has shared with its server.
+    void remove_shared_memory(int replica) const {
+        std::error_code none;
+        const fs::path shared = fs::read_symlink(dir(replica) + "/shared", none);
+        if (!none) fs::remove_all(shared.parent_path(), none);
+    }
     /// Any library will do: the fake domain needs no shim.
     static std::string shim() {
         for (const char* path :

@@ -25,8 +25,8 @@ std::string datagram(uint16_t peer_port, std::string_view bytes, uint64_t receiv
     return out.append(bytes);
 }
 
-std::string answer(uint16_t peer_port, std::string_view bytes) {
-    DatagramRecord record{53, AF_INET, peer_port, 0, {10, 0, 0, 9}};
+std::string answer(uint16_t peer_port, std::string_view bytes, uint16_t own_port = 53) {
+    DatagramRecord record{own_port, AF_INET, peer_port, 0, {10, 0, 0, 9}};
     std::string out(reinterpret_cast<const char*>(&record), sizeof(record));
     return out.append(bytes);
 }
@@ -43,6 +43,7 @@ struct Replica {
                      },
                      [this](const DatagramPayload& client, std::string_view bytes) {
                          sent.push_back(std::to_string(client.peer_port) + " " + std::string(bytes));
+                         from.push_back(client.port);
                          return true;
                      },
                      [this](const std::string& what) { told.push_back(what); }}) {}
@@ -56,6 +57,7 @@ struct Replica {
     Batcher batcher;
     bool leads = false, linked = true;
     std::vector<std::string> relayed, sent, told;
+    std::vector<uint16_t> from;
     Datagrams datagrams;
 };
 
@@ -102,6 +104,20 @@ TEST_CASE("datagrams: a client is answered by the replica that it has sent to, a
     CHECK(one.sent == std::vector<std::string>{"4000 b"});
     CHECK(two.sent.size() == 1);
     CHECK(one.told.empty());
+}
+
+TEST_CASE("datagrams: a client is answered from another port than it has sent to, too", "[datagrams]") {
+    Replica one(1), two(2);
+    for (Replica* replica : {&one, &two}) {
+        replica->decide(7, datagram(4000, "q", 2));
+        replica->datagrams.on_output(answer(4000, "block", 50000), 7, true);
+        replica->datagrams.on_output(answer(4000, "late", 50000), 6, true);
+        replica->datagrams.on_output(answer(4001, "nobody's", 50000), 7, true);
+    }
+    CHECK(one.sent.empty());
+    CHECK(two.sent == std::vector<std::string>{"4000 block"});
+    CHECK(two.from == std::vector<uint16_t>{50000});
+    CHECK(two.count("unasked") == 1);
 }
 
 TEST_CASE(
@@ -172,4 +188,38 @@ TEST_CASE("datagrams: what no replica has made is not proposed", "[datagrams]") 
     replica.decide(1, "short");
     replica.datagrams.on_output("short", 1, true);
     CHECK(replica.sent.empty());
+}
+
+TEST_CASE(
+    "datagrams: what the server says to others goes out where it is let, and their answers are no clients'",
+    "[datagrams][egress]") {
+    Batcher batcher;
+    std::vector<std::string> out, sent;
+    bool allowed = true;
+    Datagrams datagrams(7, batcher,
+                        {[] { return true; }, [](const std::string&) { return false; },
+                         [&](const DatagramPayload&, std::string_view bytes) {
+                             sent.emplace_back(bytes);
+                             return true;
+                         },
+                         [](const std::string&) {},
+                         [&](const DatagramRecord& to, std::string_view bytes) {
+                             if (allowed)
+                                 out.push_back(std::to_string(to.peer_port) + " " + std::string(bytes));
+                             return allowed;
+                         }});
+    datagrams.on_output(answer(5000, "question"), 1, true);
+    CHECK(out == std::vector<std::string>{"5000 question"});
+    CHECK(datagrams.json().at("unasked") == 0);
+    datagrams.answered(datagram(5000, "answer", 7));
+    const std::string batch = batcher.take(1, 1);
+    timebubble::BatchDecoder decoder;
+    REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size()));
+    for (Call call; decoder.next(call);) datagrams.on_decided(2, call);
+    datagrams.on_output(answer(5000, "again"), 2, true);
+    CHECK(out.back() == "5000 again");
+    CHECK(sent.empty());
+    allowed = false;
+    datagrams.on_output(answer(5000, "refused"), 3, true);
+    CHECK(datagrams.json().at("unasked") == 1);
 }

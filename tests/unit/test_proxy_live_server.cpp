@@ -161,7 +161,11 @@ TEST_CASE("live server: what is missing or of another kind is an error", "[check
         CAPTURE(key);
         nlohmann::json odd = good;
         odd.erase(key);
-        CHECK_THROWS_AS(live_server_from(odd), nlohmann::json::exception);
+        if (key == "egress") {  // an earlier version had none
+            CHECK_NOTHROW(live_server_from(odd));
+        } else {
+            CHECK_THROWS_AS(live_server_from(odd), nlohmann::json::exception);
+        }
         odd[key] = nlohmann::json::array({"odd"});
         CHECK_THROWS_AS(live_server_from(odd), nlohmann::json::exception);
     }

@@ -83,9 +83,12 @@ TEST_CASE("alarms: what a replica raises keeps its name, and what its status sho
     CHECK(names(status) == "server-down server-restarts port-not-served ");
     status = well();
     status["divergence"]["diverged"] = {{{"replica", 2}, {"index", 7}}};
-    status["divergence"]["schedule_differences"] = 3;
+    status["divergence"]["schedule_differs"] = {{{"replica", 3}, {"index", 9}}};
     CHECK(names(status) == "diverged schedule-differs ");
     CHECK(alarms_in(status, kNow)[0].text == "replica 2 differs from the majority at log index 7");
+    status = well();
+    status["divergence"]["schedule_differences"] = 3850;  // that was; the replica has been made anew
+    CHECK(names(status).empty());
 }
 
 TEST_CASE("alarms: a certificate is told of a month before its end, and none is no alarm", "[metrics]") {
@@ -98,6 +101,18 @@ TEST_CASE("alarms: a certificate is told of a month before its end, and none is 
     CHECK(names(status) == "certificate ");
     status["certificate_ends_s"] = kNow - 1;
     CHECK(alarms_in(status, kNow)[0].text.find("has expired") != std::string::npos);
+}
+
+TEST_CASE("alarms: what crane audit found is raised until it finds them equal", "[metrics]") {
+    json status = well();
+    status["audit"] = nullptr;
+    CHECK(names(status).empty());
+    status["audit"] = {{"told_s", kNow}, {"records", 9}, {"difference", "replica 2 differs"}};
+    CHECK(names(status) == "audit-differs ");
+    CHECK(alarms_in(status, kNow)[0].text == "crane audit: replica 2 differs");
+    CHECK(metrics_text(status, kNow).find("crane_audit_equal_records 9") != std::string::npos);
+    status["audit"]["difference"] = "";
+    CHECK(names(status).empty());
 }
 
 TEST_CASE("health: a backup serves and is no primary, and one that is being stopped is neither",

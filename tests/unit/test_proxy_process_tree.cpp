@@ -15,6 +15,7 @@
 #include <string>
 
 #include "proxy/process_tree.hpp"
+#include "tests/unit/test_shared_memory.hpp"
 
 using namespace crane::proxy;
 
@@ -76,7 +77,7 @@ struct Namespace {
 class FakeProc {
   public:
     FakeProc() {
-        REQUIRE(mkdtemp(path_) != nullptr);
+        REQUIRE(mkdtemp(path_.data()) != nullptr);
         REQUIRE(events_ >= 0);
     }
     ~FakeProc() {
@@ -108,7 +109,7 @@ class FakeProc {
     std::string path() const { return path_; }
 
   private:
-    char path_[28] = "/dev/shm/crane-unit-XXXXXX";
+    std::string path_ = crane::testing::in_shared_memory("tree");
     int events_ = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 };
 

@@ -10,6 +10,7 @@
 #include "proxy/disk_watch.hpp"
 #include "proxy/divergence.hpp"
 #include "proxy/operator_mail.hpp"
+#include "proxy/settings_hash.hpp"
 #include "timebubble/bubble_sizer.hpp"
 
 using namespace crane::proxy;
@@ -218,6 +219,37 @@ TEST_CASE("config: metrics are served nowhere by default, and only at an address
               std::string::npos);
 }
 
+TEST_CASE("config: the backstop is on where nothing is said, and logs made without it keep their number",
+          "[proxy]") {
+    const auto with = [](const char* backstop) {
+        return parse_config(
+            changed("[port_map]", std::string("[schedule]\nbackstop = ") + backstop + "\n[port_map]"),
+            "craned.toml");
+    };
+    CHECK(parse_config(kGood, "craned.toml").backstop);
+    CHECK_FALSE(with("false").backstop);
+    CHECK(settings_hash(with("true")) == settings_hash(parse_config(kGood, "craned.toml")));
+    CHECK(settings_hash(with("false")) != settings_hash(with("true")));
+    CHECK(settings_hash(with("false")) == 0xb41e'69f6'85bf'edd6);  // of craneds that knew no backstop
+}
+
+TEST_CASE("config: the server is let out only when that is said, and where", "[proxy][egress]") {
+    const auto with = [](const std::string& lines) {
+        return changed("[port_map]", "[egress]\n" + lines + "\n[port_map]");
+    };
+    const Config as_ever = parse_config(kGood, "craned.toml");
+    CHECK_FALSE(as_ever.egress);
+    const Config out = parse_config(
+        with("policy = \"primary\"\nallow = [\"10.0.0.0/8:5432\", \"[fd00::/8]:443\"]"), "craned.toml");
+    CHECK(out.egress);
+    CHECK(out.egress_allow.size() == 2);
+    CHECK(settings_hash(as_ever) != settings_hash(out));
+    CHECK_THAT(refusal(with("policy = \"all\"")), Catch::Contains("policy"));
+    CHECK_THAT(refusal(with("allow = [\"10.0.0.1\"]")), Catch::Contains("write policy = \"primary\""));
+    CHECK_THAT(refusal(with("policy = \"primary\"\nallow = [\"db.example\"]")),
+               Catch::Contains("\"db.example\" must be an address"));
+}
+
 TEST_CASE("config: a good file, with defaults", "[proxy]") {
     const Config config = parse_config(kGood, "craned.toml");
     CHECK(config.mode == Mode::kFull);
@@ -343,6 +375,29 @@ AdmissionHistory history_of(uint64_t last, uint64_t odd_from = UINT64_MAX) {
 
 }  // namespace
 
+TEST_CASE("batcher: whose state counts is said in a batch of its own", "[proxy]") {
+    Batcher batcher;
+    batcher.add(CallKind::kSend, 1, "waits");
+    const auto base_in = [](const std::string& batch) {
+        BatchDecoder decoder;
+        REQUIRE(decoder.open(reinterpret_cast<const uint8_t*>(batch.data()), batch.size()));
+        return named_base(decoder);
+    };
+    BatchHeader header{};
+    const std::string batch = batcher.base(7, 100);
+    CHECK(calls_of(batch, header).size() == 1);
+    CHECK(header.timestamp_ns == 100);
+    CHECK(base_in(batch) == 7);
+    CHECK(batcher.calls() == 1);
+    const std::string next = batcher.take(50, 1);
+    CHECK(base_in(next) == 0);
+    CHECK(calls_of(next, header)[0].payload == "waits");
+    CHECK(header.timestamp_ns > 100);
+    BatchEncoder odd;
+    odd.add(CallKind::kBase, 0, "short");
+    CHECK(base_in(odd.finish(1, 1)) == 0);
+}
+
 TEST_CASE("divergence: equal reports are counted as compared, missing ones as unchecked", "[proxy]") {
     DivergenceCheck check(1, {1, 2, 3});
     AdmissionHistory own = history_of(10);
@@ -423,6 +478,52 @@ TEST_CASE("divergence: with one of three down nobody knows who is right, and tha
     CHECK(check.diverged().count(0) == 0);
 }
 
+TEST_CASE("divergence: one that is known to differ has no say in whether the others do", "[proxy]") {
+    DivergenceCheck check(1, {1, 2, 3});
+    const AdmissionHistory own = history_of(30);
+    const AdmissionHistory odd = history_of(30, 13);
+    check.report(3, *odd.find(20), own);
+    REQUIRE(check.take_query());
+    check.evidence(3, odd.range(1, 20), own);
+    check.evidence(2, own.range(1, 20), own);
+    REQUIRE(check.take_findings().size() == 1);
+    AdmissionHistory other = history_of(24);
+    for (uint64_t i = 25; i <= 30; ++i) other.add(at(i, 5000 + i));
+    check.report(2, *other.last(), own);
+    const auto query = check.take_query();
+    REQUIRE(query);
+    check.evidence(3, odd.range(query->first, query->last), own);
+    CHECK(check.take_findings().empty());
+    check.evidence(2, other.range(query->first, query->last), own);
+    const auto findings = check.take_findings();
+    REQUIRE(findings.size() == 1);
+    CHECK(findings[0].replica == 0);
+    CHECK(findings[0].index == 25);
+    CHECK(check.diverged().count(3) == 1);
+}
+
+TEST_CASE("divergence: where a base was decided nothing from before it is of account", "[proxy]") {
+    DivergenceCheck check(1, {1, 2, 3});
+    AdmissionHistory own = history_of(20);
+    const AdmissionHistory odd = history_of(20, 13);
+    check.set_reachable(2);
+    check.report(2, *odd.last(), own);
+    check.evidence(2, odd.range(1, 20), own);
+    REQUIRE(check.diverged().count(0) == 1);
+    check.begin_at(21);
+    CHECK(check.diverged().empty());
+    CHECK(check.take_findings().empty());
+    check.report(2, *odd.last(), own);  // of one that has not begun from the base yet
+    check.evidence(2, odd.range(1, 20), own);
+    CHECK_FALSE(check.take_query());
+    CHECK(check.diverged().empty());
+    for (uint64_t i = 22; i <= 30; ++i) own.add(at(i, i));
+    check.report(2, at(25, 25), own);
+    CHECK_FALSE(check.take_query());
+    check.report(2, at(30, 31), own);
+    CHECK(check.take_query());
+}
+
 TEST_CASE("divergence: a schedule that differs while the output does not is told of, by replica", "[proxy]") {
     DivergenceCheck check(1, {1, 2, 3});
     const AdmissionHistory own = history_of(10);
@@ -433,6 +534,11 @@ TEST_CASE("divergence: a schedule that differs while the output does not is told
     REQUIRE(check.schedule_differs().size() == 1);
     CHECK(check.schedule_differs().at(3) == 6);
     CHECK(check.diverged().empty());
+    check.began_anew(3);  // it was repaired: what was counted stays, and nobody differs any more
+    CHECK(check.schedule_differs().empty());
+    CHECK(check.schedule_differences() == 1);
+    check.report(3, at(6, 6), own);
+    CHECK(check.schedule_differs().empty());
 }
 
 TEST_CASE("disk watch: input stops before the disk is full, and goes on with some room", "[proxy]") {
@@ -520,25 +626,43 @@ TEST_CASE("operator mail: an order reaches the primary, and its answer comes bac
         wire.push_back(message);
         return true;
     };
-    OperatorMail primary(send, [](const nlohmann::json& request) -> nlohmann::json {
-        if (request.value("cmd", "") != "transfer") throw std::runtime_error("no");
-        return {{"ok", true}, {"to", request["to"]}};
-    });
+    OperatorMail::Reply later;
+    auto primary =
+        std::make_unique<OperatorMail>(send, [&](const nlohmann::json& request, OperatorMail::Reply reply) {
+            if (request.value("cmd", "") == "output") {
+                later = std::move(reply);
+                return;
+            }
+            if (request.value("cmd", "") != "transfer") throw std::runtime_error("no");
+            reply({{"ok", true}, {"to", request["to"]}});
+        });
     OperatorMail backup(send, nullptr);
     const uint64_t number = backup.ask(1, {{"cmd", "transfer"}, {"to", 3}});
     REQUIRE(number != 0);
     CHECK(backup.answer(number).empty());
     REQUIRE(wire.size() == 1);
     CHECK(wire[0][0] == 'O');
-    primary.on_request(2, std::string_view(wire[0]).substr(1));
+    primary->on_request(2, std::string_view(wire[0]).substr(1));
     REQUIRE(wire.size() == 2);
     CHECK(wire[1][0] == 'A');
     backup.on_answer(std::string_view(wire[1]).substr(1));
     CHECK(nlohmann::json::parse(backup.answer(number))["to"] == 3);
-    primary.on_request(2, "short");  // what is malformed is dropped
+    primary->on_request(2, "short");  // what is malformed is dropped
     backup.on_answer("x");
     CHECK(wire.size() == 2);
     CHECK(backup.answer(number + 1).empty());
+    // A reply that takes its time, and one whose replica was made anew meanwhile.
+    for (const bool gone : {false, true}) {
+        wire.clear();
+        const uint64_t read = backup.ask(1, {{"cmd", "output"}});
+        primary->on_request(2, std::string_view(wire[0]).substr(1));
+        REQUIRE(wire.size() == 1);
+        if (gone) primary.reset();
+        later({{"records", 5}});
+        REQUIRE(wire.size() == (gone ? 1 : 2));
+        if (!gone) backup.on_answer(std::string_view(wire[1]).substr(1));
+        CHECK(backup.answer(read).empty() == gone);
+    }
 }
 
 TEST_CASE("divergence: admissions survive the wire", "[proxy]") {

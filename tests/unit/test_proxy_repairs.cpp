@@ -52,3 +52,15 @@ TEST_CASE("repairs: found equal behind the place it is trusted, and another plac
     CHECK_FALSE(repairs.on_trial());
     CHECK(repairs.count() == 3);
 }
+
+TEST_CASE("repairs: where another state counts from now on, what was wrong with this one is of no account",
+          "[proxy]") {
+    Repairs repairs;
+    CHECK(repairs.differs(100) == Step::kFromOwn);
+    CHECK(repairs.differs(100) == Step::kFromOthers);
+    repairs.forget();
+    CHECK_FALSE(repairs.on_trial());
+    CHECK(repairs.place() == 0);
+    CHECK(repairs.differs(90) == Step::kFromOwn);
+    CHECK(repairs.count() == 3);
+}

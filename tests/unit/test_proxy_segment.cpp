@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "proxy/segment.hpp"
 
@@ -42,6 +43,19 @@ TEST_CASE("segment: whoever holds it cannot shrink or grow it", "[proxy]") {
     CHECK(fallocate(segment.inherited_transport(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                     kTransportFileBytes) == 0);
     CHECK(segment.view().control->magic == 0);
+}
+
+TEST_CASE("segment: a trace of the schedule outlives it", "[proxy]") {
+    const Folder folder;
+    {
+        const Segment segment(folder.path, "0123456789abcdef0123456789abcdef", 3, true);
+        std::ofstream(segment.directory() + "/trace") << "records";
+        std::ofstream(segment.directory() + "/other") << "what is not kept";
+    }
+    std::string kept;
+    std::ifstream(folder.path + "/trace") >> kept;
+    CHECK(kept == "records");
+    CHECK_FALSE(fs::exists(folder.path + "/other"));
 }
 
 TEST_CASE("segment: it has no name that another user could open", "[proxy]") {

@@ -111,7 +111,7 @@ TEST_CASE("batch: lengths, counts and kinds that lie are refused", "[timebubble]
         CHECK_FALSE(with(first + offsetof(CallHeader, bytes), size, 4));
     }
     for (const uint64_t kind :
-         {uint64_t{0}, static_cast<uint64_t>(CallKind::kDatagram) + 1, uint64_t{0xffff}}) {
+         {uint64_t{0}, static_cast<uint64_t>(CallKind::kResolved) + 1, uint64_t{0xffff}}) {
         CHECK_FALSE(with(first + offsetof(CallHeader, kind), kind, 2));
     }
 }

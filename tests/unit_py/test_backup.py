@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pathlib
 import sys
 import tarfile
@@ -46,11 +47,26 @@ class Backup(unittest.TestCase):
             with self.assertRaises(LaunchError):
                 read_launched(self.archive(text))
 
+    def test_what_is_no_file_is_named_before_it_is_opened(self):
+        os.mkfifo(self.dir / "fifo")  # opening it would wait for a writer
+        (self.dir / "empty").touch()
+        for path, said in ((self.dir / "fifo", "is a fifo"), (self.dir / "empty", "is empty"), (self.dir, "is a directory"),
+                           (pathlib.Path("/dev/null"), "is a device")):
+            with self.assertRaisesRegex(LaunchError, f"^{path} {said}.*: "):
+                read_launched(path)
+
     def test_server_is_started_as_it_was(self):
         settings = parse(["--restore", str(self.backup(LAUNCHED))])
         self.assertEqual(differences(IDENTITY, settings), [])
         self.assertEqual(settings["port-map"], {80: 8080})
         self.assertEqual((settings["disk-quota-bytes"], settings["no-time-bubble"]), (33554432, True))
+
+    def test_record_of_before_there_was_the_backstop_means_that_there_was_none(self):
+        self.assertEqual(parse(["--restore", str(self.backup(LAUNCHED))])["backstop"], "off")
+        self.assertEqual(differences(IDENTITY, parse(["--restore", str(self.backup(LAUNCHED)), "--backstop", "on"])),
+                         ["another backstop (off; now on)"])
+        told = LAUNCHED | {"identity": IDENTITY | {"backstop": "on"}}
+        self.assertEqual(parse(["--restore", str(self.backup(told))])["backstop"], "on")
 
     def test_cluster_may_have_another_size_and_ports(self):
         settings = parse(["--restore", str(self.backup(LAUNCHED)), "--replicas", "5", "--port-map", "80:9090"])

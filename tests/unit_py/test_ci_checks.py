@@ -16,7 +16,7 @@ spec.loader.exec_module(ci_checks)
 
 
 class ChecksTest(unittest.TestCase):
-    def result(self, unit="true", e2e="true", build="true", check="true"):
+    def result(self, unit="true", e2e="true", build="true", check="true", deploy="true"):
         """Status and lines of continuous integration whose steps are these shell commands."""
         instead = {"build": build, "unit tests under ASan": unit}
         out = io.StringIO()
@@ -29,7 +29,8 @@ class ChecksTest(unittest.TestCase):
 
         with mock.patch.object(ci_checks, "checks", lambda: [("a check", 10, ["sh", "-c", check])]), \
                 mock.patch.object(ci_checks, "run", run), \
-                mock.patch.object(ci_checks, "RUN", ["sh", "-c", e2e]), contextlib.redirect_stdout(out):
+                mock.patch.object(ci_checks, "RUN", ["sh", "-c", e2e]), \
+                mock.patch.object(ci_checks, "DEPLOY", ["sh", "-c", deploy]), contextlib.redirect_stdout(out):
             status = ci_checks.main()
         return status, out.getvalue().splitlines()
 
@@ -64,6 +65,12 @@ class ChecksTest(unittest.TestCase):
             status, lines = self.result("echo 1 passed, 0 failed, 0 skipped", "echo 2 passed, 0 failed, 0 skipped")
         self.assertEqual((status, lines[-1]), (1, "3 passed, 0 failed, 0 skipped"))
         self.assertIn("a check: was not run", lines)
+
+    def test_a_deployment_that_fails_fails_it_all(self):
+        status, lines = self.result("echo 1 passed, 0 failed, 0 skipped", "echo 2 passed, 0 failed, 0 skipped",
+                                    deploy="echo deploy-test: no mirror; echo 0 passed, 1 failed, 0 skipped; exit 1")
+        self.assertEqual((status, lines[-1]), (1, "3 passed, 1 failed, 0 skipped"))
+        self.assertIn("deploy-test: no mirror", lines)
 
     def test_end_to_end_tests_that_crash_fail_it(self):
         self.assertEqual(self.result("echo 1 passed, 0 failed, 0 skipped", "exit 1")[0], 1)

@@ -1,6 +1,9 @@
 """A configuration file is read strictly: no value of a wrong type is taken for another, least of all for --fresh."""
 
+import contextlib
+import io
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -36,6 +39,25 @@ class SettingsFileTest(unittest.TestCase):
     def test_format_of_a_disk_quota_reaches_craned(self):
         chosen = self.chosen('disk-quota-bytes = 400000000\ndisk-format = "xfs"')
         self.assertEqual(replica.confinement_toml(chosen)[2:], ["disk_quota_bytes = 400000000", 'disk_format = "xfs"'])
+
+    def test_least_quota_of_xfs_is_told_where_it_can_be_chosen(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        mebibytes, = re.findall(r"kLeastXfsBytes = (\d+) << 20", (root / "checkpoint/disk_quota.cpp").read_text())
+        least = str(int(mebibytes) << 20)
+        for page in ("crane-run.1", "craned.1"):
+            self.assertIn(least, (root / "docs/man" / page).read_text(), page)
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown), self.assertRaises(SystemExit):
+            settings.parse(["--help"])
+        self.assertIn(least, shown.getvalue())
+
+    def test_the_server_is_let_out_as_said(self):
+        self.assertEqual(replica.egress_toml(self.chosen("")), [])
+        chosen = self.chosen('egress = "primary"\negress-allow = "10.0.0.0/8:5432"')
+        self.assertEqual(replica.egress_toml(chosen), ["", "[egress]", 'policy = "primary"', 'allow = ["10.0.0.0/8:5432"]'])
+        for wrong in ('egress-allow = "10.0.0.1"', 'egress = "primary"\nmode = "proxy"'):
+            with self.assertRaises(LaunchError):
+                self.chosen(wrong)
 
     def test_fresh_in_quotes_is_not_true(self):
         self.assertIn('fresh = "false": write fresh = true or fresh = false', self.refusal('fresh = "false"'))

@@ -26,13 +26,15 @@ class ClusterError(AssertionError):
 class Cluster:
     """Context manager: started on entry, stopped and checked for leftovers on exit."""
 
-    def __init__(self, command, port, *, replicas=3, options=(), environment=None, name="cluster"):
+    def __init__(self, command, port, *, replicas=3, options=(), environment=None, name="cluster", protocol="tcp"):
         self.command = [str(part) for part in command]
         self.server_port = port
         self.client_port = free_port()
+        self.protocol = protocol
         self.replicas = replicas
         self.options = [str(option) for option in options]
         self.environment = dict(environment or {})
+        self.prefix = []  # what crane-run is started by
         self.dir = work_dir(name)
         self.state = self.dir / "state"
         self.cwd = self.dir
@@ -58,7 +60,7 @@ class Cluster:
             raise ClusterError("left behind after crane stop:\n  " + "\n  ".join(self.leftovers))
 
     def start(self):
-        arguments = [CRANE_RUN, "--detach", "--state-dir", self.state]
+        arguments = [*self.prefix, CRANE_RUN, "--detach", "--state-dir", self.state]
         arguments += ["--replicas", self.replicas]
         arguments += ["--port-map", f"{self.server_port}:{self.client_port}"]
         arguments += self.options + ["--"] + self.command
@@ -73,7 +75,7 @@ class Cluster:
         """Until every living replica's proxy accepts clients."""
 
         def ready():
-            return all(procs.listening(*self.address(n)) for n in self.living())
+            return all(procs.listening(*self.address(n), self.protocol) for n in self.living())
 
         procs.wait_until(ready, timeout_s, f"all replicas listen for {' '.join(self.command)}")
 

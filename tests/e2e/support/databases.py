@@ -54,6 +54,7 @@ class MariaDb(Server):
 class Postgres(Server):
     name = "postgres"
     container_port = 5432
+    settings = ()
 
     def prepare(self):
         self.programs = max(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))
@@ -69,8 +70,7 @@ class Postgres(Server):
         run(*self.as_owner(*words))
 
     def command(self):
-        # Its parallel queries spin on memory (docs/limitations.md).
-        settings = [f"unix_socket_directories={self.site}", "listen_addresses=0.0.0.0", "max_parallel_workers=0"]
+        settings = [f"unix_socket_directories={self.site}", "listen_addresses=0.0.0.0", *self.settings]
         words = [word for setting in settings for word in ("-c", setting)]
         return self.as_owner("postgres", "-D", self.site / "data", "-p", self.port, *words)
 

@@ -14,9 +14,10 @@ class NativeServer:
 
     replicas = 1
 
-    def __init__(self, command, port, *, environment=None, name="native", prefix=()):
+    def __init__(self, command, port, *, environment=None, name="native", prefix=(), protocol="tcp"):
         self.command = [*map(str, prefix), *map(str, command)]
         self.port = port
+        self.protocol = protocol
         self.environment = dict(environment or {})
         self.dir = work_dir(name)
         self.process = None
@@ -37,7 +38,7 @@ class NativeServer:
     def _ready(self):
         if self.process.poll() is not None:
             raise RuntimeError(f"{' '.join(self.command)} ended with {self.process.returncode}")
-        return procs.listening("127.0.0.1", self.port)
+        return procs.listening("127.0.0.1", self.port, self.protocol)
 
     def __exit__(self, kind, error, trace):
         if error is not None:

@@ -70,19 +70,16 @@ def namespace_pid(pid):
     return 0
 
 
-def listening(host, port):
-    """True if something listens on host:port; asks the kernel, makes no connection."""
+def listening(host, port, protocol="tcp"):
+    """True if something listens on host:port, or takes datagrams there; asks the kernel, makes no connection."""
     packed = "".join(f"{int(part):02X}" for part in reversed(host.split(".")))
-    wanted = {f"{packed}:{port:04X}", f"00000000:{port:04X}"}
-    for line in read("/proc/net/tcp").splitlines()[1:]:
-        fields = line.split()
-        if fields[3] == "0A" and fields[1] in wanted:
-            return True
-    any_v6 = f"{'0' * 32}:{port:04X}"
-    for line in read("/proc/net/tcp6").splitlines()[1:]:
-        fields = line.split()
-        if fields[3] == "0A" and fields[1] == any_v6:
-            return True
+    wanted = {f"{packed}:{port:04X}", f"00000000:{port:04X}", f"{'0' * 32}:{port:04X}"}
+    ready = {"tcp": "0A", "udp": "07"}[protocol]
+    for table in (protocol, f"{protocol}6"):
+        for line in read(f"/proc/net/{table}").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == ready and fields[1] in wanted:
+                return True
     return False
 
 

@@ -132,6 +132,13 @@ class Redis(Server):
                 "no", "--protected-mode", "no", "--enable-debug-command", "yes", "--dir", self.site]
 
 
+class RedisIoThreads(Redis):
+    """Its threads of input and output wait for each other by looking at memory, without `pause`."""
+
+    def command(self):
+        return [*super().command(), "--io-threads", "4", "--io-threads-do-reads", "yes"]
+
+
 class Memcached(Server):
     name = "memcached"
     container_port = 11211

@@ -1,0 +1,155 @@
+// Which craneds there are, and the way to each: those of this host by their control sockets, others by way of
+// one of these.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "proxy/tool/cluster_health.hpp"
+#include "proxy/tool/tools.hpp"
+
+namespace crane::proxy {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr int kAnswerLimitMs = 5000;
+constexpr unsigned kAnswerPollUs = 5'000;
+
+}  // namespace
+
+std::string default_state_dir() {
+    if (geteuid() == 0) return "/var/lib/crane/default";
+    const char* home = getenv("HOME");
+    return std::string(home ? home : "") + "/.local/state/crane/default";
+}
+
+std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
+    if (is_remote(state_dir)) return whole_cluster(state_dir);
+    std::vector<ReplicaDir> out;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(state_dir, error)) {
+        const std::string name = entry.path().filename();
+        if (name.size() < 2 || name[0] != 'r') continue;
+        if (!std::all_of(name.begin() + 1, name.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
+        if (entry.is_directory())
+            out.push_back({static_cast<uint32_t>(atoi(name.c_str() + 1)), entry.path()});
+    }
+    if (error) throw std::runtime_error(state_dir + ": " + error.message());
+    for (const char* name :
+         {"/craned.toml", "/control.sock", "/output.log", "/db"}) {  // one replica of several hosts
+        if (out.empty() && fs::exists(state_dir + name, error)) out.push_back({0, state_dir});
+    }
+    if (out.empty()) {
+        throw std::runtime_error(state_dir +
+                                 " holds no replica; give the cluster's directory with --state-dir");
+    }
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+    return out;
+}
+
+json ask_all(const std::string& state_dir, int timeout_ms) {
+    json rows = json::array();
+    for (const ReplicaDir& replica : find_replicas(state_dir)) {
+        try {
+            json row = ask_replica(replica, {{"cmd", "status"}}, timeout_ms);
+            if (row.contains("error")) throw std::runtime_error(row["error"].get<std::string>());
+            row["alive"] = true;
+            rows.push_back(std::move(row));
+        } catch (const std::exception& error) {
+            rows.push_back(
+                {{"replica", replica.id}, {"alive", false}, {"role", "down"}, {"error", error.what()}});
+        }
+    }
+    json members = json::array();
+    for (const json& row : rows)
+        if (!was_removed(rows, row)) members.push_back(row);
+    return members;
+}
+
+std::optional<Contact> find_contact(const std::string& state_dir) {
+    std::optional<Contact> found;
+    for (const ReplicaDir& replica : find_replicas(state_dir)) {
+        if (replica.elsewhere) continue;  // what it is told is handed on to the primary
+        try {
+            json status = ask_craned(replica.path, {{"cmd", "status"}});
+            const bool leads = status.value("role", "") == "primary";
+            if (leads || (!found && status.value("leader", 0u) != 0)) found = {replica, std::move(status)};
+            if (leads) break;
+        } catch (const std::runtime_error&) {
+            continue;
+        }
+    }
+    return found;
+}
+
+namespace {
+
+/// The first of the addresses that answers.
+std::vector<ReplicaDir> first_that_answers(const std::string& place) {
+    std::string why;
+    for (const std::string& one : remote_places(place)) {
+        try {
+            const json status = ask_craned(one, {{"cmd", "status"}});
+            if (status.contains("replica")) return {{status["replica"], one}};
+            why += (why.empty() ? "" : "; ") + status.value("error", "no replica answers there");
+        } catch (const std::runtime_error& error) {
+            why += (why.empty() ? "" : "; ") + std::string(error.what());
+        }
+    }
+    throw std::runtime_error(why.empty() ? "--cluster names no HOST:PORT" : why);
+}
+
+}  // namespace
+
+std::vector<ReplicaDir> whole_cluster(const std::string& state_dir) {
+    std::vector<ReplicaDir> out =
+        is_remote(state_dir) ? first_that_answers(state_dir) : find_replicas(state_dir);
+    for (const ReplicaDir& one : std::vector(out)) {
+        json status;
+        try {
+            status = ask_craned(one.path, {{"cmd", "status"}});
+        } catch (const std::runtime_error&) {
+            continue;  // another one here may know them
+        }
+        if (out.size() == 1) out[0].id = status.value("replica", 0u);  // where its directory does not tell
+        for (const json& member : status["membership"]["members"]) {
+            const uint32_t id = member.value("replica", 0u);
+            const bool here = std::any_of(out.begin(), out.end(), [id](const auto& r) { return r.id == id; });
+            if (!here) out.push_back({id, one.path, true});
+        }
+        break;
+    }
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+    return out;
+}
+
+json ask_replica(const ReplicaDir& replica, json request, int timeout_ms) {
+    if (replica.elsewhere) request["replica"] = replica.id;
+    json answer = ask_craned(replica.path, request, timeout_ms);
+    if (!answer.contains("answer")) return answer;
+    const json question = {{"cmd", "answer"}, {"id", answer["answer"]}};
+    const bool came = wait_until(
+        [&] {
+            answer = ask_craned(replica.path, question, timeout_ms);
+            return !answer.value("pending", false);
+        },
+        timeout_ms, kAnswerPollUs);
+    if (!came) throw std::runtime_error("it did not answer in time");
+    return answer;
+}
+
+json ask_primary(const Contact& contact, const json& request) {
+    try {
+        return ask_replica(contact.dir, request, kAnswerLimitMs);
+    } catch (const std::runtime_error& error) {
+        if (contact.status.value("role", "") == "primary") throw;
+        return {{"unanswered", true},
+                {"error", "the primary, replica " + std::to_string(contact.status.value("leader", 0u)) +
+                              ", did not answer; try again"}};
+    }
+}
+
+}  // namespace crane::proxy
