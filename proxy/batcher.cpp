@@ -6,6 +6,8 @@
 #include <cassert>
 #include <stdexcept>
 
+#include "timebubble/limits.hpp"
+
 namespace crane::proxy {
 
 using timebubble::BatchEncoder;
@@ -14,8 +16,6 @@ using timebubble::CallKind;
 namespace {
 
 constexpr size_t kPieceBytes = 256 * 1024;
-/// More calls than these batches carry coalesce, which is what a busy domain needs: it admits one per grant.
-constexpr uint64_t kBatchesUnderWay = 4;
 /// For so long calls wait for the batch before them to be decided.
 constexpr uint64_t kGroupingNs = 2'000'000;
 
@@ -55,7 +55,7 @@ void Batcher::saw_timestamp(uint64_t timestamp_ns) {
 }
 
 bool Batcher::due(uint64_t now_ns, uint64_t undecided, uint64_t under_way) const {
-    if (empty() || under_way >= kBatchesUnderWay) return false;
+    if (empty() || under_way >= timebubble::kBatchesUnderWay) return false;
     return undecided == 0 || queue_.size() > 1 || now_ns >= group_until_ns_;
 }
 

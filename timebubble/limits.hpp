@@ -18,6 +18,10 @@ constexpr uint32_t kMaxListeners = 256;
 /// As net.core.somaxconn: no listener's queue is longer, whatever the server asks for.
 constexpr uint32_t kMaxBacklog = 4096;
 
+/// Batches with calls that are proposed and not admitted by the primary's domain, at most. More calls than
+/// these carry coalesce, which is what a busy domain needs: it admits one per grant.
+constexpr uint64_t kBatchesUnderWay = 4;
+
 // --- unread input
 
 /// Input lies in chunks at places of the stream that are multiples of this, so that what a connection holds

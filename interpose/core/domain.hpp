@@ -345,6 +345,7 @@ struct DomainState {
     uint64_t published_deadline_ns;
 
     timebubble::AdmissionState admission;
+    uint32_t admitted_calls;  ///< of the latest batch; 0: it was a bubble
 
     uint32_t socket_free, socket_high;
     uint32_t clients;             ///< connections of clients, accepted or not

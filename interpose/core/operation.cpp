@@ -4,6 +4,7 @@
 
 #include "interpose/core/raw.hpp"
 #include "interpose/core/virtual_time.hpp"
+#include "timebubble/limits.hpp"
 
 namespace crane::interpose {
 
@@ -80,6 +81,28 @@ bool others_may_come() {
     return false;
 }
 
+namespace {
+
+/// Lets in what was decided while the thread computed. With clients calling, batches wait that are as old as
+/// that computing is long, each for a nap of its own. A bubble is proposed when none waits: it tells the time
+/// as it is, but for one that was asked for while the thread still computed.
+void catch_up() {
+    constexpr uint64_t kMost = timebubble::kBatchesUnderWay + 2, kMuchNs = 20'000'000;
+    if (!serial())
+        return make_way(Awaited::kTime);  // what others admit meanwhile is no matter of the schedule
+    const DomainState& d = domain();
+    const uint64_t begin_ns = now_realtime_ns();
+    for (uint64_t i = 0; i < kMost; ++i) {
+        const uint64_t index = d.admission.admitted_index;
+        const bool asked = d.admission.asked != 0;
+        make_way(Awaited::kTime);
+        if (d.admission.admitted_index == index || now_realtime_ns() - begin_ns >= kMuchNs) return;
+        if (d.admitted_calls == 0 && !asked) return;
+    }
+}
+
+}  // namespace
+
 void let_time_pass() {
     // More than deciding on a batch takes; so much that looking more often costs little beside it; and a
     // measure that doubles what it computes has gone on for long with so many readings.
@@ -92,7 +115,7 @@ void let_time_pass() {
     }
     Readings readings = self.readings;
     const uint64_t before_ns = now_realtime_ns();
-    make_way(Awaited::kTime);
+    catch_up();
     const uint64_t passed_ns = now_realtime_ns() - before_ns;
     const bool again = passed_ns >= kSomeNs && readings.most != 1;
     ++readings.let_in;

@@ -98,6 +98,7 @@ void admit(const timebubble::InputHeader* record) {
         d.monotonic_offset_ns = d.scheduler.now_ns - kUptimeAtStartNs;
         d.genesis_seen = 1;
     }
+    d.admitted_calls = batch.header().calls;
     if (batch.header().calls == 0) status.bubbles.fetch_add(1, std::memory_order_relaxed);
     timebubble::Call call;
     while (batch.next(call)) {

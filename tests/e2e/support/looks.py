@@ -9,7 +9,8 @@ import threading
 LOOK_SIGNAL, LOOK_VALUE = signal.SIGSTKFLT, 0x646E756F72430A0D  # timebubble/look.hpp
 SEIZE, INTERRUPT, DETACH, GETREGS = 0x4206, 0x4207, 17, 12
 EVENT_STOP, ALL = 128, 0x40000000
-ORIGINAL_CALL = 15  # place in user_regs_struct
+ORIGINAL_CALL, INSTRUCTION, FLAGS = 15, 16, 18  # places in user_regs_struct
+TRAP_FLAG, SIGRETURN, SHIM = 0x100, 15, "libcrane.so"
 TGSIGQUEUEINFO, SI_QUEUE = 297, -1
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -32,25 +33,59 @@ def runs(task):
     return task.joinpath("stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] == "R"
 
 
+def is_in_shim(process, place):
+    for line in pathlib.Path(f"/proc/{process}/maps").read_text(encoding="utf-8").splitlines():
+        begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+        if begin <= place < end:
+            return pathlib.Path(line.split()[-1]).name == SHIM
+    return False
+
+
+def cpu_s(process, thread):
+    return int(pathlib.Path(f"/proc/{process}/task/{thread}/schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
+
+
+ASKED, LOOKS, ELSEWHERE = "asked", "looks", "elsewhere"
+
+
 def ask(process, thread):
-    """True if it was asked: it was stopped in the midst of computing."""
+    """ASKED: it was stopped in the midst of computing. LOOKS: it is still at the search before."""
     if libc.ptrace(SEIZE, thread, None, None) != 0:
-        return False
+        return ELSEWHERE
     libc.ptrace(INTERRUPT, thread, None, None)
     try:
         status = os.waitpid(thread, ALL)[1]
     except ChildProcessError:
-        return False
+        return ELSEWHERE
     if not os.WIFSTOPPED(status):
-        return False
+        return ELSEWHERE
     came, registers = 0 if status >> 16 == EVENT_STOP else os.WSTOPSIG(status), (ctypes.c_uint64 * 27)()
     libc.ptrace(GETREGS, thread, None, ctypes.cast(registers, ctypes.c_void_p))
-    asked = came == 0 and ctypes.c_int64(registers[ORIGINAL_CALL]).value < 0
-    if asked:
+    call = ctypes.c_int64(registers[ORIGINAL_CALL]).value
+    looks = (registers[FLAGS] & TRAP_FLAG != 0 or came == signal.SIGTRAP or call == SIGRETURN
+             or call < 0 and is_in_shim(process, registers[INSTRUCTION]))
+    computes = came == 0 and call < 0 and not looks
+    if computes:
         info = SigInfo(signal=LOOK_SIGNAL, code=SI_QUEUE, value=LOOK_VALUE)
         libc.syscall(TGSIGQUEUEINFO, process, thread, LOOK_SIGNAL, ctypes.byref(info))
     libc.ptrace(DETACH, thread, None, came)
-    return asked
+    return LOOKS if looks else ASKED if computes else ELSEWHERE
+
+
+class Pace:
+    """Leaves a thread as much CPU to compute as its search took: by single steps alone it would come nowhere."""
+
+    def __init__(self):
+        self.asked_s = self.seen_s = 0.0  # by the thread's own CPU time
+
+    def may_ask(self, now_s):
+        return now_s - self.seen_s >= self.seen_s - self.asked_s
+
+    def heard(self, now_s, said):
+        if said != ELSEWHERE:
+            self.seen_s = now_s
+        if said == ASKED:
+            self.asked_s = now_s
 
 
 class Looks:
@@ -58,6 +93,7 @@ class Looks:
 
     def __init__(self, name, every_s):
         self.name, self.every_s, self.asked = name, every_s, 0
+        self.paces = {}
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.work)
 
@@ -67,10 +103,18 @@ class Looks:
                 try:
                     if comm.read_text(encoding="utf-8").strip() != self.name or not catches(comm.parent.name):
                         continue
-                    tasks = [task for task in comm.parent.glob("task/*") if runs(task)]
+                    for task in comm.parent.glob("task/*"):
+                        if runs(task):
+                            self.ask(int(comm.parent.name), int(task.name))
                 except (OSError, StopIteration):  # it has ended
                     continue
-                self.asked += sum(ask(int(comm.parent.name), int(task.name)) for task in tasks)
+
+    def ask(self, process, thread):
+        pace = self.paces.setdefault(thread, Pace())
+        if pace.may_ask(cpu_s(process, thread)):
+            said = ask(process, thread)
+            pace.heard(cpu_s(process, thread), said)
+            self.asked += said == ASKED
 
     def __enter__(self):
         self.thread.start()
