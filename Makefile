@@ -413,7 +413,7 @@ FUZZ_CXX     ?= clang++
 FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
                 batcher carrier checkpoint_choice checkpoint_fetch checkpoint_mail checkpoint_source checkpoint_words \
                 divergence domain_account domain_link first_difference ingress live_server operator_mail \
-                output_tail output_windows) \
+                output_format output_log_reader output_tail output_windows output_words) \
                 checkpoint/file_sum.cpp checkpoint/manifest.cpp \
                 $(patsubst %,paxos/%.cpp,core/incarnation core/membership core/message core/types \
                 link/address_book link/certificate link/connection link/frame link/peer_address link/refusal_log \

@@ -143,7 +143,7 @@ void Replica::on_role() {
     image_rounds_.stop();
     if (leads) forget_image();
     if (!leads) stop_at_ns_ = 0;  // an order is the primary's that took it
-    if (!leads && ingress_.leading()) {
+    if (ingress_.leading()) {     // also if it leads again: its proposals are forgotten
         ingress_.stop();
         egress_.stop();
         egress_datagrams_.close();

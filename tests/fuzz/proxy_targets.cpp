@@ -161,11 +161,9 @@ void fuzz_carrier(std::string_view bytes) {
                 break;
             case 12: {
                 const uint32_t leader = what & 3;
-                if (leader != kSelf) {
-                    ingress.stop();
-                    batcher.clear();
-                    account.forget_proposals();
-                }
+                ingress.stop();
+                batcher.clear();
+                account.forget_proposals();
                 carrier.set_view(what >> 2 & 3, leader);
                 if (leader == kSelf) ingress.lead(account.table(), now);
                 break;
