@@ -73,9 +73,10 @@ void equalize_boot_id() {
 void prepare(const DomainFile& domain) {
     if (!domain.contained) ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     if (domain.contained) equalize_boot_id();
-    for (const std::string& error :
-         {set_personality(), set_limits(), domain.loopback_up ? bring_network_up() : std::string()})
+    const Network network = domain.loopback_up ? bring_network_up() : Network{};
+    for (const std::string& error : {set_personality(), set_limits(), network.error})
         if (!error.empty()) fail("cannot prepare the domain: " + error);
+    if (!network.weaker.empty()) notify("weaker: " + network.weaker);
     if (domain.cpu) pin_to_cpu(*domain.cpu);
     if (domain.contained) forget_what_craned_prefers();
     ::umask(022);

@@ -1,14 +1,20 @@
-// The network of a container: no interface but the loopback one, as servers look for addresses in it.
+// The network of a container: the loopback interface, and one that leads nowhere and has the server's
+// address, as servers look for both.
 #pragma once
 
 #include <string>
 
 namespace crane::checkpoint {
 
-/// A new network namespace has the interface down, and no address. Up, with the loopback addresses and the
-/// one of base/own_address.hpp: where there is none but loopback libc's look-ups pass over all numbers of
-/// IPv4 (AI_ADDRCONFIG), and who listens at each address by itself would serve nobody from outside. Returns
-/// "" or what went wrong.
-std::string bring_network_up();
+struct Network {
+    std::string error;   ///< what went wrong; "": nothing
+    std::string weaker;  ///< what there is instead of what should be; "": all is there
+};
+
+/// A new network namespace has its loopback interface down, and nothing else. Up, and with an interface eth0
+/// that is the same on all hosts: it has the address of base/own_address.hpp. Where there is none but
+/// loopback, libc's look-ups pass over all numbers of IPv4 (AI_ADDRCONFIG), who listens at each address by
+/// itself would serve nobody from outside, and who passes over loopback interfaces finds none.
+Network bring_network_up();
 
 }  // namespace crane::checkpoint

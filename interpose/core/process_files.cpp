@@ -378,7 +378,8 @@ constexpr Known kKnown[] = {
     {"net/arp", Kind::kFixed, false,
      "IP address       HW type     Flags       HW address            Mask     Device\n"},
     {"net/route", Kind::kFixed, false,
-     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"},
+     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+     "eth0\t000000C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"},
     {"net/if_inet6", Kind::kFixed, false, "00000000000000000000000000000001 01 80 10 80       lo\n"},
     {"net/dev", Kind::kFixed, false,
      "Inter-|   Receive                                                |  Transmit\n"
@@ -386,6 +387,9 @@ constexpr Known kKnown[] = {
      "colls "
      "carrier compressed\n"
      "    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     "
+     "0  "
+     "     0          0\n"
+     "  eth0:       0       0    0    0    0     0          0         0        0       0    0    0    0     "
      "0  "
      "     0          0\n"},
     {"net/", Kind::kFixed, false},

@@ -207,6 +207,17 @@ class Programs(CraneTest):
 
         self.check("same_phase", rounds=1, finish=got_all)
 
+    def test_interfaces(self):
+        self.needs_replicas()  # and a network of their own
+
+        def same_everywhere(cluster):
+            lines = ask(cluster.address()).splitlines()
+            self.assertIn("~eth0 flags 11043 family 2 address 192.0.0.8 mask 255.255.255.0 others 192.0.0.255", lines)
+            self.assertIn("~eth0 flags 11043 index 2 type 1 hardware 02:00:c0:00:00:08 received 0 sent 0", lines)
+            self.assertEqual([line for line in lines if line.startswith("~number")], ["~number 1 is lo", "~number 2 is eth0"])
+
+        self.check("interfaces", finish=same_everywhere)
+
     def test_addresses(self):
         self.check("addresses")
 
