@@ -128,7 +128,7 @@ class OtherEnd {
     int descriptor() const { return there_; }
     std::string bring_up() const {
         if (::setns(there_, CLONE_NEWNET) != 0) return failed("entering the network behind eth0");
-        const std::string error = checkpoint::bring_up(kName);
+        std::string error = checkpoint::bring_up(kName);
         if (::setns(here_, CLONE_NEWNET) != 0) return failed("coming back from the network behind eth0");
         return error;
     }
