@@ -8,10 +8,17 @@
 
 namespace crane::interpose {
 
-/// In scope while a handler runs. A jump out of it does not come by the destructor: see leave_handlers().
+/// A jump is about to be made to a place where the stack pointer is `target`: handlers that ran above it are
+/// over.
+void leave_handlers(uint64_t target);
+
+/// In scope while a handler runs. A jump out of it does not come by the destructor: see leave_handlers(), and
+/// jumps of the program's own, which nobody sees, are found out at the next handler.
 class HandlerFrame {
   public:
-    HandlerFrame() : depth_(self.handler_depth++) {
+    HandlerFrame() {
+        leave_handlers(reinterpret_cast<uint64_t>(this));
+        depth_ = self.handler_depth++;
         if (depth_ < kMostFrames) self.handler_frames[depth_] = reinterpret_cast<uint64_t>(this);
     }
     ~HandlerFrame() { self.handler_depth = depth_; }
@@ -19,12 +26,8 @@ class HandlerFrame {
     HandlerFrame& operator=(const HandlerFrame&) = delete;
 
   private:
-    const uint32_t depth_;
+    uint32_t depth_;
 };
-
-/// A jump is about to be made to a place where the stack pointer is `target`: handlers that ran above it are
-/// over.
-void leave_handlers(uint64_t target);
 
 using Handler = void (*)(int, siginfo_t*, void*);
 /// Where a handler with these flags has to run: the top of this thread's alternate stack; nullptr: where it

@@ -4,6 +4,7 @@
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/endless_rounds.hpp"
 #include "interpose/core/handler_frames.hpp"
+#include "interpose/core/interrupted_place.hpp"
 #include "interpose/core/passed.hpp"
 #include "interpose/core/pauses.hpp"
 #include "interpose/core/processes.hpp"
@@ -230,12 +231,17 @@ void deliver_due(int& rounds);
 
 void call_handler(const SignalAction& action, const SignalInfo& about, uint64_t mask_before) {
     siginfo_t info = as_siginfo(about);
-    ucontext_t context{};
+    InterruptedPlace place(mask_before);
     const CallsTrap trap;
-    mask_to(mask_before, &context.uc_sigmask);
+    volatile bool has_run = false;
+    crane_mark_place(&place.context());
+    if (has_run) return;  // somebody has gone on from the context
+    has_run = true;
+    place.marked();
     crane_call_on_stack(stack_for_handler(action.flags), reinterpret_cast<Handler>(action.handler),
-                        about.signal, &info, &context);
-    own().mask = mask_from(&context.uc_sigmask);
+                        about.signal, &info, &place.context());
+    own().mask = place.mask();
+    if (place.is_changed()) place.go_on();
 }
 
 void run_handler(const SignalInfo& info, int& rounds) {

@@ -236,6 +236,9 @@ class Programs(CraneTest):
     def test_waits_without_descriptors(self):
         self.check("ipc")
 
+    def test_handlers_that_look_at_the_place_they_interrupt_and_change_it(self):
+        self.check("handler_places")
+
     def test_datagrams_between_sockets_of_the_server(self):
         self.check("datagrams")
 

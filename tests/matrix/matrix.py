@@ -23,6 +23,7 @@ import names  # noqa: E402
 import proxies  # noqa: E402
 import runtimes  # noqa: E402
 import stores  # noqa: E402
+import tongues  # noqa: E402
 import udp  # noqa: E402
 import web  # noqa: E402
 from entry import Entry  # noqa: E402
@@ -35,7 +36,7 @@ GOOD = ("ok", "refused", "absent", "slow")
 
 
 def entries():
-    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp) for value in vars(module).values()
+    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp, tongues) for value in vars(module).values()
              if isinstance(value, type) and issubclass(value, Entry) and "name" in vars(value) and value.__module__ == module.__name__]
     assert len({entry.name for entry in found}) == len(found)
     return found
