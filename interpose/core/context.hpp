@@ -14,10 +14,12 @@ constexpr uint32_t kMostFrames = 16;
 
 /// How long a thread has gone on without an operation that did something.
 struct Spins {
-    uint32_t cheap_calls;  ///< calls that take no turn
-    uint32_t pauses;       ///< since it last gave way at one (pauses.hpp); 0: none
-    uint32_t in_vain;      ///< how often in a row it gave way
-    bool untrapped;        ///< what it runs through is no trap meanwhile
+    uint32_t cheap_calls;   ///< calls that take no turn
+    uint32_t pauses;        ///< since it last gave way at one (pauses.hpp); 0: none
+    uint32_t in_vain;       ///< how often in a row it gave way
+    bool untrapped;         ///< what it runs through is no trap meanwhile
+    uint32_t other_rounds;  ///< jumps back in another state than at the one before
+    uint64_t round;         ///< its registers at the last of them (pauses.cpp)
 };
 
 /// How often a thread has read a clock while it only computed.

@@ -251,6 +251,26 @@ void let_run(const JumpSite& site) {
     self.spins.untrapped = true;
 }
 
+/// Of all that a loop which counts nothing could go by, but for memory.
+uint64_t round_of(const greg_t* registers) {
+    constexpr uint64_t kPrime = 0x9e3779b97f4a7c15;
+    uint64_t sum = kPrime;
+    for (int i = REG_R8; i <= REG_RIP; ++i) {
+        sum = (sum ^ static_cast<uint64_t>(registers[i])) * kPrime;
+        sum ^= sum >> 29;
+    }
+    return sum;
+}
+
+/// Programs have such jumps that are no loop's in truth: only a thread that is back as it was waits. One that
+/// waits in two loops by turns is never quite as it was.
+bool is_back(uint64_t round) {
+    constexpr uint32_t kMostOthers = 256;
+    if (round == self.spins.round) return true;
+    self.spins.round = round;
+    return ++self.spins.other_rounds % kMostOthers == 0;
+}
+
 bool take_jump(uint64_t at, ucontext_t& context) {
     const JumpSite* const site = jumps.find(at);
     if (!site) return false;
@@ -261,11 +281,14 @@ bool take_jump(uint64_t at, ucontext_t& context) {
     const bool taken = jump.is_taken(static_cast<uint64_t>(registers[REG_EFL]));
     registers[REG_RIP] = static_cast<greg_t>(taken ? jump.target(at) : at + jump.length);
     if (!taken || !may_spin()) return true;
+    const uint64_t round = round_of(registers);
+    if (!site->counts && !site->was_waited_in && !is_back(round)) return true;
     const bool in_vain = self.spins.in_vain >= kMostWays;
     if (in_vain && (site->counts || (site->was_waited_in && !others_may_come())))
         let_run(*site);
     else
         make_way(Awaited::kMemory);  // each time: nobody else runs while it looks
+    self.spins.round = round;
     return true;
 }
 

@@ -13,7 +13,8 @@ static atomic_int stage;
 
 static void* echo_stage(void* unused) {
     for (int n = 1; n <= 9; n += 2) {
-        while (atomic_load(&stage) != n) {}
+        while (atomic_load(&stage) != n) {
+        }
         atomic_store(&stage, n + 1);
     }
     return unused;
@@ -26,9 +27,11 @@ static void by_turns(void) {
     for (int n = 1; n <= 9; n += 2) {
         atomic_store(&stage, n);
         if (n % 3 == 0)
-            while (atomic_load(&stage) <= n) {}
+            while (atomic_load(&stage) <= n) {
+            }
         else
-            while (!((unsigned)atomic_load(&stage) > (unsigned)n)) {}
+            while (!((unsigned)atomic_load(&stage) > (unsigned)n)) {
+            }
     }
     CHECK(pthread_join(thread, NULL) == 0);
     say("by turns %d", atomic_load(&stage));
@@ -101,7 +104,8 @@ static char taken[WORKERS * ROUNDS + 1];
 static void* count(void* name) {
     for (int n = 0; n < ROUNDS; n++) {
         while (atomic_exchange(&latch, 1))
-            while (atomic_load(&latch)) {}
+            while (atomic_load(&latch)) {
+            }
         taken[counted] = *(const char*)name;
         usleep(1);
         counted++;
@@ -127,12 +131,14 @@ static void in_children(void) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        while (atomic_load(shared) != 1) {}
+        while (atomic_load(shared) != 1) {
+        }
         atomic_store(shared, 2);
         _exit(7);
     }
     atomic_store(shared, 1);
-    while (atomic_load(shared) != 2) {}
+    while (atomic_load(shared) != 2) {
+    }
     int status;
     CHECK(waitpid(child, &status, 0) == child);
     say("child %d", WEXITSTATUS(status));
@@ -158,14 +164,16 @@ static void what_comes_by_itself(void) {
     pthread_t thread;
     atomic_store(&raised, 0);
     CHECK(pthread_create(&thread, NULL, sleep_and_raise, NULL) == 0);
-    while (!atomic_load(&raised)) {}
+    while (!atomic_load(&raised)) {
+    }
     CHECK(pthread_join(thread, NULL) == 0);
     say("slept");
     alarmed = 0;
     signal(SIGALRM, on_alarm);
     const struct itimerval soon = {.it_value = {0, 30000}};
     CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
-    while (!alarmed) {}
+    while (!alarmed) {
+    }
     say("alarmed");
 }
 
@@ -175,14 +183,62 @@ static void nobody_to_wait_for(void) {
     long sum = 0;
     atomic_store(&stage, 5);
     for (int n = 0; n < 1000; n++) {
-        while (atomic_load(&stage) != 5) {}
-        while (atomic_load(&stage) < 5) {}
+        while (atomic_load(&stage) != 5) {
+        }
+        while (atomic_load(&stage) < 5) {
+        }
         sum += n;
     }
     say("sum %ld", sum);
 }
 
+// Says nothing, and takes no register.
+void serve_nothing(void);
+asm(".text\nserve_nothing: ret\n");
+
+// --- a walk with a jump back that no round comes by twice: who takes it for a wait naps at every node
+
+enum { nodes = 40000, marked = 0x40 };
+struct node {
+    uint64_t unused;
+    struct node* next;
+    uint8_t more[17], flags;
+};
+static long walk(struct node* first, struct node* end) {
+    long count = 0;
+    struct node* next;
+    asm volatile(
+        "jmp 2f\n"
+        "1:\n\ttest %[next], %[next]\n\tjne 3f\n\tcmp %[at], %[end]\n\tje 4f\n"
+        "2:\n\tmov 8(%[at]), %[next]\n\ttestb $0x40, 0x21(%[at])\n\tjne 1b\n"
+        "\tmov %[next], %[at]\n\tcmp %[at], %[end]\n\tjne 2b\n\tjmp 4f\n"
+        ".skip 200, 0x90\n"
+        "3:\n\tmov %[next], %[at]\n\tinc %[count]\n\tcall *%[same]\n\tcmp %[at], %[end]\n\tjne 2b\n"
+        "4:\n"
+        : [at] "+&b"(first), [count] "+&r"(count), [next] "=&r"(next)
+        : [end] "r"(end), [same] "r"(serve_nothing)
+        : "memory", "cc");
+    return count;
+}
+
+static void* walk_all(void* all) {
+    struct node* each = all;
+    return (void*)walk(each, &each[nodes]);
+}
+
+static void walks(void) {
+    struct node* all = calloc(nodes + 1, sizeof *all);
+    for (int i = 0; i < nodes; i++) all[i] = (struct node){.next = &all[i + 1], .flags = marked};
+    pthread_t thread;
+    void* count;
+    CHECK(pthread_create(&thread, NULL, walk_all, all) == 0);
+    CHECK(pthread_join(thread, &count) == 0);
+    say("walked %ld", (long)count);
+    free(all);
+}
+
 static void scenario(void) {
+    walks();
     by_turns();
     pool();
     home_made_lock();
