@@ -11,8 +11,10 @@
 #include <cstring>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "base/shown_files.hpp"
+#include "checkpoint/shown_processors.hpp"
 
 namespace crane::checkpoint {
 namespace {
@@ -51,25 +53,15 @@ bool write_file(const std::string& path, std::string_view text) {
     return done;
 }
 
-struct File {
-    std::string path, text;
-};
-
-std::vector<File> all_files(const ShownMachine& machine) {
-    std::vector<File> files;
+std::vector<FileText> all_files(const ShownMachine& machine) {
+    std::vector<FileText> files;
     for (const ShownFile& one : kShownFiles) files.push_back({std::string(one.path), std::string(one.text)});
     for (const auto& one : kSizedFiles<std::ostream>) {
         std::ostringstream text;
         one.write(text, machine);
         files.push_back({std::string(one.path), text.str()});
     }
-    for (uint64_t cpu = 0; cpu < machine.cpus; ++cpu) {
-        const std::string number = std::to_string(cpu);
-        const std::string folder = "/sys/devices/system/cpu/cpu" + number + "/topology/";
-        files.push_back({folder + "core_id", number + "\n"});
-        files.push_back({folder + "physical_package_id", "0\n"});
-        files.push_back({folder + "thread_siblings_list", number + "\n"});
-    }
+    for (FileText& one : processor_files(machine)) files.push_back(std::move(one));
     return files;
 }
 
@@ -89,10 +81,10 @@ void settle_folders(const std::string& folder) {
     settle(folder);
 }
 
-bool cover(const std::string& point, const std::vector<File>& files) {
+bool cover(const std::string& point, const std::vector<FileText>& files) {
     if (::mount(kFileSystem, point.c_str(), kFileSystem, kFlags, "mode=755") != 0) return false;
     bool done = true;
-    for (const File& file : files)
+    for (const FileText& file : files)
         if (file.path.starts_with(point + "/")) done = write_file(file.path, file.text) && done;
     return done;
 }
@@ -122,13 +114,13 @@ std::vector<std::string> names_in_proc() {
 
 /// Each file and folder for itself, since processes come and go among them. What is known is shown, the rest
 /// empty.
-void cover_proc(const std::vector<File>& files, Missing* missing) {
+void cover_proc(const std::vector<FileText>& files, Missing* missing) {
     if (::mount(kFileSystem, kWorkshop, kFileSystem, kFlags, "mode=755") != 0) return tell(missing, "/proc");
     const std::string nothing = std::string(kWorkshop) + "/nothing",
                       folder = std::string(kWorkshop) + "/folder";
     ::mkdir(folder.c_str(), 0555);
     write_file(nothing, "");
-    for (const File& file : files)
+    for (const FileText& file : files)
         if (file.path.starts_with("/proc/") && !file.path.starts_with("/proc/sys/"))
             write_file(kWorkshop + file.path, file.text);
     settle_folders(kWorkshop);
@@ -142,7 +134,7 @@ void cover_proc(const std::vector<File>& files, Missing* missing) {
     ::umount2(kWorkshop, MNT_DETACH);
 }
 
-void cover_settings(std::vector<File> files, Missing* missing) {
+void cover_settings(std::vector<FileText> files, Missing* missing) {
     const std::string point = "/proc/sys";
     char name[256] = "";
     ::gethostname(name, sizeof name - 1);
@@ -160,7 +152,7 @@ void cover_settings(std::vector<File> files, Missing* missing) {
     if (!make_read_only(point.c_str())) tell(missing, point);
 }
 
-void cover_sys(const std::vector<File>& files, Missing* missing) {
+void cover_sys(const std::vector<FileText>& files, Missing* missing) {
     if (!cover("/sys", files)) return tell(missing, "/sys");
     for (const std::string_view folder : kShownFolders) {
         make_folders(std::string(folder) + "/");
@@ -198,7 +190,7 @@ void settle_devices() {
 
 std::vector<std::string> show_machine(const ShownMachine& machine) {
     Missing missing;
-    const std::vector<File> files = all_files(machine);
+    const std::vector<FileText> files = all_files(machine);
     cover_proc(files, &missing);
     cover_settings(files, &missing);
     cover_sys(files, &missing);

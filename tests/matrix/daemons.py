@@ -1,5 +1,8 @@
 """Daemons of further kinds, and pairs of a server and what stands before it."""
 
+import pathlib
+import re
+
 from entry import Entry, client, http, once, talk, write
 
 
@@ -38,20 +41,24 @@ searchd {{
 class Firebird(Entry):
     name, kind = "firebird", "sql"
     packages, programs = ("firebird3.0-server", "firebird3.0-utils"), ("/usr/sbin/firebird", "/usr/bin/isql-fb")
-    together = 2
+
+    def sql(self, database, statements):
+        return client("/usr/bin/isql-fb", "-q", database, data=statements, environment=self.user)
 
     def prepare(self):
-        once("sh", "-c", f"cp -r /etc/firebird/3.0/. {self.site}/ && cd {self.site} && echo \"create database '{self.site}/all.fdb' user sysdba;"
-             " create table words (id int primary key, body varchar(40)); commit;\" | FIREBIRD=" f"{self.site} isql-fb -q")
-        write(self.site / "firebird.conf", f"RemoteServicePort = {self.port}\nRemoteBindAddress =\nServerMode = Super\nAuthServer = Srp\n"
-              f"WireCrypt = Disabled\nDatabaseAccess = Full\nIpcName = crane{self.port}\n")
+        text = pathlib.Path("/etc/firebird/3.0/SYSDBA.password").read_text(encoding="ascii")
+        self.user = {"ISC_USER": "sysdba", "ISC_PASSWORD": re.search(r'PASSWORD="(.*)"', text)[1]}
+        once("isql-fb", "-q", data=f"create database '{self.site}/all.fdb' user sysdba; create table words (id int primary key, body varchar(40));"
+             " commit;".encode())
 
     def command(self):
-        self.environment = {"FIREBIRD": str(self.site), "FIREBIRD_LOCK": str(self.site), "FIREBIRD_TMP": str(self.site)}
-        return ["/usr/sbin/firebird"]
+        return ["/usr/sbin/firebird", "-p", self.port]
 
     def check(self, address, number):
-        return talk(address, ("", "")) if number < 0 else ""
+        rows = "".join(f"insert into words values ({number * 10 + turn}, 'session {number} turn {turn}');\n" for turn in range(4))
+        return self.sql(f"{address[0]}/{address[1]}:{self.site}/all.fdb",
+                        f"{rows}commit;\nupdate words set body = upper(body) where id = {number * 10 + 1};\ncommit;\n"
+                        f"select * from words where id between {number * 10} and {number * 10 + 9} order by id;\n")
 
 
 class Munin(Entry):
@@ -82,31 +89,6 @@ class Hub(Entry):
 
     def check(self, address, number):
         return talk(address, ("HSUP ADBASE ADTIGR\n", r"IINF[^\n]*\n.*ISTA[^\n]*\n"))
-
-
-class Ircd(Entry):
-    name, kind = "ircd-hybrid", "chat"
-    packages, programs = ("ircd-hybrid",), ("/usr/sbin/ircd-hybrid",)
-    volatile = r"created .*|\d\d:\d\d:\d\d.*|^:\S+ (NOTICE|00[2-5]|25\d|26\d|37\d|042).*"
-
-    def prepare(self):
-        once("chmod", "777", self.site)
-        write(self.site / "ircd.conf", f"""\
-serverinfo {{ name = "crane.test"; description = "crane"; network_name = "crane"; hub = no; sid = "0CR"; max_clients = 512; }};
-admin {{ name = "nobody"; description = "nobody"; email = "<nobody@crane.test>"; }};
-class {{ name = "users"; ping_time = 90 seconds; number_per_ip = 100; max_number = 100; sendq = 100 kbytes; }};
-auth {{ user = "*@*"; class = "users"; flags = spoof_notice, exceed_limit; }};
-listen {{ port = {self.port}; }};
-general {{ ident_timeout = 1 second; disable_auth = yes; throttle_count = 1000; anti_nick_flood = no; }};
-""")
-
-    def command(self):
-        return ["/usr/bin/setpriv", "--reuid=irc", "--regid=irc", "--clear-groups", "/usr/sbin/ircd-hybrid", "-foreground", "-configfile", self.site / "ircd.conf", "-logfile", self.site / "log", "-pidfile", self.site / "pid"]
-
-    def check(self, address, number):
-        nick = f"nick{number}"
-        return talk(address, (f"NICK {nick}\r\nUSER some 0 * :some\r\n", r" 001 "), (f"JOIN #room{number}\r\n", r" 366 "),
-                    (f"PRIVMSG {nick} :word {number}\r\nPING :end{number}\r\n", rf"PONG[^\n]*end{number}"))
 
 
 class Webdis(Entry):

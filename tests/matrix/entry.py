@@ -27,7 +27,8 @@ class Entry(Server):
     volatile = None
     options = ()  # of crane-run
     refused = ""  # what must be said of a server that cannot be run at all
-    together = 3  # clients at once under disturbance
+    together = 3  # clients at once under disturbance; 1: they get in each other's way
+    crowd = 40  # and without one
     needs = ""  # what an operator has to set for it, for the reader
 
     def __init__(self, port):  # pylint: disable=super-init-not-called

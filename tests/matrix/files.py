@@ -54,7 +54,7 @@ class Rsyncd(Entry):
     def prepare(self):
         (self.site / "files").mkdir()
         write(self.site / "files" / "there", "there\n" * 1000)
-        write(self.site / "rsyncd.conf", f"port = {self.port}\nuse chroot = no\nuid = root\ngid = root\nlog file = {self.site}/log\nmax connections = 10\n"
+        write(self.site / "rsyncd.conf", f"port = {self.port}\nuse chroot = no\nuid = root\ngid = root\nlog file = {self.site}/log\nmax connections = 100\n"
               f"lock file = {self.site}/lock\n[files]\npath = {self.site}/files\nread only = no\n")
 
     def command(self):

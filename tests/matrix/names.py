@@ -42,7 +42,7 @@ class Bind(Dns):
 
     def configure(self):
         write(self.site / "named.conf", f'options {{ directory "{self.site}"; listen-on port {self.port} {{ any; }}; listen-on-v6 {{ none; }}; '
-              f'recursion no; pid-file "{self.site}/pid"; session-keyfile "{self.site}/key"; allow-transfer {{ any; }}; }}; controls {{ }};\n'
+              f'recursion no; pid-file "{self.site}/pid"; session-keyfile "{self.site}/key"; allow-transfer {{ any; }}; transfers-out 100; }}; controls {{ }};\n'
               f'zone "crane.test" {{ type master; file "{self.site}/zone"; }};\n')
 
     def command(self):

@@ -17,6 +17,7 @@ QUIET = 6  # sessions one after the other, timed
 DISTURBED = 9  # for each seed
 AFTER_KILL = 8
 NEW_PRIMARY_S = 20
+CROWD_S = 240
 SLOW = 4.0  # times as long as natively, where a session takes long enough to tell
 
 
@@ -70,8 +71,13 @@ def first_answers(entry, address):
     raise last
 
 
+def crowd_of(server_class):
+    """How many clients there are at once, whose sessions have the numbers from `sessions` on."""
+    return min(server_class.crowd, 40) if server_class.together > 1 else 0
+
+
 def natively(server_class, port, sessions):
-    """The answers by number, and what a session takes."""
+    """The answers by number, what a session takes, and what a crowd takes."""
     entry = server_class(port)
     try:
         with NativeServer(entry.command(), port, environment=entry.environment, name=f"matrix-{entry.name}", protocol=entry.protocol) as server:
@@ -79,7 +85,11 @@ def natively(server_class, port, sessions):
             begin = time.monotonic()
             for number in range(1, sessions):
                 answers[number] = entry.answer(server.address(), number)
-            return answers, (time.monotonic() - begin) / (sessions - 1)
+            took_s = (time.monotonic() - begin) / (sessions - 1)
+            begin = time.monotonic()
+            numbers = range(sessions, sessions + crowd_of(server_class))
+            answers.update(zip(numbers, together(*[lambda n=n: entry.answer(server.address(), n) for n in numbers], timeout_s=CROWD_S)))
+            return answers, took_s, time.monotonic() - begin
     finally:
         entry.remove()
 
@@ -90,7 +100,7 @@ class Trial:
         self.port = server_class.fresh_port()
         self.sessions = 1 + QUIET + DISTURBED * len(seeds) + AFTER_KILL
         self.result = Result(server_class.name, server_class.kind, needs=server_class.needs)
-        self.answers, self.next = {}, 0
+        self.answers, self.next, self.native_crowd_s = {}, 0, 0.0
         self.lock = threading.Lock()
 
     def run(self):
@@ -101,7 +111,7 @@ class Trial:
         try:
             if not self.server_class.refused:
                 with step("natively", "wrong"):
-                    self.answers, native_s = natively(self.server_class, self.port, self.sessions)
+                    self.answers, native_s, self.native_crowd_s = natively(self.server_class, self.port, self.sessions)
             entry = self.server_class(self.port)
             try:
                 self.result.ratio = self.replicated(entry) / native_s if not self.server_class.refused else self.refuse(entry)
@@ -152,6 +162,7 @@ class Trial:
         took = (time.monotonic() - begin) / QUIET
         with step("diff", "differs"):
             cluster.assert_identical()
+        self.crowd(entry, cluster)
         for seed in self.seeds:
             with step(f"disturbed with seed {seed}"), Disturber(cluster, seed):
                 def some(replica):
@@ -163,10 +174,22 @@ class Trial:
         self.kill(entry, cluster)
         return took
 
-    def session(self, entry, address):
+    def crowd(self, entry, cluster):
+        """All at once, on the primary."""
+        address = cluster.address(cluster.primary())
+        numbers = range(self.sessions, self.sessions + crowd_of(self.server_class))
+        begin = time.monotonic()
+        with step("crowd"):
+            together(*[lambda n=n: self.session(entry, address, n) for n in numbers], timeout_s=CROWD_S)
+        took_s = time.monotonic() - begin
+        if took_s > 5 and took_s > 2 * SLOW * self.native_crowd_s:
+            raise Failure("slow", f"a crowd of {len(numbers)} takes {took_s:.1f} s, natively {self.native_crowd_s:.1f} s")
+        with step("diff after the crowd", "differs"):
+            cluster.assert_identical()
+
+    def session(self, entry, address, number=None):
         with self.lock:
-            number = self.next
-            self.next += 1
+            number, self.next = (self.next, self.next + 1) if number is None else (number, self.next)
         answer = entry.answer(address, number)
         if answer != self.answers[number]:
             raise Failure("differs", f"session {number} from native: {difference(self.answers[number], answer)}")
