@@ -51,7 +51,7 @@ crane_go_on:
     .size crane_go_on, . - crane_go_on
 )");
 
-extern "C" __attribute__((visibility("hidden"))) [[noreturn]] void crane_go_on(ucontext_t* context);
+extern "C" [[noreturn, gnu::visibility("hidden")]] void crane_go_on(ucontext_t* context);
 
 namespace {
 

@@ -125,7 +125,7 @@ class Svnserve(Entry):
 
 
 class SvnserveThreads(Svnserve):
-    name, words = "svnserve-threads", ("--threads",)
+    name, words, crowd = "svnserve-threads", ("--threads",), 0  # natively commits of a crowd fail
 
 
 class Sshd(Entry):
@@ -164,6 +164,7 @@ class Dropbear(Sshd):
     """Reads no keys but those in root's home: it is seen to refuse, after a whole exchange of keys."""
 
     name, ends = "dropbear", (255,)
+    crowd = 4  # it takes no more from one address that have not logged in
     packages, programs = ("dropbear-bin", "openssh-client"), ("/usr/sbin/dropbear",)
 
     def prepare(self):

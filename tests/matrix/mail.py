@@ -116,7 +116,7 @@ class Dovecot(Entry):
 
 class Irc(Entry):
     kind = "irc"
-    volatile = r"^(.* (00[2-5]|25\d|26\d|37\d|422|042|396|333|NOTICE|MODE) .*|PING.*|ERROR.*)\n?"
+    volatile = r"(?:^(?:.* (?:00[2-5]|25\d|26\d|37\d|422|042|396|333|NOTICE|MODE) .*|PING.*|ERROR.*)\n?)+"
 
     def check(self, address, number):
         """Two users in a channel of their own."""
