@@ -18,6 +18,12 @@ def server_state(row):
     return "blocked" if state == "running" and closed_ports(row) else state
 
 
+def leaves_at_once(row, first_generation):
+    """Whether one server after the other, from that number on, has ended without an error before anybody was served."""
+    ended = row.get("server") == "restarting" and (row.get("message") or "").endswith("status 0")
+    return ended and (row.get("generation") or 1) >= first_generation + 2
+
+
 def numbers(of):
     return ("replica " if len(of) == 1 else "replicas ") + ", ".join(str(n) for n in of)
 
@@ -76,7 +82,7 @@ class StartReport:
         """timeout_s is None when the start ended before its time was over."""
         ended = [row.get("message") or "" for n, row in self.rows.items() if self.server[n] == "exited"]
         if ended and len(ended) == sum(what != "witness" for what in self.server.values()):
-            self.say(f"the server {program} ended before it listened: {ended[0]}")
+            self.say(f"the server {program} ended before it served anybody: {ended[0]}")
         else:
             self.say(f"the server {program} did not start")
         for replica in self.replicas:

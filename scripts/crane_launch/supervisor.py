@@ -12,7 +12,7 @@ from . import LaunchError, image, processes
 from .layout import Layout
 from .preparation import Preparation
 from .replica import ASKED_TO_STOP, DISOWNED, ENDED_STATES, Replica, craned_toml, is_gone
-from .report import StartReport, closed_ports, server_state
+from .report import StartReport, closed_ports, leaves_at_once, server_state
 from .state import State, write_private
 from .stop import stop_processes
 
@@ -133,11 +133,14 @@ class Supervisor:
     def _wait_ready(self):
         """None when the server is ready, else the exit status."""
         deadline = time.monotonic() + self.settings["timeout-s"]
-        pause = 0.02
+        pause, first = 0.02, {}
         while True:
             dead = {r.number for r in self.replicas if r.ended()}
             rows = {n: row or {} for n, row in self._all_status().items()}
             server = {n: server_state(row) for n, row in rows.items()}
+            leaving = [n for n, row in rows.items() if leaves_at_once(row, first.setdefault(n, row.get("generation") or 1))]
+            if len(leaving) > self._servers() // 2:
+                return self._judge_start(rows, server | dict.fromkeys(leaving, "exited"), False)
             open_ = [n for n in server if n not in dead and server[n] not in (*ENDED_STATES, "listening", "blocked", "witness")]
             late = time.monotonic() > deadline
             if not open_ and not late and self._lacks_primary(rows, server):

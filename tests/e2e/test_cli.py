@@ -16,7 +16,7 @@ import tempfile
 from support import procs
 from support.case import CraneTest
 from support.cluster import Cluster
-from support.paths import BUILD, CRANE, CRANE_RUN, CRANE_TOOL, ROOT, SHIM, free_port
+from support.paths import BUILD, CRANE, CRANE_RUN, CRANE_TOOL, PYTHON, ROOT, SHIM, WORK_PARENT, free_port
 from support.redisclient import Redis as RedisClient
 from support.servers import Redis
 
@@ -161,6 +161,13 @@ class CommandLine(CraneTest):
         command = f"cd / && exec {' '.join(map(str, server.command()))}"
         self.fails_with([CRANE_RUN, "--detach", "--state-dir", server.site / "state", "--", "sh", "-c", command],
                         "static_server", "cannot be scheduled")
+
+    def test_server_that_listens_and_goes_into_the_background_gets_a_hint(self):
+        state = pathlib.Path(tempfile.mkdtemp(prefix="crane-e2e-background-", dir=WORK_PARENT))
+        self.addCleanup(shutil.rmtree, state, ignore_errors=True)
+        daemon = "import os, socket; s = socket.create_server(('0.0.0.0', 7000)); os.fork() and os._exit(0); s.accept()"
+        self.fails_with([CRANE_RUN, "--detach", "--state-dir", state / "state", "--port-map", f"7000:{free_port()}", "--",
+                         PYTHON, "-c", daemon], "stay in the foreground", "status 0")
 
     def test_kernel_that_dispatches_no_system_calls_is_refused(self):
         """A server there would do less than the other replicas' servers, and nobody would know."""

@@ -214,7 +214,7 @@ class WordsTest(LauncherCase):
 
     def test_server_that_ended_is_not_said_to_have_not_started(self):
         text = self.finish("exit", "3")[1]
-        self.assertIn("the server exit ended before it listened: exited with status 3", text)
+        self.assertIn("the server exit ended before it served anybody: exited with status 3", text)
         self.assertNotIn("did not start", text)
 
     def test_ready_without_a_port_says_that_nobody_is_served(self):
