@@ -61,21 +61,66 @@ long tell_more(uint32_t socket, const DatagramInfo& info, const DatagramWanted& 
     return store(wanted.length, socklen_t{0}) ? 0 : -EFAULT;
 }
 
-bool joins_group(int level, int name) {
-    if (level == IPPROTO_IP)
-        return name == IP_ADD_MEMBERSHIP || name == IP_ADD_SOURCE_MEMBERSHIP || name == MCAST_JOIN_GROUP ||
-               name == MCAST_JOIN_SOURCE_GROUP;
-    return level == IPPROTO_IPV6 &&
-           (name == IPV6_JOIN_GROUP || name == MCAST_JOIN_GROUP || name == MCAST_JOIN_SOURCE_GROUP);
+/// The least that says which group; 0: the option is none to join or leave one by.
+size_t group_bytes(int level, int name, bool& joins) {
+    joins = true;
+    switch (name) {
+        case MCAST_LEAVE_GROUP:
+        case MCAST_LEAVE_SOURCE_GROUP:
+            joins = false;
+            [[fallthrough]];
+        case MCAST_JOIN_GROUP:
+        case MCAST_JOIN_SOURCE_GROUP:
+            return sizeof(group_req);
+        default:
+            break;
+    }
+    if (level == IPPROTO_IPV6) {
+        joins = name == IPV6_JOIN_GROUP;
+        return joins || name == IPV6_LEAVE_GROUP ? sizeof(ipv6_mreq) : 0;
+    }
+    joins = name == IP_ADD_MEMBERSHIP || name == IP_ADD_SOURCE_MEMBERSHIP;
+    return joins || name == IP_DROP_MEMBERSHIP || name == IP_DROP_SOURCE_MEMBERSHIP ? sizeof(ip_mreq) : 0;
 }
 
-/// How groups are sent to: harmless, since nobody is let send to one.
+bool names_group(int level, int name, const void* value) {
+    Address group{static_cast<uint16_t>(level == IPPROTO_IPV6 ? AF_INET6 : AF_INET), 0, {}};
+    if (name >= MCAST_JOIN_GROUP && name <= MCAST_LEAVE_SOURCE_GROUP) {
+        group_req request;
+        std::memcpy(&request, value, sizeof(request));
+        const auto* at = reinterpret_cast<const sockaddr*>(&request.gr_group);
+        return address_from_sockaddr(at, sizeof(request.gr_group), group) == 0 && is_group(group);
+    }
+    std::memcpy(group.bytes, value, level == IPPROTO_IPV6 ? sizeof(in6_addr) : sizeof(in_addr));
+    return is_group(group);
+}
+
+/// What is sent to a group leaves by no interface: but for whether this host hears it, all is one.
 bool sends_to_groups(int level, int name) {
     if (level == IPPROTO_IP)
         return name == IP_MULTICAST_TTL || name == IP_MULTICAST_LOOP || name == IP_MULTICAST_IF ||
                name == IP_MULTICAST_ALL;
     return level == IPPROTO_IPV6 &&
            (name == IPV6_MULTICAST_HOPS || name == IPV6_MULTICAST_LOOP || name == IPV6_MULTICAST_IF);
+}
+
+bool is_loop(int level, int name) {
+    return level == IPPROTO_IP ? name == IP_MULTICAST_LOOP : name == IPV6_MULTICAST_LOOP;
+}
+
+/// A flag of one byte or more.
+bool is_set(const void* value, socklen_t bytes) {
+    int number = 0;
+    std::memcpy(&number, value, bytes < sizeof(number) ? 1 : sizeof(number));
+    return number != 0;
+}
+
+long set_group(DatagramSocket& socket, int level, int name, const void* value, bool joins) {
+    if (!names_group(level, name, value)) return -EINVAL;
+    if (!joins) return 0;
+    refuse_call("datagrams from a group (multicast) but by the server's own processes");
+    socket.groups |= kInGroups;
+    return 0;
 }
 
 bool tells_address(int level, int name) {
@@ -135,12 +180,19 @@ long send_datagram(uint32_t socket, const iovec* vector, int count, int flags, c
 bool datagram_set_option(uint32_t socket, int level, int name, const void* value, socklen_t bytes, long& rc) {
     VirtualSocket& s = domain().sockets[socket];
     rc = 0;
-    if (joins_group(level, name)) {
-        refuse_call("datagrams to a group (multicast)");
-        rc = -ENODEV;
+    bool joins = false;
+    const bool of_address = level == IPPROTO_IP || level == IPPROTO_IPV6;
+    if (const size_t least = of_address ? group_bytes(level, name, joins) : 0) {
+        rc = bytes < least ? -EINVAL : set_group(s.datagram, level, name, value, joins);
         return true;
     }
-    if (sends_to_groups(level, name)) return true;
+    if (sends_to_groups(level, name)) {
+        if (bytes == 0) rc = -EINVAL;
+        if (bytes == 0 || !is_loop(level, name)) return true;
+        s.datagram.groups &= static_cast<uint8_t>(~kUnheard);
+        if (!is_set(value, bytes)) s.datagram.groups |= kUnheard;
+        return true;
+    }
     if (!tells_address(level, name)) return false;
     int number = 0;
     if (bytes < sizeof(number)) {

@@ -99,10 +99,23 @@ Address near_to(const Address& here) {
     return address;
 }
 
+bool is_group(const Address& address) {
+    return address.family == AF_INET6 ? address.bytes[0] == 0xff : (address.bytes[0] & 0xf0) == 0xe0;
+}
+
 bool is_for_many(const Address& address) {
-    if (address.family == AF_INET6) return address.bytes[0] == 0xff;
     static const uint8_t broadcast[4] = {0xff, 0xff, 0xff, 0xff};
-    return (address.bytes[0] & 0xf0) == 0xe0 || std::memcmp(address.bytes, broadcast, sizeof(broadcast)) == 0;
+    return is_group(address) ||
+           (address.family == AF_INET && std::memcmp(address.bytes, broadcast, sizeof(broadcast)) == 0);
+}
+
+Address own_address_of(uint16_t family, uint16_t port) {
+    Address address{family, port, {}};
+    if (family == AF_INET6)
+        std::memcpy(address.bytes, kOwnAddressSix, sizeof(kOwnAddressSix));
+    else
+        std::memcpy(address.bytes, kOwnAddress, sizeof(kOwnAddress));
+    return address;
 }
 
 Address loopback_of(uint16_t family) {

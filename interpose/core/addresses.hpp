@@ -25,6 +25,10 @@ bool is_here(const Address& address);
 Address near_to(const Address& here);
 /// For a group, or for all hosts.
 bool is_for_many(const Address& address);
+/// Of those, one that hosts join (multicast).
+bool is_group(const Address& address);
+/// This host's, beside loopback.
+Address own_address_of(uint16_t family, uint16_t port);
 /// The family's usual loopback address, port 0.
 Address loopback_of(uint16_t family);
 bool same_host(const Address& one, const Address& other);

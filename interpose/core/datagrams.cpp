@@ -158,9 +158,7 @@ int check_target(const VirtualSocket& s, Address& to) {
         to = loopback_of(to.family);
         to.port = port;
     }
-    if (!is_for_many(to)) return 0;
-    refuse_call("a datagram to a group or to all hosts (multicast, broadcast)");
-    return -ENETUNREACH;
+    return 0;
 }
 
 void send_out(VirtualSocket& s, const Address& to, const iovec* vector, int count, size_t bytes) {
@@ -191,6 +189,31 @@ void send_inside(VirtualSocket& s, const Address& to, const iovec* vector, int c
     }
 }
 
+/// Once for each process: some send to groups every second. With the turn.
+void say_who_hears() {
+    static bool said = false;
+    if (said) return;
+    said = true;
+    refuse_call("datagrams to a group or to all hosts (multicast, broadcast) but the server's own processes");
+}
+
+/// In the container's network is nobody else: who hears of it are the server's own, as if it came to a host.
+void send_to_many(uint32_t index, const Address& to, const iovec* vector, int count, size_t bytes) {
+    const VirtualSocket& s = socket_at(index);
+    const DomainState& d = domain();
+    say_who_hears();
+    if (s.datagram.groups & kUnheard) return;
+    Frame frame{plain(s.local), to, static_cast<uint32_t>(bytes)};
+    if (is_any(frame.from)) frame.from = own_address_of(to.family, s.local.port);
+    for (uint32_t i = 0; i < d.datagram_socket_count; ++i) {
+        const VirtualSocket& other = socket_at(d.datagram_sockets[i]);
+        const Address at = plain(other.local);
+        const bool wants = (other.datagram.groups & kInGroups) || !is_group(to);
+        if (!wants || other.datagram.has_peer || at.port != to.port) continue;
+        if (is_any(at) || same_host(at, to)) deliver(d.datagram_sockets[i], frame, vector, count);
+    }
+}
+
 }  // namespace
 
 uint32_t new_datagram_socket(int family, bool nonblocking) {
@@ -203,12 +226,9 @@ uint32_t new_datagram_socket(int family, bool nonblocking) {
 
 int datagram_bind(uint32_t index, Address wanted) {
     const bool by_number = wanted.port != 0;
-    if (is_for_many(plain(wanted))) {
-        refuse_call("datagrams to a group or to all hosts (multicast, broadcast)");
-        return -EADDRNOTAVAIL;
-    }
     const int rc = bind_to(index, wanted);
-    if (rc == 0 && by_number) announce(socket_at(index));
+    // No client has a group's address to send to.
+    if (rc == 0 && by_number && !is_for_many(plain(wanted))) announce(socket_at(index));
     return rc;
 }
 
@@ -230,6 +250,7 @@ int datagram_connect(uint32_t index, const sockaddr* address, socklen_t length) 
         const Address& reached = d.reached_at[to.family == AF_INET6];
         const bool inside = is_here(to) && !is_near_client(to);
         Address own = inside ? near_to(to) : reached.family == 0 ? loopback_of(to.family) : reached;
+        if (is_for_many(to)) own = own_address_of(to.family, 0);
         own.port = s.local.port;
         s.local = as_family(own, s.local.family);
     }
@@ -315,6 +336,10 @@ long datagram_send(uint32_t index, const iovec* vector, int count, const Address
     if (const int error = check_target(s, to)) return error;
     if (const int error = datagram_take_error(index)) return -error;
     if (const int error = bind_if_unbound(index)) return error;
+    if (is_for_many(to)) {
+        send_to_many(index, to, vector, count, bytes);
+        return static_cast<long>(bytes);
+    }
     // A socket of the server's own goes before a client that has the same address.
     const bool inside =
         is_here(to) && (!is_near_client(to) || find_receiver(to, plain(s.local), false) != kNone);

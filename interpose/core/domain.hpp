@@ -184,11 +184,17 @@ struct Address {
     uint8_t bytes[16];
 };
 
+/// Of a UDP socket: it has joined some group; which one, nobody is told apart.
+constexpr uint8_t kInGroups = 1;
+/// What it sends to groups is not for this host (IP_MULTICAST_LOOP).
+constexpr uint8_t kUnheard = 2;
+
 /// What a UDP socket has beside the rest.
 struct DatagramSocket {
     uint8_t has_peer;       ///< connected
     uint8_t announced;      ///< the proxy knows its port
     uint8_t tells_address;  ///< IP_PKTINFO, IPV6_RECVPKTINFO
+    uint8_t groups;         ///< kInGroups, kUnheard
     int32_t error;          ///< not told yet: nobody was there
     Address bound_to;       ///< while it is connected `local` may be more exact
 };

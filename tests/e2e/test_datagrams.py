@@ -50,6 +50,22 @@ class Client:
         except TimeoutError:
             return True
 
+GROUPS = """\
+no group -1 EINVAL
+join 0
+join again by request 0
+heard 5 from 192.0.0.8
+not heard: -1 EAGAIN
+heard 5 from 192.0.0.8
+to all 3
+heard 3 from 192.0.0.8
+to one 3
+heard 3 from 127.0.0.1
+leave 0
+a second one at the port 0
+its own address 192.0.0.8
+"""
+
 
 class Datagrams(CraneTest):
     timeout_s = 240
@@ -140,10 +156,18 @@ class Datagrams(CraneTest):
                 self.assertEqual(answer, struct.pack(">HHHH", 77, 0, 1, 0) + b"VALUE key 0 5\r\nvalue\r\nEND\r\n")
             cluster.assert_identical()
 
+    def test_groups_are_the_servers_own(self):
+        self.built_program("groups")
+        with self.crane(Program, "groups") as cluster:
+            for _ in range(2):
+                self.assertEqual(ask(cluster.address()), GROUPS)
+            self.assertIn("multicast", cluster.report())
+            cluster.assert_identical()
+
     def test_nobody_is_sent_a_datagram_unasked(self):
         self.built_program("datagrams_out")
         with self.crane(Program, "datagrams_out") as cluster:
-            self.assertEqual(ask(cluster.address()), "to the outside 1\nto a group -1 ENETUNREACH\n")
+            self.assertEqual(ask(cluster.address()), "to the outside 1\nto a group 1\n")
             wait_until(lambda: all(row["datagrams"]["unasked"] == 1 for row in cluster.status().values()), 10, "counted")
             self.assertIn("nothing goes to the outside by itself", cluster.report())
             cluster.assert_identical()
