@@ -206,7 +206,7 @@ class Preparation:
     def _new_record(self, goes_on, environment):
         settings, old = self.settings, self.state.run
         cluster_id = self.state.cluster_id() if goes_on else State(self.state.path).cluster_id()
-        ports = free_peer_ports(settings["replicas"])
+        ports = free_peer_ports(settings["replicas"], {*settings["port-map"], *settings["port-map"].values(), settings["metrics-port"]})
         return {"version": 1, "cluster_id": cluster_id, "identity": settings.identity(),
                 "ready": bool(goes_on and self.state.was_ready()),
                 **({"restoring": True} if settings.launched else {}),

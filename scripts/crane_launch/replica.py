@@ -143,9 +143,9 @@ def check_client_address(address, ports):
                               f"{error.strerror}; free it or choose another with --port-map") from error
 
 
-def free_peer_ports(count):
+def free_peer_ports(count, promised=()):
     """Ports on 127.0.0.1 below the ephemeral range, where no outgoing connection can take one while its craned
-    is being restarted."""
+    is being restarted. None of those that are promised to others, and free still."""
     low_end = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     held, ports = [], []
     try:
@@ -156,6 +156,8 @@ def free_peer_ports(count):
             try:
                 probe.bind(("127.0.0.1", random.randrange(10_000, low_end) if usable else 0))
             except OSError:
+                continue
+            if probe.getsockname()[1] in promised:
                 continue
             ports.append(probe.getsockname()[1])
             if len(ports) == count:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import tomllib
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
@@ -79,6 +80,11 @@ class OptionTest(unittest.TestCase):
         for port in ports:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
+
+    def test_peer_ports_are_not_those_that_clients_will_come_to(self):
+        drawn = iter([11211, 11211, 20000, 30000, 12000, 12001])
+        with unittest.mock.patch.object(replica.random, "randrange", lambda low, high: next(drawn)):
+            self.assertEqual(len(set(replica.free_peer_ports(2, {11211, 30000})) - {11211, 30000}), 2)
 
 
 class RunTest(LauncherCase):
