@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 
+#include <cstddef>
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
@@ -86,10 +87,10 @@ size_t group_bytes(int level, int name, bool& joins) {
 bool names_group(int level, int name, const void* value) {
     Address group{static_cast<uint16_t>(level == IPPROTO_IPV6 ? AF_INET6 : AF_INET), 0, {}};
     if (name >= MCAST_JOIN_GROUP && name <= MCAST_LEAVE_SOURCE_GROUP) {
-        group_req request;
-        std::memcpy(&request, value, sizeof(request));
-        const auto* at = reinterpret_cast<const sockaddr*>(&request.gr_group);
-        return address_from_sockaddr(at, sizeof(request.gr_group), group) == 0 && is_group(group);
+        sockaddr_in6 at;  // the longest that a group can have
+        std::memcpy(&at, static_cast<const char*>(value) + offsetof(group_req, gr_group), sizeof(at));
+        return address_from_sockaddr(reinterpret_cast<sockaddr*>(&at), sizeof(at), group) == 0 &&
+               is_group(group);
     }
     std::memcpy(group.bytes, value, level == IPPROTO_IPV6 ? sizeof(in6_addr) : sizeof(in_addr));
     return is_group(group);
@@ -183,7 +184,10 @@ bool datagram_set_option(uint32_t socket, int level, int name, const void* value
     bool joins = false;
     const bool of_address = level == IPPROTO_IP || level == IPPROTO_IPV6;
     if (const size_t least = of_address ? group_bytes(level, name, joins) : 0) {
-        rc = bytes < least ? -EINVAL : set_group(s.datagram, level, name, value, joins);
+        if (bytes < least)
+            rc = -EINVAL;
+        else
+            rc = readable(value, least) ? set_group(s.datagram, level, name, value, joins) : -EFAULT;
         return true;
     }
     if (sends_to_groups(level, name)) {

@@ -54,6 +54,7 @@ GROUPS = """\
 no group -1 EINVAL
 join 0
 join again by request 0
+half a request -1 EFAULT
 heard 5 from 192.0.0.8
 not heard: -1 EAGAIN
 heard 5 from 192.0.0.8

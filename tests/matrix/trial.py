@@ -73,7 +73,7 @@ def first_answers(entry, address):
 
 def crowd_of(server_class):
     """How many clients there are at once, whose sessions have the numbers from `sessions` on."""
-    return min(server_class.crowd, 40) if server_class.together > 1 else 0
+    return server_class.crowd if server_class.together > 1 else 0
 
 
 def natively(server_class, port, sessions):

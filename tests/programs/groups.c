@@ -1,4 +1,6 @@
 // Groups (multicast) and all hosts (broadcast): a host that nobody else can reach hears itself alone.
+#include <sys/mman.h>
+
 #include "serve.h"
 
 static struct sockaddr_in at(const char* host, int port) {
@@ -42,6 +44,11 @@ static void scenario(void) {
     say("join %s", outcome(setsockopt(listener, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group)));
     say("join again by request %s",
         outcome(setsockopt(listener, IPPROTO_IP, MCAST_JOIN_GROUP, &request, sizeof request)));
+    char* pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+    say("half a request %s",
+        outcome(setsockopt(listener, IPPROTO_IP, MCAST_JOIN_GROUP, pages + 4096 - 80, sizeof request)));
+    CHECK(munmap(pages, 8192) == 0);
     CHECK(send_to(sender, "239.255.255.250", "hello") == 5);
     hear(listener);
     CHECK(setsockopt(sender, IPPROTO_IP, IP_MULTICAST_LOOP, &none, sizeof none) == 0);
