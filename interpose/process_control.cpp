@@ -6,6 +6,7 @@
 #include <cstdarg>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/main_process.hpp"
 #include "interpose/core/passed.hpp"
 #include "interpose/core/sandbox.hpp"
 #include "interpose/core/signals.hpp"
@@ -86,7 +87,7 @@ CRANE_EXPORT pid_t getppid() noexcept {
     count_cheap_call();
     const Process& own = *runtime.process;
     if (own.parent != kNone) return domain().processes[own.parent].pid;
-    return own.is_main ? static_cast<pid_t>(raw(SYS_getppid)) : 1;
+    return is_first_process() ? static_cast<pid_t>(raw(SYS_getppid)) : 1;
 }
 
 CRANE_EXPORT int prlimit(pid_t pid, __rlimit_resource resource, const rlimit* wanted, rlimit* old) noexcept {

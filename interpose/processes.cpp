@@ -175,12 +175,6 @@ long exec_by_search(const char* file, char* const* argv, char* const* environmen
     return denied ? -EACCES : rc;
 }
 
-[[noreturn]] void leave(int code) {
-    leave_domain(exited_status(code));
-    raw(SYS_exit_group, code & 0xff);
-    __builtin_unreachable();
-}
-
 /// Collects the variadic arguments of execl and its kin; returns how many, the first included.
 size_t gather(const char* first, va_list list, const char** argv, size_t room) {
     size_t count = 0;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/main_process.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_masks.hpp"
@@ -76,7 +77,7 @@ long send_signal(int pid, int signal, int code = SI_USER, uint64_t value = 0) {
     const SignalInfo info = signal_from_self(signal, code, value);
     if (pid > 0) {
         const uint32_t process = process_of(pid);
-        if (process == kNone) return raw(SYS_kill, pid, signal);
+        if (process == kNone) return has_vanished(pid) ? -ESRCH : raw(SYS_kill, pid, signal);
         Process& target = domain().processes[process];
         if (target.state == ProcessState::kExited && target.unseen) return -ESRCH;
         if (const long refused = may_signal(pid); refused != 0) return refused;

@@ -217,8 +217,7 @@ void after_exec() {
 void at_process_exit(int code, void*) {
     if (!self.active) return;
     fcloseall();  // flushes without the streams' locks, as exit() does: a thread may be in a read with one
-    leave_domain(exited_status(code));
-    raw(SYS_exit_group, code & 0xff);
+    leave(code);
 }
 
 }  // namespace

@@ -23,7 +23,6 @@
 namespace crane::interpose {
 
 constexpr uint32_t kNone = 0xffff'ffff;
-constexpr uint32_t kMainProcess = 0;  ///< index of the one that craned started
 constexpr size_t kMaxProcesses = 1024;
 constexpr size_t kMaxFds = 32768;
 constexpr size_t kMaxEpolls = 1024;
@@ -342,6 +341,10 @@ struct DomainState {
     uint32_t opaque_processes;
     uint32_t opaque_started;  ///< one has begun, and nobody has stood for it yet
     uint64_t left_streams;  ///< signature of what opaque processes that were left to themselves may write to
+    uint32_t main_process;  ///< index of the one that is the server (main_process.hpp)
+    int32_t staying_pid;    ///< of the first process, once it is none of the program's any more; 0: it is
+    uint32_t served;        ///< some client's connection has been accepted
+    uint32_t asked_by_signal;          ///< the operator has sent it a signal
     uint32_t processes_high;           ///< entries ever used
     int32_t ending_pid;                ///< passed the turn on for good and may still live; 0: none
     uint32_t orphans;                  ///< ever ended without a parent in the domain

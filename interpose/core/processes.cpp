@@ -8,6 +8,7 @@
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/environment.hpp"
 #include "interpose/core/fds.hpp"
+#include "interpose/core/main_process.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/queue_notices.hpp"
 #include "interpose/core/signals.hpp"
@@ -167,21 +168,34 @@ void become_child(uint32_t index) {
     start_backstop();
 }
 
-void leave_domain(int wait_status) {
-    if (!self.active) return;
+bool leave_domain(int wait_status) {
+    if (!self.active) return false;
     scheduler().get_turn(self.slot);
     const bool alone = runtime.process->state == ProcessState::kLive;
+    const uint32_t heir = alone && runtime.process->is_main ? heir_of_main(wait_status) : kNone;
+    const bool stays = heir != kNone && is_first_process();
+    if (heir != kNone) pass_main_to(heir);
     if (alone) withdraw(runtime.process_index, wait_status, true, self.slot);
-    domain().ending_pid = runtime.process->pid;
+    if (stays)
+        vanish();
+    else
+        domain().ending_pid = runtime.process->pid;
     const dmt::SlotId slot = self.slot;
     self.active = false;
     leave_backstop();
     // With the main process the domain ends: its exit is the last that is heard, and nobody has a turn again.
     if (!runtime.process->is_main) scheduler().finish(slot);
+    return stays;
+}
+
+void leave(int code) {
+    if (leave_domain(exited_status(code))) stay_for_the_others();
+    raw(SYS_exit_group, code & 0xff);
+    __builtin_unreachable();
 }
 
 void end_domain(int wait_status) {
-    const timebubble::ExitRecord record{static_cast<uint32_t>(domain().processes[kMainProcess].pid),
+    const timebubble::ExitRecord record{static_cast<uint32_t>(domain().processes[domain().main_process].pid),
                                         wait_status, 1, 0};
     emit(timebubble::OutputKind::kExit, 0, 0, &record, sizeof(record));
     for (;;) raw(SYS_pause);  // craned ends all processes

@@ -12,8 +12,10 @@ void forget_child(uint32_t index);
 /// In the new child, after fork: takes on the entry and its thread slot, waits for the first turn.
 void become_child(uint32_t index);
 /// The scheduled part of this process's end: closes what others can see, tells the parent, passes the turn
-/// for good. The caller then leaves by the kernel.
-void leave_domain(int wait_status);
+/// for good. The caller then leaves by the kernel, or stays for the others (main_process.hpp) if true.
+bool leave_domain(int wait_status);
+/// As exit_group with that code.
+[[noreturn]] void leave(int code);
 /// The end of the domain, as if its main process had ended with that status. Turn in hand, which nobody gets
 /// again.
 [[noreturn]] void end_domain(int wait_status);

@@ -154,6 +154,15 @@ uint32_t socket_events(uint32_t index) {
     return events;
 }
 
+namespace {
+
+void signal_server(int signal) {
+    domain().asked_by_signal = 1;
+    post_signal(domain().main_process, signal_from_outside(signal), dmt::kNoSlot);
+}
+
+}  // namespace
+
 void apply_call(uint16_t kind_number, uint64_t connection, const char* payload, size_t bytes) {
     const auto kind = static_cast<CallKind>(kind_number);
     if (kind == CallKind::kGenesis) {
@@ -169,8 +178,7 @@ void apply_call(uint16_t kind_number, uint64_t connection, const char* payload, 
     if (kind == CallKind::kSignal) {
         uint32_t signal = 0;
         if (bytes == sizeof(signal)) std::memcpy(&signal, payload, sizeof(signal));
-        if (signal != 0 && signal < static_cast<uint32_t>(kSignals))
-            post_signal(kMainProcess, signal_from_outside(static_cast<int>(signal)), dmt::kNoSlot);
+        if (signal != 0 && signal < static_cast<uint32_t>(kSignals)) signal_server(static_cast<int>(signal));
         return;
     }
     if (kind == CallKind::kStart) egress_started(payload, bytes);

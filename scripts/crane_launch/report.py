@@ -2,8 +2,8 @@
 
 from .replica import ENDED_STATES
 
-BACKGROUND_HINT = ("it ended by itself and without an error: if it puts itself into the background, tell it to stay in the "
-                   "foreground (apache2 -DFOREGROUND, nginx -g 'daemon off;', redis-server --daemonize no)")
+WELL_ENDED_HINT = ("it ended by itself, without an error and without a process that goes on: give the command that is the "
+                   "server, not one that asks for it (systemctl start, docker run) or ends when its work is done")
 
 
 def closed_ports(row):
@@ -103,7 +103,7 @@ class StartReport:
                 break
         if any(self.server[n] == "exited" and (row.get("message") or "").endswith("status 0")
                for n, row in self.rows.items()):
-            self.say(f"  {BACKGROUND_HINT}")
+            self.say(f"  {WELL_ENDED_HINT}")
 
     def _say_lines(self, lines):
         for line in lines:

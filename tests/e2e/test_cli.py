@@ -162,12 +162,12 @@ class CommandLine(CraneTest):
         self.fails_with([CRANE_RUN, "--detach", "--state-dir", server.site / "state", "--", "sh", "-c", command],
                         "static_server", "cannot be scheduled")
 
-    def test_server_that_listens_and_goes_into_the_background_gets_a_hint(self):
-        state = pathlib.Path(tempfile.mkdtemp(prefix="crane-e2e-background-", dir=WORK_PARENT))
+    def test_server_that_listens_and_ends_well_again_and_again_gets_a_hint(self):
+        state = pathlib.Path(tempfile.mkdtemp(prefix="crane-e2e-ends-", dir=WORK_PARENT))
         self.addCleanup(shutil.rmtree, state, ignore_errors=True)
-        daemon = "import os, socket; s = socket.create_server(('0.0.0.0', 7000)); os.fork() and os._exit(0); s.accept()"
+        server = "import socket; s = socket.create_server(('0.0.0.0', 7000))"
         self.fails_with([CRANE_RUN, "--detach", "--state-dir", state / "state", "--port-map", f"7000:{free_port()}", "--",
-                         PYTHON, "-c", daemon], "stay in the foreground", "status 0")
+                         PYTHON, "-c", server], "give the command that is the server", "status 0")
 
     def test_kernel_that_dispatches_no_system_calls_is_refused(self):
         """A server there would do less than the other replicas' servers, and nobody would know."""

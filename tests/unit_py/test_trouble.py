@@ -136,11 +136,11 @@ class MessageTest(LauncherCase):
             self.assertIn(f"exited with status {code}", self.read_until(process, "ended on all"))
             self.assertEqual(process.wait(20), 1 if code else 0)
 
-    def test_server_in_the_background_gets_a_hint(self):
+    def test_command_that_ends_well_is_told_that_it_is_no_server(self):
         code, text = self.finish("exit", "0")
         self.assertEqual(code, 1)
-        self.assertIn("stay in the foreground", text)
-        self.assertNotIn("foreground", self.finish("exit", "3", options=("--fresh",))[1])
+        self.assertIn("give the command that is the server", text)
+        self.assertNotIn("give the command", self.finish("exit", "3", options=("--fresh",))[1])
 
     def test_empty_state_dir_is_refused(self):
         words = [str(SCRIPTS / "crane-run"), "--state-dir", "", "--", "listen"]
