@@ -170,6 +170,7 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
                   : files == Files::kKept ? renew_layers(paths.container, shown, root)
                                           : imaged_layers(paths.container, shown, root);
     if (fresh && !spec.host_network) name_own_host(plan.layers.front(), spec.hostname, root);
+    if (fresh) lock_accounts(plan.layers.front(), root);
     plan.host_network = spec.host_network;
     plan.apparmor = apparmor_enabled();
     const std::string init_dir = kInitInside;

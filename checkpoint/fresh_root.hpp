@@ -51,4 +51,8 @@ void give_fixed_times(const Layer& root);
 /// Makes the domain's own host name resolve, as it does on a host: /etc/hosts with one line more.
 void name_own_host(const Layer& layer, const std::string& hostname, const ServerRoot& root = {});
 
+/// Where the server does not see /etc/shadow, /etc/passwd says that nobody has a password rather than that it
+/// is kept there: else no start script could become another user, for want of an account that is in order.
+void lock_accounts(const Layer& layer, const ServerRoot& root = {});
+
 }  // namespace crane::checkpoint

@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "checkpoint/fresh_root.hpp"
 #include "checkpoint/image_store.hpp"
 #include "checkpoint/inventory.hpp"
+#include "checkpoint/processes.hpp"
 #include "checkpoint/program_check.hpp"
 #include "checkpoint/server_root.hpp"
 #include "proxy/image_files.hpp"
@@ -90,6 +92,22 @@ TEST_CASE("base image: users and groups are its own", "[image]") {
     CHECK(root.groups_of("served", 78) == std::vector<gid_t>{78, 79});
     CHECK(ServerRoot().user("root"));
     CHECK(ServerRoot().group("root") == gid_t{0});
+}
+
+TEST_CASE("base image: where it has no passwords, accounts are not said to have any", "[image]") {
+    const bool has = GENERATE(false, true);
+    const TemporaryDirectory tree, layer;
+    const std::string accounts = "root:x:0:0:x:y:/root:/bin/sh\nshort\nopen::5:5:::\nlast:x:6:6:::";
+    tree.write("etc/passwd", accounts);
+    fs::permissions(tree.path + "/etc/passwd", fs::perms(0604));
+    if (has) tree.write("etc/shadow", "root:*:::::::\n");
+    fs::create_directory(layer.path + "/upper");
+    lock_accounts({"/", layer.path + "/upper", "", tree.path}, ServerRoot(tree.path));
+    const std::string written = layer.path + "/upper/etc/passwd";
+    REQUIRE(fs::exists(written) == !has);
+    if (has) return;
+    CHECK(read_text_file(written) == "root:*:0:0:x:y:/root:/bin/sh\nshort\nopen::5:5:::\nlast:*:6:6:::");
+    CHECK(fs::status(written).permissions() == fs::perms(0604));
 }
 
 TEST_CASE("base image: a program is looked for in it", "[image]") {

@@ -181,6 +181,15 @@ TEST_CASE("a confined server cannot write to the kernel or see the host's secret
     CHECK(server.exit->known);
 }
 
+TEST_CASE("a start script becomes another user though passwords are hidden", "[checkpoint][root]") {
+    if (!can_contain()) return;
+    Server server("su nobody -s /bin/sh -c 'id -un'; getent passwd root | cut -d: -f1,2,3; cat /etc/shadow");
+    CHECK(server.run() == "nobody\nroot:*:0\n");
+    server.spec.shown = {"/etc/shadow"};
+    server.spec.argv[2] = "getent passwd root | cut -d: -f1,2,3";
+    CHECK_THAT(server.run(), Catch::EndsWith("root:x:0\n"));
+}
+
 TEST_CASE("a state directory that is a mount point is not seen inside", "[checkpoint][root]") {
     if (!can_contain()) return;
     Server server("ls -A \"$STATE\"; echo end");
