@@ -163,7 +163,7 @@ install: all
 	install -m 755 $(addprefix $(BUILD)/bin/,craned crane crane-init crane-criu) $(ROOTLIB)/bin/
 	install -m 644 $(BUILD)/lib/libcrane.so VERSION $(ROOTLIB)/
 	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh scripts/install_criu.sh $(ROOTLIB)/
-	install -D -m 644 checkpoint/criu/rlimits.patch $(ROOTLIB)/criu/rlimits.patch
+	install -D -m 644 -t $(ROOTLIB)/criu checkpoint/criu/*.patch
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
 	install -D -m 644 -t $(ROOTLIB)/core interpose/core/operation.hpp interpose/core/objects.hpp
 	install -d $(ROOTLIB)/profiles

@@ -1,11 +1,12 @@
 // crane-criu: runs CRIU inside a domain's container, for one dump or one restore.
 //
-// Usage (by craned only): crane-criu dump|restore INIT_PID CRIU LAST_PID [KEY ...]
+// Usage (by craned only): crane-criu dump INIT_PID CRIU 0 [PATH ...]
+//                          crane-criu restore INIT_PID CRIU LAST_PID [KEY ...]
 // INIT_PID is crane-init as the host numbers it. LAST_PID is, of a restore, the last pid that the namespace
-// had given when the image was taken. Descriptor 3 is a socket to craned, 4 the folder of the images, 5 one
-// where CRIU keeps what it has found out about the kernel, and from 6 on follows what a restored process gets
-// for each KEY. "stage NAME" is said on the socket while the server is frozen, and "go" awaited; then "done
-// LAST_PID" or "error: ...".
+// had given when the image was taken; each PATH is, of a dump, a file that inotify watches. Descriptor 3 is a
+// socket to craned, 4 the folder of the images, 5 one where CRIU keeps what it has found out about the
+// kernel, and from 6 on follows what a restored process gets for each KEY. "stage NAME" is said on the socket
+// while the server is frozen, and "go" awaited; then "done LAST_PID" or "error: ...".
 //
 // CRIU enters the namespaces, so that it dumps plain processes and no container. There it has the host's
 // privileges among files that the server could write: so it is static, and is told to load no plugin, to read
@@ -43,8 +44,9 @@ struct Job {
     bool restore = false;
     pid_t init = 0;
     int criu_fd = -1;
-    long last_pid = 0;  // of a restore
-    std::vector<std::string> keys;
+    long last_pid = 0;                 // of a restore
+    std::vector<std::string> keys;     // of a restore
+    std::vector<std::string> watched;  // of a dump
 };
 
 void say(const std::string& text) {
@@ -118,6 +120,7 @@ CriuRequest request_for(const Job& job) {
     request.root_pid = kServerPid;
     request.log_file = job.restore ? "restore.log" : "dump.log";
     int fd = kFirstReplacementFd;
+    request.watched = job.watched;
     for (const std::string& key : job.keys) request.replacements.push_back({key, fd++});
     return request;
 }
@@ -179,7 +182,7 @@ int run(int argc, char** argv) {
     job.init = std::atoi(argv[2]);
     job.criu_fd = ::open(argv[3], O_RDONLY | O_CLOEXEC);
     job.last_pid = std::atol(argv[4]);
-    job.keys.assign(argv + 5, argv + argc);
+    (job.restore ? job.keys : job.watched).assign(argv + 5, argv + argc);
     if (job.criu_fd < 0) fail(failed(argv[3]));
     learn_kernel(job);
     const PidCursor cursor;

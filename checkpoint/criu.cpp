@@ -134,6 +134,7 @@ Helper::Helper(const CriuJob& job, const std::string& criu) {
         given.push_back(one.fd);
         words.push_back(one.key);
     }
+    words.insert(words.end(), job.watched.begin(), job.watched.end());
     std::vector<Descriptor> copies;
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);

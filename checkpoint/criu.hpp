@@ -23,6 +23,8 @@ struct CriuJob {
         int fd;           ///< this process': what the restored process has in its place
     };
     std::vector<Replacement> replacements;
+    /// Of a dump: files that inotify watches, which CRIU would look for in /etc and some more places alone.
+    std::vector<std::string> watched;
     /// Called while the processes stand still: images are complete, or restored processes are about to run.
     /// When it throws, the dump fails and the server runs on; a restore fails.
     std::function<void()> while_frozen;

@@ -104,6 +104,7 @@ std::string encode(const CriuRequest& request) {
     }
     put(&options, 34, kIgnoreCgroups);
     put(&options, 35, kGhostLimitBytes);
+    for (const std::string& path : request.watched) put(&options, 36, path);  // irmap_scan_paths
     put(&options, 45, kFreezeTimeoutS);
     put(&options, 46, 1);  // tcp_skip_in_flight
     put(&options, 64, kNoNetworkLock);

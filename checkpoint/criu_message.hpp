@@ -18,6 +18,7 @@ struct CriuRequest {
         int fd;           ///< of CRIU's process, what a restored process has in its place
     };
     std::vector<Replacement> replacements;  ///< of a restore
+    std::vector<std::string> watched;       ///< of a dump: paths of what inotify watches
 };
 
 std::string encode(const CriuRequest& request);

@@ -103,7 +103,9 @@ class DomainHost {
     /// `while_frozen`, which is called while the server stands still. To be called while the server is at
     /// rest: what forks while CRIU works gets other pids than it would have. Throws CriuError (criu.hpp);
     /// unless that says otherwise the server runs on, and nothing is left but CRIU's log.
-    ImageReport take_image(const std::string& folder, const std::function<void()>& while_frozen = {});
+    /// `watched`: paths of files that it has inotify watch, as it sees them.
+    ImageReport take_image(const std::string& folder, const std::function<void()>& while_frozen = {},
+                           const std::vector<std::string>& watched = {});
 
     /// Starts a container on the layers exactly as they are, and in it the server from an image, in the state
     /// and with the pids that it had. Pipes and memfds that it had inherited are replaced by what is handed
@@ -114,7 +116,8 @@ class DomainHost {
     /// `files_since_ns`: as of settle_times(). What `check` throws (see run_command()) is thrown, and the
     /// server runs on.
     ImageReport take_packed_image(const std::string& archive, const std::string& image,
-                                  uint64_t files_since_ns, const Check& check = {});
+                                  uint64_t files_since_ns, const Check& check = {},
+                                  const std::vector<std::string>& watched = {});
     /// Of both, here or on another replica.
     ImageReport restore_packed(const std::string& archive, const std::string& image);
 

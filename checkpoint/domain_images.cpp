@@ -155,7 +155,8 @@ std::string helper_beside(const std::string& init_path) {
 
 }  // namespace
 
-ImageReport DomainHost::take_image(const std::string& folder, const std::function<void()>& while_frozen) {
+ImageReport DomainHost::take_image(const std::string& folder, const std::function<void()>& while_frozen,
+                                   const std::vector<std::string>& watched) {
     if (spec_.isolation != Isolation::kLxc)
         throw CriuError("images are taken of containers alone: start the server without --isolation none",
                         false);
@@ -166,6 +167,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
     for (const DomainSpec::Inherited& one : spec_.inherited)
         if (const std::string key = criu_key(one.fd); !key.empty()) about.inherited.push_back({one.as, key});
     CriuJob job;
+    job.watched = watched;
     job.init = init_pid();
     job.helper = helper_beside(spec_.init_path);
     job.folder = folder;

@@ -64,16 +64,20 @@ class ImageFolder {
 }  // namespace
 
 ImageReport DomainHost::take_packed_image(const std::string& archive, const std::string& image,
-                                          uint64_t files_since_ns, const Check& check) {
+                                          uint64_t files_since_ns, const Check& check,
+                                          const std::vector<std::string>& watched) {
     const std::string container = DomainPaths(spec_.state_dir).container;
     const ImageFolder folder(spec_);
     folder.make();
     fail_point("image.begin");
-    const ImageReport report = take_image(folder.processes(), [&] {
-        write_file(folder.processes() + kUnsettledFile, unsettled_files(container, files_since_ns));
-        copy_files(container, folder.files(), check);
-        fail_point("image.frozen");
-    });
+    const ImageReport report = take_image(
+        folder.processes(),
+        [&] {
+            write_file(folder.processes() + kUnsettledFile, unsettled_files(container, files_since_ns));
+            copy_files(container, folder.files(), check);
+            fail_point("image.frozen");
+        },
+        watched);
     fail_point("image.dumped");
     checkpoint::pack_files(folder.files(), archive, Kept::kAll, folder.checked(check));
     pack_folder(folder.processes(), image, Pace::kInBackground, check);

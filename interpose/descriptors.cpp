@@ -11,6 +11,7 @@
 #include "interpose/core/passed.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/core/watched_files.hpp"
 
 namespace crane::interpose {
 
@@ -24,6 +25,7 @@ long close_fd(int fd) {
     if (rc != -EBADF) drop_entry(fd);
     settle_passed_if_any();
     file_lock_event();
+    file_event();
     return rc;
 }
 

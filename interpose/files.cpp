@@ -232,6 +232,7 @@ CRANE_EXPORT int fclose(FILE* stream) {
     }
     const int rc = real.fclose(stream);
     drop_entry(fd);
+    file_event();
     if (lost) errno = lost;
     return lost ? EOF : rc;
 }

@@ -6,6 +6,7 @@
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/passed.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/core/watched_files.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -170,9 +171,12 @@ long send_rest(int fd, const FdEntry& entry, const iovec* vector, size_t count, 
 
 long read_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
     StreamWait wait;
+    const bool watches = entry.flags & kFdWatches;
     return read_once(Op::kRead, fd, entry, false, wait, [&] {
-        return count == 1 ? raw(SYS_read, fd, vector->iov_base, vector->iov_len)
-                          : raw(SYS_readv, fd, vector, count);
+        if (count != 1 && !watches) return raw(SYS_readv, fd, vector, count);
+        const long rc = raw(SYS_read, fd, vector->iov_base, vector->iov_len);
+        if (watches && rc > 0) show_cookies(static_cast<char*>(vector->iov_base), static_cast<size_t>(rc));
+        return rc;
     });
 }
 

@@ -10,6 +10,7 @@
 #include <linux/seccomp.h>
 #include <mqueue.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
 #include <sys/prctl.h>
@@ -19,13 +20,16 @@
 #include <sys/timex.h>
 #include <utime.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdarg>
+#include <iterator>
 #include <utility>
 
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/sandbox.hpp"
+#include "interpose/core/shared_operation.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
@@ -308,7 +312,8 @@ constexpr Row kRows[] = {
     SAME(connect), SAME(creat), SAME(dup), SAME(dup2), SAME(dup3), SAME(epoll_create),
     SAME(epoll_create1), SAME(epoll_ctl), SAME(epoll_wait), SAME(execve), SAME(fallocate), SAME(fchmod), SAME(fchown),
     SAME(fchownat), SAME(flock), SAME(ftruncate), SAME(getcpu), SAME(getpeername),
-    SAME(getdents64), SAME(getrandom), SAME(getsockname), SAME(getsockopt), SAME(kill), SAME(lchown), SAME(link), SAME(linkat),
+    SAME(getdents64), SAME(getrandom), SAME(getsockname), SAME(getsockopt), SAME(inotify_add_watch),
+    SAME(inotify_init), SAME(inotify_init1), SAME(inotify_rm_watch), SAME(kill), SAME(lchown), SAME(link), SAME(linkat),
     SAME(listen), SAME(msgctl), SAME(msgget), SAME(msgrcv), SAME(msgsnd), SAME(nanosleep), SAME(pause), SAME(pipe),
     SAME(pipe2), SAME(poll), SAME(readv), SAME(read), SAME(recvfrom), SAME(recvmmsg), SAME(recvmsg), SAME(rename),
     SAME(renameat), SAME(renameat2), SAME(rmdir), SAME(sched_setaffinity), SAME(sched_yield), SAME(select),
@@ -388,9 +393,9 @@ constexpr Row kRows[] = {
     X(lgetxattr) X(fgetxattr) X(listxattr) X(llistxattr) X(flistxattr) X(removexattr) X(lremovexattr) \
     X(fremovexattr) X(set_tid_address) X(restart_syscall) X(fadvise64) X(mbind) X(set_mempolicy) \
     X(get_mempolicy) X(mq_open) X(mq_unlink) X(mq_getsetattr) X(kexec_load) X(add_key) X(request_key) X(keyctl) \
-    X(ioprio_set) X(ioprio_get) X(inotify_init) X(inotify_add_watch) X(inotify_rm_watch) X(migrate_pages) \
+    X(ioprio_set) X(ioprio_get) X(migrate_pages) \
     X(mkdirat) X(mknodat) X(futimesat) X(symlinkat) X(faccessat) X(unshare) X(set_robust_list) \
-    X(get_robust_list) X(sync_file_range) X(move_pages) X(inotify_init1) X(preadv) X(perf_event_open) \
+    X(get_robust_list) X(sync_file_range) X(move_pages) X(preadv) X(perf_event_open) \
     X(fanotify_init) X(fanotify_mark) X(name_to_handle_at) X(open_by_handle_at) X(syncfs) X(setns) \
     X(process_vm_readv) X(process_vm_writev) X(kcmp) X(finit_module) X(memfd_create) X(kexec_file_load) X(bpf) \
     X(membarrier) X(mlock2) X(copy_file_range) X(preadv2) X(pwritev2) X(pkey_mprotect) X(pkey_free) X(open_tree) \
@@ -432,6 +437,17 @@ constexpr std::array<SystemCall, kNumbers> by_number() {
 constexpr std::array<SystemCall, kNumbers> kTable = by_number();
 
 constexpr SystemCall kUnknownCall{"", Treatment::kUnknown, nullptr};
+
+/// So that who watches files hears of it.
+bool changes_files(long number) {
+    if (domain().inotify_stream == 0) return false;
+    constexpr long kChanges[] = {SYS_mkdir,        SYS_mkdirat,   SYS_mknod,           SYS_mknodat,
+                                 SYS_symlink,      SYS_symlinkat, SYS_truncate,        SYS_setxattr,
+                                 SYS_lsetxattr,    SYS_fsetxattr, SYS_removexattr,     SYS_lremovexattr,
+                                 SYS_fremovexattr, SYS_futimesat, SYS_copy_file_range, SYS_pwritev2,
+                                 SYS_preadv,       SYS_preadv2,   SYS_pread64,         SYS_umount2};
+    return std::ranges::find(kChanges, number) != std::end(kChanges);
+}
 
 /// In a strict process the kernel ends it for all but these.
 bool is_left_by_strict_rules(long number) {
@@ -490,8 +506,11 @@ long lead_system_call(long number, const long* a) {
     switch (call.treatment) {
         case Treatment::kServed:
             return results_have_room(number, a) ? call.served(a) : fail(EFAULT);
-        case Treatment::kKernel:
+        case Treatment::kKernel: {
+            if (!changes_files(number)) return to_kernel(number, a);
+            const SharedOperation turn(Op::kFile, files_key());
             return to_kernel(number, a);
+        }
         case Treatment::kAbsent:
             return fail(ENOSYS);
         case Treatment::kRefused:

@@ -6,7 +6,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 
 #include "proxy/plain_text.hpp"
@@ -191,6 +193,17 @@ bool DomainLink::at_rest() const {
 
 bool DomainLink::at_standstill() const {
     return starved() && all_drained();
+}
+
+std::vector<std::string> DomainLink::watched_paths() const {
+    const timebubble::WatchedPaths& watched = view_.control->watched;
+    const size_t bytes =
+        std::min<size_t>(watched.bytes.load(std::memory_order_acquire), sizeof(watched.text));
+    std::vector<std::string> paths;
+    std::istringstream text(std::string(watched.text, bytes));
+    for (std::string path; std::getline(text, path, '\0');)
+        if (path.starts_with('/')) paths.push_back(path);
+    return paths;
 }
 
 void DomainLink::awake() {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proxy/domain_gate.hpp"
 #include "proxy/domain_words.hpp"
@@ -53,6 +54,8 @@ class DomainLink {
     std::string refusal() const;
     /// Every thread of the domain waits, and all it has said is drained.
     bool at_rest() const;
+    /// What it has inotify watch, as it says.
+    std::vector<std::string> watched_paths() const;
     /// It has used up what it was granted and waits for the next batch, and all it has said is drained. Under
     /// `serial` nothing runs in it then, though a thread of it would go on.
     bool at_standstill() const;

@@ -197,10 +197,12 @@ void DomainRunner::take_image(std::function<ImagePlace()> place,
     };
     auto outcome = std::make_shared<Outcome>();
     const uint64_t since_ns = link_->status().files_since_ns;
-    const auto job = [host = host_, place = std::move(place), since_ns, outcome] {
+    const auto job = [host = host_, place = std::move(place), since_ns, outcome,
+                      watched = link_->watched_paths()] {
         try {
             const ImagePlace files = place();
-            outcome->report = host->take_packed_image(files.archive, files.image, since_ns, files.check);
+            outcome->report =
+                host->take_packed_image(files.archive, files.image, since_ns, files.check, watched);
         } catch (const checkpoint::CriuError& problem) {
             outcome->error = problem.what();
             outcome->lost = problem.server_lost;

@@ -8,7 +8,7 @@ set -euo pipefail
 
 prefix=${CRANE_CRIU_PREFIX:-/opt/crane/criu}
 version=4.2.1
-recipe=$version-1  # another one when what is below, or a patch, makes another program of it
+recipe=$version-2  # another one when what is below, or a patch, makes another program of it
 tarball_name=criu_$version.orig.tar.xz
 sha256=29ec0ee09e296479fe7048c80980e8ef1d0684d0b0204c2b101dfea19f6725b9
 patches=$(dirname "$(readlink -f "$0")")/../checkpoint/criu
@@ -166,6 +166,7 @@ chmod 755 "$work/bin/protoc"
 export PATH=$work/bin:$tools/usr/bin:$PATH
 tar -xf "$work/$tarball_name" -C "$work/source" --strip-components=1
 cd "$work/source"
+patch -p1 --quiet <"$patches/watched.patch" || fail "watched.patch does not apply to CRIU $version"
 # Bit 24: CAP_SYS_RESOURCE.
 if (((16#$(sed -n 's/^CapEff:\t//p' /proc/self/status) >> 24 & 1) == 0)); then
     patch -p1 --quiet <"$patches/rlimits.patch" || fail "rlimits.patch does not apply to CRIU $version"

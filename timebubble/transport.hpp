@@ -117,6 +117,12 @@ struct TrappedCalls {
     TrapSite sites[256];  ///< the first that were met
 };
 
+/// What the server has inotify watch, for CRIU, which finds no file by its inode: paths, each with its 0.
+struct WatchedPaths {
+    std::atomic<uint32_t> bytes;
+    char text[16 * 1024];
+};
+
 /// Connections of the server's to the outside. The same on all replicas.
 enum class EgressPolicy : uint32_t { kRefuse = 0, kPrimary = 1 };
 
@@ -133,6 +139,7 @@ struct Control {
     uint32_t backstop;  ///< set by craned: system calls that no wrapper sees are trapped
     TrappedCalls trapped;
     uint32_t egress;  ///< EgressPolicy
+    WatchedPaths watched;
 };
 static_assert(sizeof(Control) <= kControlBytes);
 

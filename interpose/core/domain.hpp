@@ -315,6 +315,12 @@ struct SignalFd {
 
 constexpr size_t kMaxFiles = 65536;  ///< a power of two
 
+/// What inotify says of both ends of a rename (watched_files.hpp).
+struct RenameCookie {
+    uint32_t real, shown;
+};
+constexpr size_t kRenameCookies = 64;
+
 /// A file that a program has looked at, and the inode number it was shown.
 struct FileIdentity {
     uint64_t key;     ///< of the real file; 0: free
@@ -333,9 +339,14 @@ struct DomainState {
     int64_t wall_shift_ns;         ///< what the program has set its clock ahead of realtime
     uint8_t secret[32];
     uint64_t processes_started;
-    uint64_t streams_made;  ///< numbers for kernel streams
-    uint32_t trap_tsc;      ///< rdtsc faults and shows virtual time (tsc.hpp)
-    uint32_t trap_pauses;   ///< `pause` gives way (pauses.hpp)
+    uint64_t streams_made;    ///< numbers for kernel streams
+    uint32_t inotify_stream;  ///< of all that inotify gives; 0: nobody has asked for any
+    uint32_t cookies_shown;
+    uint32_t watched_bytes;                                ///< of watched
+    RenameCookie cookies[kRenameCookies];                  ///< the last ones that were met
+    char watched[sizeof(timebubble::WatchedPaths::text)];  ///< as craned is told
+    uint32_t trap_tsc;                                     ///< rdtsc faults and shows virtual time (tsc.hpp)
+    uint32_t trap_pauses;                                  ///< `pause` gives way (pauses.hpp)
     uint32_t trap_randoms;  ///< rdrand and rdseed draw from the process's stream (pauses.hpp)
     uint32_t backstop;      ///< system calls from outside the shim are trapped (backstop.hpp)
     uint32_t opaque_processes;

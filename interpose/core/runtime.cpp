@@ -13,6 +13,7 @@
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
 #include "interpose/core/vdso.hpp"
+#include "interpose/core/watched_files.hpp"
 #include "timebubble/batch.hpp"
 
 namespace crane::interpose {
@@ -136,6 +137,7 @@ void look_for_restore() {
     if (since_ns.exchange(files_since_ns) != files_since_ns) {
         raw(SYS_sched_getaffinity, 0, sizeof(domain().given_cpus), &domain().given_cpus);
         find_files_again();
+        tell_watched_again();
         found.store(image, std::memory_order_release);
     }
     while (found.load(std::memory_order_acquire) != image) __builtin_ia32_pause();

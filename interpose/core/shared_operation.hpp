@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "interpose/core/runtime.hpp"
+#include "interpose/core/watched_files.hpp"
 
 namespace crane::interpose {
 
@@ -19,6 +19,7 @@ class SharedOperation {
     }
     /// As ~Operation() does.
     ~SharedOperation() noexcept(false) {
+        file_event();
         if (!turn_) scheduler().end_step(before_);
     }
     SharedOperation(const SharedOperation&) = delete;
@@ -34,7 +35,9 @@ class SerialStep {
   public:
     SerialStep() : counted_(serial()), before_(counted_ ? scheduler().begin_step() : 0) {}
     ~SerialStep() {
-        if (counted_) scheduler().end_step(before_);
+        if (!counted_) return;
+        file_event();
+        scheduler().end_step(before_);
     }
     SerialStep(const SerialStep&) = delete;
     SerialStep& operator=(const SerialStep&) = delete;

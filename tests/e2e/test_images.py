@@ -17,7 +17,7 @@ from support.servers import Apache, CivetWeb, Lighttpd, Memcached, Nginx, Progra
 from support.webclient import Connection, get
 from test_databases import TRANSACTION, fill, sql
 from test_memcached import Client as MemcachedClient
-from test_programs import ask
+from test_programs import ask, fixed
 from test_redis import pipelined
 from test_restart import Counting, SavingRedis
 
@@ -206,6 +206,16 @@ class Images(CraneTest):
             for victim in self.take(cluster):
                 self.begin_there(cluster, victim)
                 work()
+            self.check_equal(cluster)
+
+    def test_server_that_watches_files(self):
+        self.built_program("watched")
+        with self.crane(Program, "watched") as cluster:
+            told = fixed(ask(cluster.address()))
+            self.assertTrue(any(line.startswith("kept: 2 ") for line in told), told)
+            for victim in self.take(cluster):
+                self.begin_there(cluster, victim)
+                self.assertEqual(fixed(ask(cluster.address())), told)
             self.check_equal(cluster)
 
     def test_server_that_saves(self):

@@ -74,6 +74,9 @@ class Programs(CraneTest):
     def test_locks(self):
         self.check("locks")
 
+    def test_watched_files(self):
+        self.check("watched")
+
     def test_sync_kinds(self):
         self.check("sync_kinds")
 
