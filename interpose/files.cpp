@@ -12,6 +12,7 @@
 #include "interpose/core/shared_operation.hpp"
 #include "interpose/core/standard_streams.hpp"
 #include "interpose/core/stream_buffers.hpp"
+#include "interpose/fifos.hpp"
 
 using namespace crane::interpose;
 
@@ -46,6 +47,7 @@ long open_in_turn(int directory, const char* path, int flags, mode_t mode) {
 
 int open_file(int directory, const char* path, int flags, mode_t mode) {
     if (!active()) return resolve_real(), real.openat(directory, path, flags, mode);
+    if (opens_fifo(directory, path, flags)) return answer(open_fifo(directory, path, flags));
     SharedOperation turn(Op::kFile, files_key());
     return answer(open_in_turn(directory, path, flags, mode));
 }
@@ -153,6 +155,10 @@ FILE* show_stream(FILE* stream, const char* mode) {
 
 FILE* open_stream(const char* path, const char* mode) {
     if (!active() || !path || !mode) return real.fopen(path, mode);
+    if (const int flags = fifo_flags(mode); flags >= 0 && opens_fifo(AT_FDCWD, path, flags)) {
+        const int fd = answer(open_fifo(AT_FDCWD, path, flags));
+        return fd < 0 ? nullptr : ::fdopen(fd, mode);
+    }
     SharedOperation turn(Op::kFile, files_key());
     if (is_random_device(path)) return open_random_stream();
     const long machine =

@@ -77,6 +77,9 @@ class Programs(CraneTest):
     def test_watched_files(self):
         self.check("watched")
 
+    def test_fifos(self):
+        self.check("fifos")
+
     def test_sync_kinds(self):
         self.check("sync_kinds")
 
