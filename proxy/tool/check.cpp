@@ -22,6 +22,7 @@
 
 #include "checkpoint/criu_program.hpp"
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/init_network.hpp"
 #include "checkpoint/program_check.hpp"
 #include "proxy/call_dispatch.hpp"
 #include "proxy/client_limit.hpp"
@@ -89,6 +90,20 @@ Finding check_overlay() {
     if (failed == 0) return {"overlay file system", Result::kOk, ""};
     return {"overlay file system", Result::kMissing,
             std::string(strerror(failed)) + ": modprobe overlay, and root with CAP_SYS_ADMIN"};
+}
+
+/// The one that servers find beside loopback, on every host or on none.
+Finding check_interface() {
+    const int failed = in_child([] {
+        if (unshare(CLONE_NEWNET) != 0) return 1;
+        const checkpoint::Network network = checkpoint::bring_network_up();
+        return network.error.empty() && network.weaker.empty() ? 0 : 1;
+    });
+    if (failed == 0) return {"network interface", Result::kOk, ""};
+    return {
+        "network interface", Result::kWarning,
+        "no eth0 can be made in a container (modprobe veth), and servers find loopback alone: then so must "
+        "they on the other hosts"};
 }
 
 Finding check_lxc() {
@@ -245,11 +260,19 @@ Finding check_shim(const std::string& program) {
 }  // namespace
 
 int tool_check(const std::vector<std::string>& program, bool as_json) {
-    std::vector<Finding> all = {
-        check_root(),    check_namespaces(),  check_overlay(),
-        check_lxc(),     check_shm(),         check_descriptors(),
-        check_seccomp(), check_backstop(),    check_confinement(),
-        check_criu(),    check_base_images(), check_shim(program.empty() ? "true" : program[0])};
+    std::vector<Finding> all = {check_root(),
+                                check_namespaces(),
+                                check_overlay(),
+                                check_interface(),
+                                check_lxc(),
+                                check_shm(),
+                                check_descriptors(),
+                                check_seccomp(),
+                                check_backstop(),
+                                check_confinement(),
+                                check_criu(),
+                                check_base_images(),
+                                check_shim(program.empty() ? "true" : program[0])};
     bool missing = false;
     json rows = json::array();
     for (const Finding& one : all) {

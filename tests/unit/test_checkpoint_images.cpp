@@ -350,10 +350,12 @@ TEST_CASE("criu messages: what is asked is in the bytes, what is answered is rea
     request.images_fd = 4;
     request.root_pid = 300;
     request.log_file = "dump.log";
+    request.watched = {"/watched"};
     const std::string dump = encode(request);
     CHECK(dump.substr(0, 3) == std::string("\x08\x01\x12", 3));             // type DUMP, options
     CHECK(dump.find(std::string("\x08\x04\x10\xac\x02\x18\x01", 7)) == 4);  // folder 4, pid 300, runs on
-    CHECK(dump.find(std::string("\x52\x08") + "dump.log") != std::string::npos);  // field 10
+    CHECK(dump.find(std::string("\x52\x08") + "dump.log") != std::string::npos);      // field 10
+    CHECK(dump.find(std::string("\xa2\x02\x08") + "/watched") != std::string::npos);  // field 36
     const auto stage = decode_criu_answer(std::string("\x08\x06\x10\x01\x2a\x0b\x0a\x09post-dump", 17));
     REQUIRE(stage);
     CHECK(stage->stage == "post-dump");
