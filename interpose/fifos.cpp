@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <cstring>
@@ -13,14 +12,20 @@
 namespace crane::interpose {
 namespace {
 
-/// Somebody writes to it, or has done so since it was opened here, which nobody else reads.
+/// Whether somebody has it open for writing, or has written. tee() takes nothing out, as a read would.
+bool has_writer(int fd) {
+    int other[2];
+    if (raw(SYS_pipe2, other, O_CLOEXEC | O_NONBLOCK) != 0) return true;  // then whoever reads finds its end
+    const long rc = raw(SYS_tee, fd, other[1], 1, SPLICE_F_NONBLOCK);
+    raw(SYS_close, other[0]);
+    raw(SYS_close, other[1]);
+    return rc != 0;
+}
+
+/// The same, or has had it open since it was opened here.
 bool had_writer(int fd) {
-    int bytes = 0;
-    char byte;
-    if (raw(SYS_ioctl, fd, FIONREAD, &bytes) == 0 && bytes > 0) return true;
     pollfd probe{fd, POLLIN, 0};
-    if (probe_streams(&probe, 1, 0) > 0) return true;
-    return uninterrupted([&] { return raw(SYS_read, fd, &byte, 1); }) == -EAGAIN;  // 0: there is none
+    return probe_streams(&probe, 1, 0) > 0 || has_writer(fd);
 }
 
 /// False: the call ends with EINTR.

@@ -19,6 +19,7 @@ sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE)]
 import daemons  # noqa: E402
 import files  # noqa: E402
 import frameworks  # noqa: E402
+import further  # noqa: E402
 import mail  # noqa: E402
 import more  # noqa: E402
 import names  # noqa: E402
@@ -38,7 +39,7 @@ GOOD = ("ok", "refused", "absent", "slow")
 
 
 def entries():
-    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp, tongues, daemons, frameworks) for value in vars(module).values()
+    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp, tongues, daemons, frameworks, further) for value in vars(module).values()
              if isinstance(value, type) and issubclass(value, Entry) and "name" in vars(value) and value.__module__ == module.__name__]
     assert len({entry.name for entry in found}) == len(found)
     return found

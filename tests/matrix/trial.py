@@ -124,7 +124,7 @@ class Trial:
         return self.result
 
     def cluster(self, entry):
-        return Cluster(entry.command(), entry.port, environment=entry.environment, name=f"matrix-{entry.name}", options=entry.options,
+        return Cluster(entry.replicated_command(), entry.port, environment=entry.environment, name=f"matrix-{entry.name}", options=entry.options,
                        protocol=entry.protocol)
 
     def refuse(self, entry):
