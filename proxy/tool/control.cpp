@@ -83,7 +83,10 @@ int tool_restart(const std::string& state_dir, const std::string& image, bool as
             const std::string last_end = now->status.value("last_end", "");
             const std::string state = now->status.value("server", "");
             const bool ended = state == "restarting" || state == "exited";
-            if (ended && last_end.rfind(kUnstarted, 0) == 0) unstarted = last_end;
+            // What was there before is tried again until the order comes.
+            const bool ordered =
+                !request.contains("image") || now->status.value("base_image", json()) == request["image"];
+            if (ended && ordered && last_end.rfind(kUnstarted, 0) == 0) unstarted = last_end;
             return state == "listening" || !unstarted.empty();
         },
         kRestartLimitMs);
