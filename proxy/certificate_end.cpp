@@ -11,7 +11,7 @@ namespace crane::proxy {
 
 namespace {
 
-constexpr uint64_t kReadEveryNs = 60ULL * 1'000'000'000;
+constexpr uint64_t kReadEveryNs = 5ULL * 1'000'000'000;
 
 }  // namespace
 
