@@ -46,7 +46,8 @@ matrix=(libapache2-mod-php8.2 libapache2-mod-wsgi-py3 libnginx-mod-http-brotli-f
     smbclient postgrey thin tomcat10 python3-aiosmtpd python3-gevent tftpd-hpa snmpd snmp freeradius freeradius-utils coturn mumble-server kamailio
     sbcl cl-hunchentoot racket mono-mcs mono-runtime r-base-core r-cran-httpuv tcl guile-3.0 elixir pypy3 swi-prolog ghc libghc-network-dev
     ocaml-nox gnat sphinxsearch firebird3.0-server firebird3.0-utils munin-node uhub webdis nutcracker sslh tarantool
-    libboost-dev libuv1-dev qtbase5-dev nim gdc ocaml-findlib liblwt-ocaml-dev python3-zmq derby-tools xvfb x11-utils)
+    libboost-dev libuv1-dev qtbase5-dev nim gdc ocaml-findlib liblwt-ocaml-dev python3-zmq derby-tools xvfb x11-utils
+    rspamd fossil mercurial znc supervisor snapserver aria2 python3-pyftpdlib jupyter-notebook)
 command -v rustc >/dev/null || matrix+=(rustc)
 # From wherever they are.
 command -v javac >/dev/null || trials+=(default-jdk-headless)

@@ -84,7 +84,7 @@ class RedisTest(CraneTest):
             cluster.assert_identical()
 
     def test_benchmark_with_pipelines_and_50_clients(self):
-        count = 5_000 if Settings.quick else 50_000
+        count = 5_000 if Settings.quick else 25_000
         with self.crane(RedisServer) as cluster:
             host, port = cluster.address()
             for extra in (["-P", 16], []):
