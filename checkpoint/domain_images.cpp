@@ -149,6 +149,15 @@ void bring_shared_memory(const std::string& folder, pid_t init) {
     unsettle(shared_memory_of(init), read_text_file(folder + kSharedMemoryUnsettledFile, kMaxNames));
 }
 
+/// CRIU leaves out what inotify has told the server and it has not read, and only warns of it.
+void check_watches(const std::string& folder) {
+    constexpr size_t kMostLog = 16 * 1024 * 1024;
+    if (read_text_file(folder + "/dump.log", kMostLog).find("inotify events will be dropped") !=
+        std::string::npos)
+        throw std::runtime_error(
+            "the server has not read yet what inotify has told it, which no image keeps");
+}
+
 std::string helper_beside(const std::string& init_path) {
     return fs::path(init_path).replace_filename("crane-criu");
 }
@@ -177,6 +186,7 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);
         check_event_counts(proc_of(init_pid()));
+        check_watches(folder);
         about.unlinked = unlinked_times(proc_of(init_pid()));
         about.traces = sizes_of_traces(paths.shared);
         keep_shared_memory(init_pid(), folder);

@@ -263,15 +263,15 @@ void name_own_host(const Layer& layer, const std::string& hostname, const Server
 }
 
 void lock_accounts(const Layer& layer, const ServerRoot& root) {
-    const bool hidden = fs::exists(layer.upper + "/etc/shadow");
-    const std::optional<std::string> path = root.resolve("/etc/passwd");
-    if (!path || (root.has("/etc/shadow") && !hidden)) return;
+    const std::optional<std::string> path = root.resolve("/etc/passwd"), kept = root.resolve("/etc/shadow");
+    if (!path || (kept && !fs::exists(layer.upper + *kept))) return;
     struct stat info {};
     const std::string on_host = root.on_host(*path), inside = layer.upper + *path;
     if (::stat(on_host.c_str(), &info) != 0) fail(on_host);
     copy_up_parents(layer, fs::path(*path).parent_path().string());
     make_empty_file(inside, info);
     std::ifstream accounts(on_host, std::ios::binary);
+    if (!accounts) fail(on_host);
     std::ofstream locked(inside, std::ios::binary | std::ios::app);
     for (std::string line; std::getline(accounts, line);) {
         const size_t name = line.find(':');

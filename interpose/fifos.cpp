@@ -67,7 +67,12 @@ long open_fifo(int directory, const char* path, int flags) {
     const int number = static_cast<int>(fd);
     drop_entry(number);
     set_entry(number, FdKind::kStream, 0);
-    const FdEntry then = *fd_entry(number);
+    const FdEntry* entry = fd_entry(number);
+    if (!entry) {  // said by set_entry()
+        raw(SYS_close, fd);
+        return -EMFILE;
+    }
+    const FdEntry then = *entry;
     all_streams_event();
     while ((flags & O_ACCMODE) == O_RDONLY && !had_writer(number)) {
         const bool goes_on = await_other_end(turn, looks);

@@ -173,9 +173,11 @@ long read_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
     StreamWait wait;
     const bool watches = entry.flags & kFdWatches;
     return read_once(Op::kRead, fd, entry, false, wait, [&] {
-        if (count != 1 && !watches) return raw(SYS_readv, fd, vector, count);
-        const long rc = raw(SYS_read, fd, vector->iov_base, vector->iov_len);
-        if (watches && rc > 0) show_cookies(static_cast<char*>(vector->iov_base), static_cast<size_t>(rc));
+        if (count < 1 || (count > 1 && !watches)) return raw(SYS_readv, fd, vector, count);
+        const iovec* into = vector;  // events are whole: what one buffer takes is enough
+        while (into->iov_len == 0 && into + 1 < vector + count) ++into;
+        const long rc = raw(SYS_read, fd, into->iov_base, into->iov_len);
+        if (watches && rc > 0) show_cookies(static_cast<char*>(into->iov_base), static_cast<size_t>(rc));
         return rc;
     });
 }

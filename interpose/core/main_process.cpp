@@ -7,7 +7,7 @@
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/processes.hpp"
-#include "interpose/core/real.hpp"
+#include "interpose/core/signals.hpp"
 
 namespace crane::interpose {
 
@@ -19,18 +19,8 @@ bool is_in_session_of_its_own(const Process& p) {
 }
 
 [[noreturn]] void end_as(int wait_status) {
-    if (WIFSIGNALED(wait_status)) {
-        const int signal = WTERMSIG(wait_status);
-        struct sigaction fallback {};
-        fallback.sa_handler = SIG_DFL;
-        real.sigaction(signal, &fallback, nullptr);
-        sigset_t only;
-        sigemptyset(&only);
-        sigaddset(&only, signal);
-        real.pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
-        raw(SYS_tgkill, raw(SYS_getpid), raw(SYS_gettid), signal);
-    }
-    raw(SYS_exit_group, WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
+    if (WIFSIGNALED(wait_status)) end_by_signal(WTERMSIG(wait_status));
+    raw(SYS_exit_group, WEXITSTATUS(wait_status));
     __builtin_unreachable();
 }
 

@@ -137,7 +137,7 @@ void look_for_restore() {
     if (since_ns.exchange(files_since_ns) != files_since_ns) {
         raw(SYS_sched_getaffinity, 0, sizeof(domain().given_cpus), &domain().given_cpus);
         find_files_again();
-        tell_watched_again();
+        watch_again();
         found.store(image, std::memory_order_release);
     }
     while (found.load(std::memory_order_acquire) != image) __builtin_ia32_pause();

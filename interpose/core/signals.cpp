@@ -211,8 +211,7 @@ bool interruption_due() {
     return true;
 }
 
-void die_by_signal(int signal) {
-    leave_domain(signal);
+void end_by_signal(int signal) {
     struct sigaction fallback {};
     fallback.sa_handler = SIG_DFL;
     real.sigaction(signal, &fallback, nullptr);
@@ -223,6 +222,11 @@ void die_by_signal(int signal) {
     raw(SYS_tgkill, raw(SYS_getpid), raw(SYS_gettid), signal);
     raw(SYS_exit_group, 128 + signal);
     __builtin_unreachable();
+}
+
+void die_by_signal(int signal) {
+    leave_domain(signal);
+    end_by_signal(signal);
 }
 
 namespace {

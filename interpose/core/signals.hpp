@@ -29,6 +29,8 @@ bool handler_due();
 bool is_synchronous(int signal);
 /// Ends this process by `signal`, as the default action does.
 [[noreturn]] void die_by_signal(int signal);
+/// The kernel's part of it alone.
+[[noreturn]] void end_by_signal(int signal);
 /// In a program fresh from exec: handlers are gone, ignored signals stay ignored.
 void reset_handlers_after_exec();
 /// The kernel's own disposition of a signal that no instruction raises follows the program's: what comes from

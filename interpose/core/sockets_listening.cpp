@@ -228,8 +228,10 @@ uint32_t socket_accept(uint32_t listener) {
     s.send_timeout_ns = l.send_timeout_ns;
     s.probes = l.probes;
     inherit_options(listener, index);
-    if (s.connection) domain().served = 1;
-    if (s.connection) emit(OutputKind::kAccept, s.connection, 0, nullptr, 0);
+    if (s.connection) {
+        domain().served = 1;
+        emit(OutputKind::kAccept, s.connection, 0, nullptr, 0);
+    }
     if (s.probes != timebubble::ProbeRecord{}) tell_probes(s);
     return index;
 }

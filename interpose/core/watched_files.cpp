@@ -17,6 +17,13 @@ namespace {
 constexpr char kTooManyWatched[] =
     "more files are watched (inotify) than an image can name: perhaps none will be taken of this server";
 
+void tell_paths() {
+    const DomainState& d = domain();
+    timebubble::WatchedPaths& told = runtime.view.control->watched;
+    std::memcpy(told.text, d.watched, d.watched_bytes);
+    told.bytes.store(d.watched_bytes, std::memory_order_release);
+}
+
 /// Both ends of a rename have the same, and so have all that watch either.
 uint32_t shown_cookie(uint32_t real) {
     DomainState& d = domain();
@@ -53,14 +60,12 @@ void note_watched(const char* path, uint32_t mask) {
     if (size > sizeof(d.watched) - d.watched_bytes) return report(kTooManyWatched);
     std::memcpy(d.watched + d.watched_bytes, name, size);
     d.watched_bytes += size;
-    tell_watched_again();
+    tell_paths();
 }
 
-void tell_watched_again() {
-    const DomainState& d = domain();
-    timebubble::WatchedPaths& told = runtime.view.control->watched;
-    std::memcpy(told.text, d.watched, d.watched_bytes);
-    told.bytes.store(d.watched_bytes, std::memory_order_release);
+void watch_again() {
+    for (RenameCookie& known : domain().cookies) known = {};
+    tell_paths();
 }
 
 void tell_watchers() {

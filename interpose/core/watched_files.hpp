@@ -15,8 +15,8 @@ constexpr uint8_t kFdWatches = 4;
 void note_watches(int fd);
 /// A file that it will tell of. Turn in hand.
 void note_watched(const char* path, uint32_t mask);
-/// The segment is another one, after a restore.
-void tell_watched_again();
+/// After a restore the segment is another one, and the host's cookies may be, too.
+void watch_again();
 void tell_watchers();
 /// Something was done to a file. Turn in hand.
 inline void file_event() {

@@ -10,8 +10,6 @@ from support.servers import Nginx, Program, Redis
 from support.webclient import get
 from test_programs import ask, fixed
 
-WAYS = ("listens", "daemon", "twice", "waited", "shell")
-
 
 class Daemon(Program):
     def __init__(self, way):

@@ -10,7 +10,7 @@ from support import procs
 from support.case import CraneTest, together
 from support.cluster import remove_tree
 from support.databases import MariaDb, Postgres
-from support.paths import CRANE_TOOL
+from support.paths import CRANE_TOOL, PYTHON
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
 from support.servers import Apache, CivetWeb, Lighttpd, Memcached, Nginx, Program, PythonCounter, Redis, RedisIoThreads
@@ -43,6 +43,22 @@ class OpenClient:
         self.process.stdin.close()
         self.process.wait(30)
         self.process.stdout.close()
+
+
+class Deaf(Program):
+    """inotify has told it of something, and it never reads that."""
+
+    text = ("import ctypes, socket, sys; c = ctypes.CDLL(None); fd = c.inotify_init1(0); c.inotify_add_watch(fd, b'/tmp', 0x100); "
+            "open('/tmp/new', 'w').close(); s = socket.create_server(('0.0.0.0', int(sys.argv[1]))); s.accept()")
+
+    def __init__(self):
+        super().__init__("deaf")
+
+    def prepare(self):
+        pass
+
+    def command(self):
+        return [PYTHON, "-c", self.text, self.port]
 
 
 class Images(CraneTest):
@@ -217,6 +233,13 @@ class Images(CraneTest):
                 self.begin_there(cluster, victim)
                 self.assertEqual(fixed(ask(cluster.address())), told)
             self.check_equal(cluster)
+
+    def test_server_that_does_not_read_what_it_is_told_of_files(self):
+        """An image would lose it."""
+        with self.crane(Deaf) as cluster:
+            done = cluster.crane("checkpoint", "take")
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            self.assertIn("has not read yet what inotify has told it", self.log(cluster, 2) + self.log(cluster, 3))
 
     def test_server_that_saves(self):
         with self.crane(SavingRedis) as cluster:

@@ -106,6 +106,7 @@ static void all_kinds(void) {
     say("too small: %s", outcome(read(here, none, 1)));
     touch(in(folder, "small"), "x");
     say("too small: %s", outcome(read(here, none, 8)));
+    say("no buffers: %s", outcome(readv(here, NULL, 0)));
     say("unwatch %s", outcome(inotify_rm_watch(here, 1)));
     say("unwatch %s", outcome(inotify_rm_watch(here, 7)));
     say("no such file: %s", outcome(inotify_add_watch(here, in(folder, "none"), IN_OPEN)));
