@@ -29,6 +29,7 @@
 #include "proxy/batcher.hpp"
 #include "proxy/bubbles.hpp"
 #include "proxy/carrier.hpp"
+#include "proxy/catching_up.hpp"
 #include "proxy/checkpoint_shipping.hpp"
 #include "proxy/checkpoints.hpp"
 #include "proxy/client_connection.hpp"
@@ -228,6 +229,7 @@ class Replica : public Participant {
     void on_membership(const paxos::MembershipAt& decided);
     void compare_with_servers(const paxos::Membership& membership);
     void housekeep();
+    void watch_catching_up();
     void begin_time();
     void tell_time();
     void on_leader_time(std::string_view said);
@@ -297,6 +299,7 @@ class Replica : public Participant {
     std::set<uint32_t> schedule_told_;  ///< of which replicas it was said that their schedule differs
     ClientLimit client_limit_;
     Standing standing_;
+    CatchingUp catching_up_;
     std::set<uint32_t> settings_differ_;
     event* housekeeping_ = nullptr;
     event* flush_timer_ = nullptr;

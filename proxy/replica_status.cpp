@@ -60,7 +60,8 @@ const char* Replica::server_state() const {
     for (const auto& port : listeners_.states()) {
         if (port.open) return "listening";
     }
-    return "running";
+    // Where a server's past is replayed, that it does not listen yet does not say that it never does.
+    return native_ || !config_.bubbles || catching_up_.done() ? "running" : "starting";
 }
 
 nlohmann::json Replica::listen_json() const {

@@ -63,6 +63,15 @@ void Replica::look_for_round() {
     round_look_->post([init = domain_.init_pid()] { ask_for_round(init); }, [] {});
 }
 
+void Replica::watch_catching_up() {
+    const bool leads = sequencer_.leads() && sequencer_.ready();
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    const bool level = pending_.empty() && domain_.link().unadmitted() == 0;
+    catching_up_.look(leads ? sequencer_.delivered_index() : standing_.others(), admitted,
+                      level ? sequencer_.delivered_index() : 0,
+                      domain_.link().status().quiescent.load(std::memory_order_relaxed) != 0);
+}
+
 void Replica::housekeep() {
     const uint64_t now = monotonic_ns();
     const uint64_t late_ns = lag_.observe(now, waited_for_cpu_ns());
@@ -98,6 +107,7 @@ void Replica::housekeep() {
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
     if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();
+    if (!native_) watch_catching_up();
     watch_program(now);
     watch_trial();
     judge_fitness();

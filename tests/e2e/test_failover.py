@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -10,11 +11,23 @@ from support.cluster import role
 from support.paths import Settings
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
-from support.servers import Apache, Redis
+from support.servers import PYTHON, Apache, Redis, Server
 from support.webclient import Connection, build_request
 
 LIMIT_S = 3.0
 CLIENTS = 8
+
+
+class LateListener(Server):
+    """Computes before it listens, as servers do that read their tables first."""
+
+    name = "late-listener"
+    container_port = 7003
+    text = ("import socket, sys\nsum(range(30_000_000))\nserver = socket.create_server(('', int(sys.argv[1])))\n"
+            "while True: server.accept()[0].close()")
+
+    def command(self):
+        return [PYTHON, "-c", self.text, self.port]
 
 
 class Writer(threading.Thread):
@@ -175,3 +188,19 @@ class Failover(CraneTest):
                     self.assertEqual(redis("INCR", "counter"), number + 1)  # the same connection goes on
             self.assertEqual(cluster.primary(), leader)
             cluster.assert_identical()
+
+    def test_who_is_called_healthy_again_serves(self):
+        """Seen with Apache on three hosts: healthy in the moment before its server, replayed, listened."""
+        self.needs_replicas()
+        with self.crane(LateListener) as cluster:
+            backup = next(n for n in (1, 2, 3) if n != cluster.primary())
+            cluster.kill_craned(backup)
+            answers = []
+
+            def healthy():
+                answers.append(cluster.crane("health", "--replica", backup).stdout)
+                return answers[-1].startswith("ok:")
+
+            wait_until(healthy, 60, "the killed replica is healthy")
+            socket.create_connection(cluster.address(backup), 5).close()
+            self.assertTrue(any("its server is starting" in one for one in answers), answers)

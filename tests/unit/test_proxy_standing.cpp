@@ -1,7 +1,9 @@
 #include <catch2/catch.hpp>
 
+#include "proxy/catching_up.hpp"
 #include "proxy/standing.hpp"
 
+using crane::proxy::CatchingUp;
 using crane::proxy::Standing;
 
 TEST_CASE("proxy standing: a server that replays is far behind until it has nearly caught up") {
@@ -29,4 +31,27 @@ TEST_CASE("proxy standing: a replica whose server begins anew is no longer ahead
     standing.heard(1, 100'000);
     standing.heard(1, 10);
     CHECK_FALSE(standing.far_behind(50));
+}
+
+TEST_CASE(
+    "proxy catching up: a server that replays has not come to where the cluster was before it has done it "
+    "all") {
+    CatchingUp catching_up;
+    catching_up.look(0, 0, 5, true);  // nobody has said where the cluster is
+    CHECK_FALSE(catching_up.done());
+    catching_up.look(100, 0, 0, true);
+    CHECK_FALSE(catching_up.done());
+    catching_up.look(120, 100, 101, false);  // all is admitted, the last that was not for it, and it is at it
+    CHECK_FALSE(catching_up.done());
+    catching_up.look(120, 100, 101, true);
+    CHECK(catching_up.done());
+}
+
+TEST_CASE("proxy catching up: where the cluster goes on, the next entry tells, and it stays told") {
+    CatchingUp catching_up;
+    catching_up.look(100, 0, 0, false);
+    catching_up.look(5000, 101, 0, false);
+    CHECK(catching_up.done());
+    catching_up.look(9000, 101, 0, false);
+    CHECK(catching_up.done());
 }
