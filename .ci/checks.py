@@ -1,6 +1,6 @@
 """What .ci/run does once everything is installed: the build of what is installed and its tests, then the end-to-end
-and the unit tests one after the other, and in the time that they leave of the cores the other builds and the checks
-that only compute.
+tests one after the other and the unit tests, and in the time that they leave of the cores the other builds and the
+checks that only compute.
 
 The unit tests run under ASan, which sees what a plain run sees and more; `make test` runs them plain. What takes long
 and rarely changes is left to `make soak` (CRANE_SOAK, more seeds, minutes of fuzzing, the model's larger bounds).
@@ -190,7 +190,7 @@ def main():
         totals.add(DEPLOYMENT, *run(DEPLOY, 360))
     asan_built.wait()
     if ASAN_BUILD not in totals.failed:  # else the unit tests are told as not run
-        totals.add(UNIT, *run([*RUN, "--unit", "build/asan/bin/unit", "--no-e2e"], 1500))
+        totals.add(UNIT, *run([*RUN, "--unit", "build/asan/bin/unit", "--unit-halves", "--no-e2e"], 1500))
     for worker in beside:
         worker.join()
     print("\nwhat took how long:")

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Runs the end-to-end tests (and, with --unit, the unit tests of the C++ parts and of the scripts first).
 
-usage: run.py [--quick] [--native] [--unit BINARY] [--sim BINARY] [--no-e2e] [--seed N] [--list] [NAME …]
+usage: run.py [--quick] [--native] [--unit BINARY [--unit-halves]] [--sim BINARY] [--no-e2e] [--seed N] [--list] [NAME …]
 
 A NAME selects every test whose name (file.Class.method) contains it. Progress is printed per test; the last line
 is `N passed, N failed, N skipped`. The exit status is 0 only if something passed and nothing failed.
 """
 
 import argparse
+import contextlib
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import unittest
@@ -20,6 +22,10 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from support.leftovers import Leftovers  # noqa: E402
 from support.paths import Settings  # noqa: E402
+
+
+UNIT_LIMIT_S = 1200
+UNIT_HALVES = [["~[.]paxos*"], ["~[.]~paxos*"]]  # by name, and without those that are run when they are named
 
 
 class Tally:
@@ -111,12 +117,27 @@ def run_one(test, place, total, tally, leftovers):
         tally.failures.append(f"{short_name(test)}: {(result.detail.strip().splitlines() or ['?'])[-1]}")
 
 
-def run_unit(binary, tally):
-    """Runs the Catch2 binary, which prints a line per test case, and counts its cases."""
-    print(f"unit tests: {binary}", flush=True)
-    done = subprocess.run([binary, "-d", "yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=1200, check=False)
-    text = done.stdout.decode(errors="replace")
+def run_unit(binary, choices, tally):
+    """Runs the Catch2 binary, which prints a line per test case, once for each choice of tests, all at once."""
+    with contextlib.ExitStack() as kept:
+        outputs = [kept.enter_context(tempfile.TemporaryFile()) for _ in choices]  # not pipes, which would fill up
+        running = [kept.enter_context(subprocess.Popen([binary, "-d", "yes", *choice], stdin=subprocess.DEVNULL,
+                                                       stdout=output, stderr=subprocess.STDOUT))
+                   for choice, output in zip(choices, outputs)]
+        end = time.monotonic() + UNIT_LIMIT_S
+        for one, choice, output in zip(running, choices, outputs):
+            try:
+                one.wait(max(0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                one.kill()
+                one.wait()
+            output.seek(0)
+            print(f"unit tests: {' '.join([binary, *choice])}", flush=True)
+            count_cases(binary, output.read().decode(errors="replace"), one.returncode, tally)
+
+
+def count_cases(binary, text, status, tally):
+    """Shows and counts what Catch2 has printed."""
     print(text, flush=True)
     passed = re.findall(r"assertions? in (\d+) test cases?\)", text)
     cases = re.findall(r"test cases:\s*\d+\s*\|(.*)", text)
@@ -126,11 +147,11 @@ def run_unit(binary, tally):
         counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed)", cases[-1])}
         tally.passed += counts.get("passed", 0)
         tally.failed += counts.get("failed", 0)
-    if done.returncode != 0:
+    if status != 0:
         tally.failures.append("unit")
         if not cases:  # it crashed before it could count
             tally.failed += 1
-            print(f"unit tests: {binary} ended with {done.returncode}", flush=True)
+            print(f"unit tests: {binary} ended with {status}", flush=True)
 
 
 def run_sim(binary, quick, tally):
@@ -160,6 +181,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller loads")
     parser.add_argument("--native", action="store_true", help="run the servers bare, to try the tests themselves")
     parser.add_argument("--unit", metavar="BINARY", help="run these unit tests first")
+    parser.add_argument("--unit-halves", action="store_true", help="run those in two processes at once")
     parser.add_argument("--sim", metavar="BINARY", help="run this simulator before the end-to-end tests")
     parser.add_argument("--no-e2e", action="store_true", help="stop before the end-to-end tests")
     parser.add_argument("--seed", type=int, default=1)
@@ -178,7 +200,7 @@ def main():
         return 0
     tally = Tally()
     if options.unit:
-        run_unit(options.unit, tally)
+        run_unit(options.unit, UNIT_HALVES if options.unit_halves else [[]], tally)
     if options.sim and not options.names:
         run_sim(options.sim, options.quick, tally)
     leftovers = Leftovers()

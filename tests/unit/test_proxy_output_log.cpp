@@ -325,15 +325,20 @@ class StandingDisk {
         signal(SIGPIPE, SIG_IGN);  // as craned does: what is left to itself may write when this is gone
         fs::rename(path_, path_ + ".1");
         REQUIRE(mkfifo(path_.c_str(), 0600) == 0);
+        place_ = open(path_.c_str(), O_PATH | O_CLOEXEC);
+        REQUIRE(place_ >= 0);
     }
     ~StandingDisk() {
         go_on();
         ended_ = true;
         reader_.join();
+        close(place_);
     }
     void go_on() {
         if (reader_.joinable()) return;
-        reader_ = std::thread([this, fd = open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)] {
+        // Another file may have its name by now.
+        const std::string it = "/proc/self/fd/" + std::to_string(place_);
+        reader_ = std::thread([this, fd = open(it.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)] {
             std::string bytes(1 << 16, '\0');
             while (!ended_) {
                 const ssize_t got = read(fd, bytes.data(), bytes.size());
@@ -353,6 +358,7 @@ class StandingDisk {
 
   private:
     std::string path_;
+    int place_ = -1;
     std::thread reader_;
     std::atomic<bool> ended_{false};
     std::atomic<size_t> taken_{0};
