@@ -60,13 +60,15 @@ class Checkpoints {
     void packed(const CheckpointState& state, const std::string& error, std::set<uint64_t> in_use,
                 std::function<void(bool kept)> done);
 
+    /// One is about to be kept, or not.
+    bool keeping() const { return keeper_.busy(); }
     /// Decided since the newest.
     uint64_t log_bytes() const { return log_bytes_; }
     uint64_t held_index() const { return held_index_; }
     /// Why the last one could not be kept or used; empty when it could.
     const std::string& error() const { return error_; }
-    /// `majority_index`: a majority holds one there or behind. `being_taken`: as the primary, by some
-    /// replica.
+    /// `majority_index`: a majority holds one there or behind. `being_taken`: by some replica, where this is
+    /// the primary, else by this one.
     nlohmann::json json(uint64_t majority_index, bool being_taken) const;
 
   private:

@@ -6,8 +6,10 @@ namespace crane::proxy {
 
 namespace {
 
-/// A large server's files take long to be packed.
-constexpr uint64_t kPatienceNs = 120'000'000'000;
+/// Longer than a disk that stands still holds up who would say so.
+constexpr uint64_t kSilenceNs = 120'000'000'000;
+/// In all, for one whose disk never comes back, though it itself says that it is at it.
+constexpr uint64_t kPatienceNs = 60 * 60'000'000'000;
 /// So many times the log that asks for a round, and the pause after the last one is not kept.
 constexpr uint64_t kTooLong = 8;
 
@@ -28,7 +30,7 @@ bool ImageRounds::is_over(uint64_t now_ns, const std::vector<Voter>& voters) {
         holders += holds;
         if (one.id == whom_ && (holds || !one.able)) whom_ = 0;
     }
-    if (now_ns - since_ns_ > kPatienceNs) whom_ = 0;
+    if (now_ns - heard_ns_ > kSilenceNs || now_ns - since_ns_ > kPatienceNs) whom_ = 0;
     return holders > voters.size() / 2;
 }
 
@@ -64,7 +66,7 @@ uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Vo
         finish();
         return 0;
     }
-    since_ns_ = now_ns;
+    since_ns_ = heard_ns_ = now_ns;
     tried_.insert(whom_);
     return whom_;
 }

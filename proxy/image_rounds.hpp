@@ -2,7 +2,9 @@
 //
 // In a round replicas take one after the other, so that two never stand still at once: the backups, and the
 // primary itself only where they are not enough. A witness has no server, and fetches one as soon as there is
-// one. It ends when a majority holds one, or nobody is left to ask.
+// one. It ends when a majority holds one, or nobody is left to ask. Whoever is asked says now and then that
+// it is still at it, since a large server's files take long to be packed; the next one is asked when it no
+// longer does.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +34,10 @@ class ImageRounds {
     /// Who was asked cannot: the next one is.
     void failed(uint32_t id) {
         if (id == whom_) whom_ = 0;
+    }
+    /// Who was asked says that it is still at it.
+    void at_it(uint64_t now_ns, uint32_t id) {
+        if (id == whom_) heard_ns_ = now_ns;
     }
     /// Another one leads, or this one anew: nobody is waited for.
     void stop() {
@@ -63,8 +69,9 @@ class ImageRounds {
     bool asked_ = false;
     bool open_ = false;
     uint64_t first_index_ = 0;
-    uint32_t whom_ = 0;  ///< is at it
-    uint64_t since_ns_ = 0;
+    uint32_t whom_ = 0;      ///< is at it
+    uint64_t since_ns_ = 0;  ///< when it was asked
+    uint64_t heard_ns_ = 0;  ///< when it last said so
     std::set<uint32_t> tried_;
 };
 

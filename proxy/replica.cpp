@@ -275,6 +275,7 @@ void Replica::on_message(uint32_t from, const std::string& message) {
     if (message[0] == 'I') image_shipping_.on_message(from, body);
     if (message[0] == 'K' && from == sequencer_.leader()) on_turn_for_image(body);
     if (message[0] == 'k') image_failed(from);
+    if (message[0] == 'j') image_rounds_.at_it(monotonic_ns(), from);
     if (message[0] == 'W' && sequencer_.leads() && !image_rounds_.wanted()) image_rounds_.ask();
     if (message[0] == 'L' && from == sequencer_.leader()) on_lack(body);
     if (message[0] == 'R') carrier_.on_message(from, body);

@@ -148,6 +148,8 @@ class Replica : public Participant {
     void want_image(uint64_t first_index);
     void look_for_image();
     bool stands_for_image(uint64_t wanted_ns) const;
+    bool is_at_image() const;
+    void tell_at_image(uint64_t now_ns);
     void forget_image();
     void image_failed(uint32_t whose);
     void begin_image();
@@ -314,6 +316,7 @@ class Replica : public Participant {
         ImagePhase phase = ImagePhase::kNone;
         uint64_t since_ns = 0;
         uint64_t first_index = 0;  ///< it is to stand there or behind
+        uint64_t told_ns = 0;      ///< when the primary last heard that one is being taken
     } image_;                      ///< of the server, by this replica
     ImageRounds image_rounds_;
     bool lacking_ = false;  ///< without a checkpoint from others this replica has no server

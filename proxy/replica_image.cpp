@@ -15,10 +15,11 @@ namespace {
 /// A server that never rests has an image taken between two batches.
 constexpr uint64_t kRestWantedNs = 500'000'000;
 /// One that does not come so far either has none.
-constexpr uint64_t kRestPatienceNs = 20'000'000'000;
+constexpr uint64_t kRestPatienceNs = 60'000'000'000;
 /// So many times the log between two rounds, and a replica that takes none itself fetches one.
 constexpr uint64_t kFetchBehind = 3;
 constexpr uint64_t kAskAgainNs = 10'000'000'000;
+constexpr uint64_t kTellAgainNs = 5'000'000'000;
 
 /// A connection outlives a host without power for long.
 bool hears(const paxos::PeerStatus& peer) {
@@ -69,6 +70,21 @@ void Replica::want_image(uint64_t first_index) {
     image_.first_index = first_index;
     image_.phase = ImagePhase::kWanted;
     image_.since_ns = monotonic_ns();
+}
+
+bool Replica::is_at_image() const {
+    return image_.phase != ImagePhase::kNone || checkpoints_.keeping();
+}
+
+/// In the housekeeping of whoever takes one, however long that takes.
+void Replica::tell_at_image(uint64_t now_ns) {
+    if (!is_at_image()) return;
+    if (sequencer_.leads()) {
+        image_rounds_.at_it(now_ns, config_.replica_id);
+    } else if (sequencer_.leader() != 0 && now_ns - image_.told_ns > kTellAgainNs) {
+        image_.told_ns = now_ns;
+        sequencer_.send(sequencer_.leader(), "j");
+    }
 }
 
 /// Who leads has other things to do, if another can.

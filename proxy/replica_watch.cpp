@@ -96,6 +96,7 @@ void Replica::housekeep() {
         tell_lacking();
         ask_for_images(now);
     }
+    tell_at_image(now);
     fetch_to_keep();
     ask_for_new_image(now);
     watch_begin_from_others(now);

@@ -23,6 +23,7 @@ namespace {
 constexpr timeval kHousekeeping{0, 250'000};
 constexpr size_t kShipBesideBytes = 512 * 1024;
 /// Nobody has offered what the primary asked for: it is told so.
+constexpr uint64_t kTellAgainNs = 5'000'000'000;
 constexpr uint64_t kFetchPatienceNs = 30'000'000'000;
 /// What the log's database writes for an entry besides the batch.
 constexpr uint64_t kEntryOverheadBytes = 512;
@@ -213,6 +214,10 @@ void Witness::housekeep() {
     }
     clock_alarm_ = std::move(alarm);
     watch_disk(now_ns);
+    if (asked_ns_ != 0 && shipping_.comes() && now_ns - told_ns_ > kTellAgainNs) {
+        asked_ns_ = told_ns_ = now_ns;
+        if (sequencer_.leader() != 0) sequencer_.send(sequencer_.leader(), "j");
+    }
     if (asked_ns_ == 0 || now_ns - asked_ns_ < kFetchPatienceNs || lacking_) return;
     asked_ns_ = 0;
     shipping_.want(0);

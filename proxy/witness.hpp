@@ -92,6 +92,7 @@ class Witness : public Participant {
     event* housekeeping_;
     std::string clock_alarm_;
     std::set<uint32_t> witnesses_;
+    uint64_t told_ns_ = 0;  ///< when the primary last heard that one comes
     uint64_t asked_ns_ =
         0;  ///< when the primary asked for the checkpoint that is being fetched; 0: it did not
     bool lacking_ = false;  ///< the log is to be begun anew behind a checkpoint that is fetched

@@ -20,6 +20,8 @@ constexpr int kLeadLimitMs = 5000;
 constexpr int kRestartLimitMs = 60'000;
 constexpr int kCheckpointLimitMs = 120'000;
 constexpr int kCheckpointTries = 3;
+/// A bound, no more: the primary gives up whoever takes one for an hour.
+constexpr int kCheckpointRoundMs = 12 * 60 * 60'000;
 constexpr int kFetchLimitMs = 600'000;
 constexpr unsigned kFetchPollUs = 500'000;
 
@@ -139,18 +141,22 @@ std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decide
     if (answer.contains("error")) return answer["error"];
     bool done = false;
     int tries = kCheckpointTries;
-    wait_until(
-        [&] {
-            const std::optional<Contact> now = find_contact(state_dir);
-            if (!now || !now->status.contains("checkpoint")) return false;
-            const json& checkpoint = now->status["checkpoint"];
-            done = checkpoint.value("majority_index", uint64_t{0}) >= decided;
-            const bool tried = now->status["role"] == "primary" && !checkpoint.value("being_taken", false);
-            if (done || !tried) return done;
-            // A server under load may not rest in time for one, and does for the next.
-            return --tries == 0 || ask_primary(*now, {{"cmd", "checkpoint"}}).contains("error");
-        },
-        kCheckpointLimitMs);
+    uint64_t heard_ns = monotonic_ns();
+    const auto is_over = [&] {
+        const std::optional<Contact> now = find_contact(state_dir);
+        const bool known = now && now->status.contains("checkpoint");
+        const json& checkpoint = known ? now->status["checkpoint"] : json::object();
+        done = checkpoint.value("majority_index", uint64_t{0}) >= decided;
+        // A large server's takes minutes.
+        const bool primary = known && now->status["role"] == "primary";
+        const bool being_taken = checkpoint.value("being_taken", false);
+        if (being_taken) heard_ns = monotonic_ns();
+        if (done || monotonic_ns() - heard_ns > kCheckpointLimitMs * uint64_t{1'000'000}) return true;
+        if (!primary || being_taken) return false;
+        // A server under load may not rest in time for one, and does for the next.
+        return --tries == 0 || ask_primary(*now, {{"cmd", "checkpoint"}}).contains("error");
+    };
+    wait_until(is_over, kCheckpointRoundMs, 20'000);
     return done ? "" : "no majority holds one yet: see crane status";
 }
 

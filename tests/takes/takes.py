@@ -26,6 +26,7 @@ from support.paths import Settings  # noqa: E402
 from support.procs import wait_until  # noqa: E402
 
 BACK_S = 120
+TAKE_S = 600  # a gigabyte is packed beside three servers at full load
 FROM_CHECKPOINT = "as it ran there"  # craned.log
 
 
@@ -70,7 +71,7 @@ class Trial:
         began = time.monotonic()
         for number in range(1, self.options.takes + 1):
             before = {n: row["checkpoint"]["index"] for n, row in self.cluster.status().items()}
-            done = self.cluster.crane("checkpoint", "take", timeout_s=BACK_S)
+            done = self.cluster.crane("checkpoint", "take", timeout_s=TAKE_S)
             if done.returncode != 0:
                 self.problems.append(f"take {number}: {done.stdout[-800:]}")
                 return

@@ -62,6 +62,28 @@ TEST_CASE("image rounds: one that fails or goes is waited for no longer, and ask
     CHECK(rounds.next(301 * kSecond, 90, voters) == 2);
 }
 
+TEST_CASE("image rounds: one that says that it is at it is waited for, but not for ever", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 0});
+    const Voters voters{{1, false, 0}, {2, true, 0}, {3, true, 0}};
+    rounds.ask();
+    CHECK(rounds.next(0, 50, voters) == 2);
+    uint64_t now = 0;
+    for (; now < 600 * kSecond; now += 5 * kSecond) {
+        rounds.at_it(now, 2);
+        rounds.at_it(now, 3);  // which nobody has asked
+        CHECK(rounds.next(now, 50, voters) == 0);
+    }
+    CHECK(rounds.next(now + 100 * kSecond, 50, voters) == 0);
+    now += 130 * kSecond;
+    CHECK(rounds.next(now, 50, voters) == 3);  // it has fallen silent
+    while (rounds.open() && now < 10'000 * kSecond) {
+        rounds.at_it(now += 5 * kSecond, 3);
+        rounds.next(now, 50, voters);
+    }
+    CHECK(now > 3600 * kSecond);
+    CHECK(now < 4500 * kSecond);
+}
+
 TEST_CASE("image rounds: a majority that holds one already is not asked", "[checkpoint]") {
     ImageRounds rounds(2, {1000, 0});
     const Voters voters{{1, true, 50}, {2, true, 0}, {3, true, 50}};
