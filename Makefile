@@ -457,6 +457,8 @@ tidy:
 lint:
 	clang-format --dry-run -Werror $$(git ls-files '*.cpp' '*.hpp')
 	python3 tests/e2e/style.py
+	if command -v ansible-lint > /dev/null; then cd scripts/ansible && ansible-lint --profile production --offline --nocolor -q; \
+	else echo "lint: no ansible-lint, so the playbooks were not looked at (scripts/install_deps.sh --deploy)"; fi
 
 format:
 	clang-format -i $$(git ls-files '*.cpp' '*.hpp')

@@ -32,7 +32,7 @@ test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strac
 bench=(etcd-server golang-go python3-matplotlib)
 coverage=(gcovr)
 package=(debhelper lintian fakeroot)
-deploy=(ansible-core openssh-client openssl mmdebstrap xfsprogs mariadb-client apache2-utils sysbench python3-apt)
+deploy=(ansible-core ansible-lint openssh-client openssl mmdebstrap xfsprogs mariadb-client apache2-utils sysbench python3-apt)
 trials=(php8.2-fpm clamav-daemon sysbench haproxy keepalived chromium)
 # As tests/matrix/matrix.py --packages has it.
 matrix=(libapache2-mod-php8.2 libapache2-mod-wsgi-py3 libnginx-mod-http-brotli-filter php-cgi php8.2-sqlite3 h2o caddy mini-httpd webfs
