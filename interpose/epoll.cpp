@@ -1,6 +1,7 @@
 // epoll_create, epoll_ctl, epoll_wait.
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/nested_epolls.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/threads.hpp"
@@ -38,11 +39,7 @@ long control(int epoll_fd, int operation, int fd, epoll_event* event) {
         case FdKind::kSignals:
             return epoll_control(epoll->object, operation, fd, Watched::kSignals, target->object, event);
         case FdKind::kEpoll:
-            if (domain().epolls[target->object].items != kNone) {
-                refuse_call("an epoll inside an epoll, with virtual sockets in it");
-                return -EINVAL;
-            }
-            [[fallthrough]];
+            return epoll_control(epoll->object, operation, fd, Watched::kEpoll, target->object, event);
         default:
             return epoll_control_kernel(epoll->object, epoll_fd, operation, fd, event);
     }
@@ -66,9 +63,8 @@ long wait_for_events(int fd, epoll_event* events, int most, int64_t timeout_ns) 
             turn.yield();
             return 0;
         }
-        const Epoll& e = domain().epolls[epoll];
         uint64_t timer = epoll_deadline(epoll);
-        if (e.kernel_items && is_left_to_chance(e.kernel_mask))
+        if (const uint64_t streams = epoll_streams(epoll); streams != 0 && is_left_to_chance(streams))
             timer = earlier_ns(timer, next_look_ns(looks));
         const bool timer_first =
             timer != dmt::kNoDeadline && (deadline == dmt::kNoDeadline || timer < deadline);

@@ -3,6 +3,7 @@
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/nested_epolls.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/signal_masks.hpp"
@@ -89,6 +90,10 @@ WaitSet wait_set(const pollfd* fds, nfds_t count, uint64_t deadline) {
         if (entry->kind == FdKind::kEpoll) {
             set.mask |= set_bit(ObjectKind::kEpoll, entry->object);
             earlier(epoll_deadline(entry->object));
+            if (const uint64_t streams = epoll_streams(entry->object); streams != 0) {
+                set.kernel = true;
+                set.mask |= streams;
+            }
         }
         if (entry->kind == FdKind::kStream) {
             set.kernel = true;

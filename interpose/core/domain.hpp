@@ -269,18 +269,18 @@ struct Egress {
 // --- epoll
 
 /// What an item of an epoll watches. Sockets tell their watchers; the other kinds are looked at.
-enum class Watched : uint8_t { kSocket, kTimer, kSignals };
+enum class Watched : uint8_t { kSocket, kTimer, kSignals, kEpoll };
 
 struct EpollItem {
     uint32_t epoll;
     int32_t fd;
-    uint32_t object;  ///< index of the socket, timer or signalfd
+    uint32_t object;  ///< index of the socket, timer, signalfd or epoll
     uint32_t events;
     uint64_t data;
-    uint32_t watch_next, watch_previous;  ///< the socket's items
+    uint32_t watch_next, watch_previous;  ///< the socket's items, or those of the epoll inside
     uint32_t item_next, item_previous;    ///< the epoll's items; item_next also chains the free list
     uint32_t ready_next, ready_previous;
-    uint64_t seen;  ///< under EPOLLET: the timer's expiry, or count of signals, already reported
+    uint64_t seen;  ///< under EPOLLET: the timer's expiry, or count of signals or wake-ups, already reported
     uint8_t ready, disabled;
     Watched watched;
 };
@@ -290,8 +290,10 @@ struct Epoll {
     uint32_t items;  ///< first
     uint32_t ready_head, ready_tail;
     uint32_t kernel_items;
-    uint32_t looked_at_items;  ///< timers and signalfds
+    uint32_t looked_at_items;  ///< timers, signalfds and epolls
+    uint32_t watchers;         ///< first item, in another epoll, that is this one
     uint64_t kernel_mask;      ///< signature of the kernel descriptors in it
+    uint64_t wakeups;          ///< so often something in it may have become ready
 };
 
 /// A timerfd: readable when virtual time has passed `next_ns`.

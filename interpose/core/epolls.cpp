@@ -4,6 +4,7 @@
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/fds.hpp"
+#include "interpose/core/nested_epolls.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/timers.hpp"
@@ -56,17 +57,23 @@ void unlink_ready(uint32_t index) {
     item.ready = 0;
 }
 
+/// Of what tells those who watch it by a list of its own; null: it is looked at.
+uint32_t* watchers_of(const EpollItem& item) {
+    if (item.watched == Watched::kSocket) return &domain().sockets[item.object].watchers;
+    if (item.watched == Watched::kEpoll) return &epoll_at(item.object).watchers;
+    return nullptr;
+}
+
 void remove_item(uint32_t index) {
     EpollItem& item = item_at(index);
     Epoll& e = epoll_at(item.epoll);
     unlink_ready(index);
     (item.item_previous != kNone ? item_at(item.item_previous).item_next : e.items) = item.item_next;
     if (item.item_next != kNone) item_at(item.item_next).item_previous = item.item_previous;
-    if (item.watched != Watched::kSocket) {
-        --e.looked_at_items;
-    } else {
-        uint32_t& watchers = domain().sockets[item.object].watchers;
-        (item.watch_previous != kNone ? item_at(item.watch_previous).watch_next : watchers) = item.watch_next;
+    if (item.watched != Watched::kSocket) --e.looked_at_items;
+    if (uint32_t* watchers = watchers_of(item)) {
+        (item.watch_previous != kNone ? item_at(item.watch_previous).watch_next : *watchers) =
+            item.watch_next;
         if (item.watch_next != kNone) item_at(item.watch_next).watch_previous = item.watch_previous;
     }
     item = {};
@@ -90,10 +97,14 @@ uint32_t find_socket_item(uint32_t epoll, int fd, uint32_t socket) {
     return kNone;
 }
 
-/// Wakes one thread that waits on the epoll, and whoever waits on the epoll as a member of a set.
-bool wake_epoll(uint32_t epoll) {
-    const bool woke = scheduler().signal(epoll_key(epoll), 1) != 0;
+/// Wakes one thread that waits on the epoll, and whoever waits on the epoll as a member of a set or of
+/// another epoll.
+bool wake_epoll(uint32_t epoll, uint32_t most = 1) {
+    ++epoll_at(epoll).wakeups;
+    bool woke = scheduler().signal(epoll_key(epoll), most) != 0;
     scheduler().signal_set(set_bit(ObjectKind::kEpoll, epoll));
+    for (uint32_t at = epoll_at(epoll).watchers; at != kNone; at = item_at(at).watch_next)
+        woke |= !item_at(at).disabled && wake_epoll(item_at(at).epoll, most);
     return woke;
 }
 
@@ -109,14 +120,22 @@ uint32_t item_events(const EpollItem& item) {
         case Watched::kSignals:
             now = signal_fd_ready(item.object) ? uint32_t{EPOLLIN} : 0;
             break;
+        case Watched::kEpoll:
+            now = epoll_ready(item.object, descriptor_of_epoll(item.object, item.fd)) ? uint32_t{EPOLLIN} : 0;
+            break;
     }
     return now & wanted_events(item);
 }
 
-/// Grows with every event of a timer or signalfd; what is still due after it was reported is no new edge.
+/// Changes with every event of what is looked at; what is still due after it was reported is no new edge.
 uint64_t edge_number(const EpollItem& item) {
-    return item.watched == Watched::kTimer ? domain().timers[item.object].next_ns
-                                           : runtime.process->signals_posted;
+    if (item.watched == Watched::kTimer) return domain().timers[item.object].next_ns;
+    if (item.watched == Watched::kSignals) return runtime.process->signals_posted;
+    uint64_t sum = epoll_at(item.object).wakeups + 1;
+    for (uint32_t at = epoll_at(item.object).items; at != kNone; at = item_at(at).item_next)
+        if (item_at(at).watched == Watched::kTimer && timer_due(item_at(at).object))
+            sum += edge_number(item_at(at));
+    return sum;
 }
 
 void arm(uint32_t index, const epoll_event& event) {
@@ -146,14 +165,12 @@ uint32_t insert_item(uint32_t epoll, int fd, uint32_t object, Watched watched) {
     item.item_next = e.items;
     if (e.items != kNone) item_at(e.items).item_previous = index;
     e.items = index;
-    if (watched != Watched::kSocket) {
-        ++e.looked_at_items;
-        return index;
+    if (watched != Watched::kSocket) ++e.looked_at_items;
+    if (uint32_t* watchers = watchers_of(item)) {
+        item.watch_next = *watchers;
+        if (*watchers != kNone) item_at(*watchers).watch_previous = index;
+        *watchers = index;
     }
-    VirtualSocket& s = domain().sockets[object];
-    item.watch_next = s.watchers;
-    if (s.watchers != kNone) item_at(s.watchers).watch_previous = index;
-    s.watchers = index;
     return index;
 }
 
@@ -177,7 +194,9 @@ int epoll_control(uint32_t epoll, int operation, int fd, Watched watched, uint32
         return 0;
     }
     if (operation != EPOLL_CTL_ADD) return -EINVAL;
+    if (watched == Watched::kEpoll && (event->events & EPOLLEXCLUSIVE)) return -EINVAL;
     if (found != kNone) return -EEXIST;
+    if (const int error = watched == Watched::kEpoll ? may_nest(epoll, object) : 0; error != 0) return error;
     const uint32_t index = insert_item(epoll, fd, object, watched);
     if (index == kNone) return -ENOSPC;
     arm(index, *event);
@@ -197,7 +216,8 @@ uint32_t new_epoll() {
     }
     d.epolls[index] = {};
     d.epolls[index].references = 1;
-    d.epolls[index].items = d.epolls[index].ready_head = d.epolls[index].ready_tail = kNone;
+    d.epolls[index].items = d.epolls[index].watchers = d.epolls[index].ready_head =
+        d.epolls[index].ready_tail = kNone;
     return index;
 }
 
@@ -205,6 +225,7 @@ void release_epoll(uint32_t index) {
     Epoll& e = epoll_at(index);
     if (--e.references != 0) return;
     while (e.items != kNone) remove_item(e.items);
+    while (e.watchers != kNone) remove_item(e.watchers);
     e.items = domain().epoll_free;
     domain().epoll_free = index + 1;
 }
@@ -288,9 +309,11 @@ uint64_t epoll_deadline(uint32_t epoll) {
     uint64_t earliest = dmt::kNoDeadline;
     for (uint32_t at = e.looked_at_items ? e.items : kNone; at != kNone; at = item_at(at).item_next) {
         const EpollItem& item = item_at(at);
-        if (item.watched != Watched::kTimer || item.disabled) continue;
-        const uint64_t due = timer_deadline(item.object);
-        if (due == dmt::kNoDeadline || item.seen == due) continue;
+        if (item.disabled || item.watched == Watched::kSignals || item.watched == Watched::kSocket) continue;
+        const uint64_t due =
+            item.watched == Watched::kTimer ? timer_deadline(item.object) : epoll_deadline(item.object);
+        // What is due already has been told, or nobody asked for it.
+        if (due == dmt::kNoDeadline || due <= domain().scheduler.now_ns) continue;
         if (earliest == dmt::kNoDeadline || due < earliest) earliest = due;
     }
     return earliest;
@@ -333,7 +356,7 @@ void signal_fd_event(uint64_t signals) {
             const EpollItem& item = item_at(at);
             if (item.watched != Watched::kSignals) continue;
             // All of them: the signal may be for any of the processes that share the epoll.
-            if (domain().signal_fds[item.object].mask & signals) scheduler().signal(epoll_key(epoll), ~0u);
+            if (domain().signal_fds[item.object].mask & signals) wake_epoll(epoll, ~0u);
         }
     }
 }

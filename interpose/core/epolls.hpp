@@ -11,7 +11,7 @@ namespace crane::interpose {
 
 uint32_t new_epoll();
 void release_epoll(uint32_t epoll);
-/// -errno or 0. `object` is the virtual socket, timer or signalfd behind fd.
+/// -errno or 0. `object` is the virtual socket, timer, signalfd or epoll behind fd.
 int epoll_control(uint32_t epoll, int operation, int fd, Watched watched, uint32_t object,
                   const epoll_event* event);
 int epoll_control_kernel(uint32_t epoll, int real_epoll, int operation, int fd, epoll_event* event);
@@ -22,7 +22,7 @@ bool epoll_ready(uint32_t epoll, int real_epoll);
 uint64_t epoll_deadline(uint32_t epoll);
 /// Something happened on the socket: `events` may have become true.
 void notify_watchers(uint32_t socket, uint32_t events);
-/// The socket, timer or signalfd is gone, and its place may be used again.
+/// The socket, timer, signalfd or epoll is gone, and its place may be used again.
 void drop_watches(Watched watched, uint32_t object);
 /// Kernel streams whose signature meets `mask` were acted on: epolls that watch such are looked at again.
 void kernel_stream_event(uint64_t mask);

@@ -89,6 +89,9 @@ class Programs(CraneTest):
     def test_polling(self):
         self.check("polling")
 
+    def test_nested_epolls(self):
+        self.check("nested_epolls")
+
     def test_processes(self):
         self.check("processes")
 
