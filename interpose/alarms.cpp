@@ -10,6 +10,7 @@
 #include "interpose/core/runtime.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
 
@@ -231,7 +232,7 @@ CRANE_EXPORT useconds_t ualarm(useconds_t value, useconds_t interval) noexcept {
 CRANE_EXPORT int getitimer(__itimer_which_t which, itimerval* value) noexcept {
     if (!active()) return resolve_real(), real.getitimer(which, value);
     if (which != ITIMER_REAL && which != ITIMER_VIRTUAL && which != ITIMER_PROF) return fail(EINVAL);
-    *value = {};
+    if (!store(value, itimerval{})) return fail(EFAULT);
     if (which != ITIMER_REAL) return 0;
     Operation turn(Op::kTimer, wake_key());
     const SignalTimer& timer = timers().timers[kIntervalTimer];
@@ -241,16 +242,16 @@ CRANE_EXPORT int getitimer(__itimer_which_t which, itimerval* value) noexcept {
 
 CRANE_EXPORT int setitimer(__itimer_which_t which, const itimerval* value, itimerval* old) noexcept {
     if (!active()) return resolve_real(), real.setitimer(which, value, old);
+    itimerval asked{};
+    if (value && !fetch(asked, value)) return fail(EFAULT);
     if (old && ::getitimer(which, old) != 0) return -1;
-    const itimerval none{};
-    if (!value) value = &none;
-    if (!valid_timeval(value->it_value) || !valid_timeval(value->it_interval)) return fail(EINVAL);
+    if (!valid_timeval(asked.it_value) || !valid_timeval(asked.it_interval)) return fail(EINVAL);
     if (which != ITIMER_REAL) {
-        if (to_ns(value->it_value) == 0) return 0;
+        if (to_ns(asked.it_value) == 0) return 0;
         say_refusal_once("setitimer with a timer of CPU time");
         return fail(EINVAL);
     }
-    set_interval_timer(to_ns(value->it_value), to_ns(value->it_interval));
+    set_interval_timer(to_ns(asked.it_value), to_ns(asked.it_interval));
     return 0;
 }
 
@@ -265,6 +266,7 @@ CRANE_EXPORT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noe
     }
     asm("" : "+r"(event));
     SignalTimer made{true, realtime, 0, 0, false, 0, SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
+    if (!readable_if_given(event)) return fail(EFAULT);
     if (event) {
         made.notify = event->sigev_notify;
         made.signal = event->sigev_signo;
@@ -292,12 +294,14 @@ CRANE_EXPORT int timer_gettime(timer_t id, itimerspec* value) noexcept {
     Operation turn(Op::kTimer, wake_key());
     const SignalTimer* timer = find_timer(id);
     if (!timer) return fail(EINVAL);
-    *value = {to_timespec(timer->interval_ns), to_timespec(left_ns(*timer))};
-    return 0;
+    const itimerspec told{to_timespec(timer->interval_ns), to_timespec(left_ns(*timer))};
+    return store(value, told) ? 0 : fail(EFAULT);
 }
 
 CRANE_EXPORT int timer_settime(timer_t id, int flags, const itimerspec* value, itimerspec* old) noexcept {
     if (!active()) return resolve_real(), real.timer_settime(id, flags, value, old);
+    if (!value) return fail(EINVAL);
+    if (!readable(value, sizeof(*value)) || !writable_if_given(old)) return fail(EFAULT);
     if (!valid_timespec(&value->it_value) || !valid_timespec(&value->it_interval)) return fail(EINVAL);
     Operation turn(Op::kTimer, wake_key());
     SignalTimer* timer = find_timer(id);

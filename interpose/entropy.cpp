@@ -3,6 +3,7 @@
 
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
 
@@ -32,6 +33,7 @@ CRANE_EXPORT ssize_t getrandom(void* place, size_t bytes, unsigned int flags) {
     if (flags & ~(GRND_NONBLOCK | GRND_RANDOM | kInsecure)) return fail(EINVAL);
     constexpr size_t kMost = 33554431;  // the kernel gives no more at once
     if (bytes > kMost) bytes = kMost;
+    if (!writable(place, bytes)) return fail(EFAULT);
     random_bytes(place, bytes);
     return static_cast<ssize_t>(bytes);
 }
@@ -39,6 +41,7 @@ CRANE_EXPORT ssize_t getrandom(void* place, size_t bytes, unsigned int flags) {
 CRANE_EXPORT int getentropy(void* place, size_t bytes) {
     if (!active()) return resolve_real(), real.getentropy(place, bytes);
     if (bytes > 256) return fail(EIO);
+    if (!writable(place, bytes)) return fail(EFAULT);
     random_bytes(place, bytes);
     return 0;
 }

@@ -126,6 +126,7 @@ CRANE_EXPORT int epoll_pwait(int epoll, epoll_event* events, int most, int timeo
 CRANE_EXPORT int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
                               const sigset_t* mask) {
     if (!active()) return resolve_real(), real.epoll_pwait2(epoll, events, most, timeout, mask);
+    if (!readable_if_given(timeout)) return static_cast<int>(as_libc(-EFAULT));
     if (timeout && !valid_timespec(timeout)) return static_cast<int>(as_libc(-EINVAL));
     const int64_t ns = timeout ? static_cast<int64_t>(to_ns(*timeout)) : -1;
     const long rc = as_libc(wait_masked(epoll, events, most, ns, mask));

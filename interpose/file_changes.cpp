@@ -9,6 +9,7 @@
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
 
@@ -124,9 +125,9 @@ namespace {
 /// `times` as utimensat has them; nullptr is both now.
 int set_times(int fd, const char* path, const timespec* times, int flags) {
     if (!active()) return answer(raw(SYS_utimensat, fd, path, times, flags));
-    SharedOperation turn(Op::kFile, files_key());
     timespec settled[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
-    if (times) settled[0] = times[0], settled[1] = times[1];
+    if (times && !fetch(settled, times)) return answer(-EFAULT);
+    SharedOperation turn(Op::kFile, files_key());
     // The mtime is left: what was written before stays to be stamped.
     if (settled[1].tv_nsec == UTIME_OMIT) settle_path(fd, path, !(flags & AT_SYMLINK_NOFOLLOW));
     const timespec now = to_timespec(now_realtime_ns());
@@ -139,9 +140,11 @@ int set_times(int fd, const char* path, const timespec* times, int flags) {
 int set_times(int fd, const char* path, const timeval* times, int flags) {
     if (!times) return set_times(fd, path, static_cast<const timespec*>(nullptr), flags);
     timespec exact[2];
+    timeval given[2];
+    if (!fetch(given, times)) return answer(-EFAULT);
     for (int i = 0; i < 2; ++i) {
-        if (times[i].tv_usec < 0 || times[i].tv_usec >= 1'000'000) return answer(-EINVAL);
-        exact[i] = {times[i].tv_sec, times[i].tv_usec * 1000};
+        if (given[i].tv_usec < 0 || given[i].tv_usec >= 1'000'000) return answer(-EINVAL);
+        exact[i] = {given[i].tv_sec, given[i].tv_usec * 1000};
     }
     return set_times(fd, path, exact, flags);
 }
@@ -170,6 +173,8 @@ CRANE_EXPORT int futimesat(int fd, const char* path, const timeval times[2]) noe
 }
 CRANE_EXPORT int utime(const char* path, const utimbuf* times) noexcept {
     if (!times) return set_times(AT_FDCWD, path, static_cast<const timespec*>(nullptr), 0);
-    const timespec exact[2] = {{times->actime, 0}, {times->modtime, 0}};
+    utimbuf given;
+    if (!fetch(given, times)) return answer(-EFAULT);
+    const timespec exact[2] = {{given.actime, 0}, {given.modtime, 0}};
     return set_times(AT_FDCWD, path, exact, 0);
 }

@@ -12,6 +12,7 @@
 #include "interpose/core/shared_operation.hpp"
 #include "interpose/core/standard_streams.hpp"
 #include "interpose/core/stream_buffers.hpp"
+#include "interpose/core/user_memory.hpp"
 #include "interpose/fifos.hpp"
 
 using namespace crane::interpose;
@@ -29,6 +30,7 @@ bool takes_mode(int flags) {
 }
 
 long open_in_turn(int directory, const char* path, int flags, mode_t mode) {
+    if (!readable_text(path)) return -EFAULT;
     const long machine = open_machine_file(path, flags & O_CLOEXEC, (flags & O_ACCMODE) != O_RDONLY);
     const bool described = machine != -1;
     const long fd = described ? machine : raw(SYS_openat, directory, path, flags, mode);
@@ -160,6 +162,7 @@ FILE* open_stream(const char* path, const char* mode) {
         return fd < 0 ? nullptr : ::fdopen(fd, mode);
     }
     SharedOperation turn(Op::kFile, files_key());
+    if (!readable_text(path)) return answer(-EFAULT), nullptr;
     if (is_random_device(path)) return open_random_stream();
     const long machine =
         open_machine_file(path, strchr(mode, 'e') != nullptr, strpbrk(mode, "wa+") != nullptr);

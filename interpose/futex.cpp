@@ -1,5 +1,6 @@
 // Futexes: waits on a word of memory, which programs make by syscall().
 #include "interpose/futex.hpp"
+#include "interpose/core/user_memory.hpp"
 
 #include <linux/futex.h>
 
@@ -29,6 +30,7 @@ uint64_t futex_deadline(int operation, const timespec* timeout) {
 }
 
 long futex_wait(uint32_t* word, int operation, uint32_t expected, const timespec* timeout) {
+    if (!readable_if_given(timeout) || !readable(word, sizeof(*word))) return fail(EFAULT);
     if (timeout && !valid_timespec(timeout)) return fail(EINVAL);
     const uint64_t key = futex_key(word, operation);
     Operation turn(Op::kFutexWait, key);
@@ -48,6 +50,8 @@ long futex_wait(uint32_t* word, int operation, uint32_t expected, const timespec
 }
 
 long futex_wake(uint32_t* word, int operation, uint32_t most) {
+    // The kernel looks at the page only where it has to know which memory that is.
+    if (is_shared(operation) && !readable(word, sizeof(*word))) return fail(EFAULT);
     const uint64_t key = futex_key(word, operation);
     Operation turn(Op::kFutexWake, key);
     // Waiters that a shared wake meets by chance see a futex that returned for no reason, which they must
@@ -59,6 +63,7 @@ long futex_requeue(uint32_t* word, int operation, uint32_t wake, uint32_t move, 
                    uint32_t expected) {
     Operation turn(Op::kFutexWake, futex_key(word, operation), futex_key(target, operation));
     const int command = operation & FUTEX_CMD_MASK;
+    if (command == FUTEX_CMP_REQUEUE && !readable(word, sizeof(*word))) return fail(EFAULT);
     if (command == FUTEX_CMP_REQUEUE && __atomic_load_n(word, __ATOMIC_SEQ_CST) != expected)
         return fail(EAGAIN);
     if (is_shared(operation)) return scheduler().signal(shared_key(word), ~uint32_t{0});
@@ -67,6 +72,7 @@ long futex_requeue(uint32_t* word, int operation, uint32_t wake, uint32_t move, 
 
 long futex_wake_op(uint32_t* word, int operation, uint32_t wake, uint32_t wake2, uint32_t* second,
                    uint32_t code) {
+    if (!writable(second, sizeof(*second))) return fail(EFAULT);
     const bool shared = is_shared(operation);
     const uint64_t key = object_key(word, shared), second_key = object_key(second, shared);
     Operation turn(Op::kFutexWake, key, second_key);

@@ -8,6 +8,7 @@
 
 #include "base/shown_files.hpp"
 #include "interpose/core/machine.hpp"
+#include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
 
@@ -20,12 +21,14 @@ int fail(int error) {
 
 int fill_affinity(size_t bytes, cpu_set_t* set) {
     if (bytes * 8 < virtual_cpus()) return EINVAL;
+    if (!writable(set, bytes)) return EFAULT;
     std::memset(set, 0, bytes);
     for (uint32_t cpu = 0; cpu < virtual_cpus(); ++cpu) CPU_SET_S(cpu, bytes, set);
     return 0;
 }
 
 int check_affinity(size_t bytes, const cpu_set_t* set) {
+    if (!readable(set, bytes)) return EFAULT;
     for (uint32_t cpu = 0; cpu < virtual_cpus(); ++cpu) {
         if (CPU_ISSET_S(cpu, bytes, set)) return 0;
     }
@@ -108,9 +111,8 @@ CRANE_EXPORT int sched_getcpu() noexcept {
 CRANE_EXPORT int getcpu(unsigned int* cpu, unsigned int* node) noexcept {
     if (!active()) return resolve_real(), real.getcpu(cpu, node);
     count_cheap_call();
-    if (cpu) *cpu = 0;
-    if (node) *node = 0;
-    return 0;
+    const bool told = (!cpu || store(cpu, 0U)) && (!node || store(node, 0U));
+    return told ? 0 : fail(EFAULT);
 }
 
 CRANE_EXPORT int sysinfo(struct sysinfo* out) noexcept {

@@ -133,6 +133,7 @@ long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadli
 }
 
 long poll_timespec(pollfd* fds, nfds_t count, const timespec* timeout) {
+    if (!readable_if_given(timeout)) return -EFAULT;
     if (timeout && !valid_timespec(timeout)) return -EINVAL;
     const bool just_look = timeout && to_ns(*timeout) == 0;
     const uint64_t deadline =
@@ -220,6 +221,7 @@ CRANE_EXPORT int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout,
 CRANE_EXPORT int select(int count, fd_set* reads, fd_set* writes, fd_set* others, timeval* timeout) {
     if (!active()) return resolve_real(), real.select(count, reads, writes, others, timeout);
     timespec limit{};
+    if (!writable_if_given(timeout)) return static_cast<int>(as_libc(-EFAULT));
     if (timeout) {
         if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return static_cast<int>(as_libc(-EINVAL));
         limit = {timeout->tv_sec + timeout->tv_usec / 1'000'000, timeout->tv_usec % 1'000'000 * 1000};

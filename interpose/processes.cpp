@@ -15,6 +15,7 @@
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -121,7 +122,7 @@ long enter_program(const char* path, char* const* argv, char* const* environment
 }
 
 long do_exec(const char* path, char* const* argv, char* const* environment) {
-    if (!path) return -EFAULT;
+    if (!readable_text(path) || !readable_texts(environment)) return -EFAULT;
     const auto** complete =
         static_cast<const char**>(alloca((count_entries(environment) + kAddedVariables + 1) * sizeof(char*)));
     complete_environment(environment, complete);

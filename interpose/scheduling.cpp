@@ -102,12 +102,14 @@ using namespace crane::interpose;
 CRANE_EXPORT int sched_setscheduler(pid_t pid, int policy, const sched_param* parameter) noexcept {
     if (!active()) return resolve_real(), real.sched_setscheduler(pid, policy, parameter);
     if (!parameter) return static_cast<int>(as_libc(-EINVAL));
+    if (!readable(parameter, sizeof(*parameter))) return static_cast<int>(as_libc(-EFAULT));
     return static_cast<int>(as_libc(set_policy(pid, policy, parameter->sched_priority)));
 }
 
 CRANE_EXPORT int sched_setparam(pid_t pid, const sched_param* parameter) noexcept {
     if (!active()) return resolve_real(), real.sched_setparam(pid, parameter);
     if (!parameter) return static_cast<int>(as_libc(-EINVAL));
+    if (!readable(parameter, sizeof(*parameter))) return static_cast<int>(as_libc(-EFAULT));
     SchedulingPolicy now;
     if (const long wrong = get_policy(pid, now); wrong != 0) return static_cast<int>(as_libc(wrong));
     return static_cast<int>(as_libc(set_policy(pid, now.policy, parameter->sched_priority)));
@@ -125,8 +127,7 @@ CRANE_EXPORT int sched_getparam(pid_t pid, sched_param* parameter) noexcept {
     if (!parameter) return static_cast<int>(as_libc(-EINVAL));
     SchedulingPolicy now;
     if (const long wrong = get_policy(pid, now); wrong != 0) return static_cast<int>(as_libc(wrong));
-    parameter->sched_priority = now.priority;
-    return 0;
+    return static_cast<int>(as_libc(store(&parameter->sched_priority, now.priority) ? 0 : -EFAULT));
 }
 
 CRANE_EXPORT int sched_rr_get_interval(pid_t pid, timespec* interval) noexcept {
@@ -154,6 +155,5 @@ CRANE_EXPORT int pthread_getschedparam(pthread_t thread, int* policy, sched_para
     if (slot == crane::dmt::kNoSlot) return ESRCH;
     const SchedulingPolicy& now = domain().threads[slot].policy;
     *policy = now.policy;
-    parameter->sched_priority = now.priority;
-    return 0;
+    return static_cast<int>(as_libc(store(&parameter->sched_priority, now.priority) ? 0 : -EFAULT));
 }

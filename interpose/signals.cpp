@@ -9,6 +9,7 @@
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -301,6 +302,7 @@ CRANE_EXPORT int sigwaitinfo(const sigset_t* set, siginfo_t* info) {
 
 CRANE_EXPORT int sigtimedwait(const sigset_t* set, siginfo_t* info, const timespec* timeout) {
     if (!active()) return resolve_real(), real.sigtimedwait(set, info, timeout);
+    if (!readable_if_given(timeout)) return static_cast<int>(as_libc(-EFAULT));
     if (timeout && !valid_timespec(timeout)) return static_cast<int>(as_libc(-EINVAL));
     const bool just_look = timeout && to_ns(*timeout) == 0;
     const uint64_t deadline =

@@ -1,6 +1,7 @@
 // Sleeping: a wait for nothing but virtual time, cut short by a signal as the kernel's is.
 #include "interpose/core/runtime.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
 
@@ -29,12 +30,14 @@ int sleep_in_turn(bool absolute, clockid_t clock, const timespec& when, uint64_t
 }
 
 int sleep_as_asked(bool absolute, clockid_t clock, const timespec* when, timespec* left) {
-    if (!valid_timespec(when)) return EINVAL;
+    timespec asked;
+    if (!fetch(asked, when)) return EFAULT;
+    if (!valid_timespec(&asked)) return EINVAL;
     uint64_t left_ns = 0;
     // Outside the turn: a cancelled thread unwinds from here.
     ::pthread_testcancel();
-    const int result = sleep_in_turn(absolute, clock, *when, left_ns);
-    if (result == EINTR && !absolute && left) *left = to_timespec(left_ns);
+    const int result = sleep_in_turn(absolute, clock, asked, left_ns);
+    if (result == EINTR && !absolute && left && !store(left, to_timespec(left_ns))) return EFAULT;
     ::pthread_testcancel();
     return result;
 }

@@ -9,6 +9,7 @@
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
 
@@ -84,8 +85,10 @@ int stat_at(int fd, const char* path, void* out, int at_flags) {
     if (!active()) return answer(raw(SYS_newfstatat, fd, path, place, at_flags));
     struct statx info;
     const long rc = stable_statx(fd, path, at_flags, STATX_BASIC_STATS, &info);
-    if (rc == 0) convert(info, place);
-    return answer(rc);
+    if (rc != 0) return answer(rc);
+    struct stat told;
+    convert(info, &told);
+    return answer(store(place, told) ? 0 : -EFAULT);
 }
 
 int stat_fd(int fd, void* out) {

@@ -2,6 +2,7 @@
 // descriptors.cpp and polling.cpp.
 #include "interpose/core/fds.hpp"
 #include "interpose/core/timers.hpp"
+#include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
 
@@ -39,6 +40,7 @@ CRANE_EXPORT int timerfd_settime(int fd, int flags, const itimerspec* value, iti
     const FdEntry* entry = entry_of_kind(fd, FdKind::kTimer);
     // Not a timer: the kernel knows which error that is.
     if (!entry) return real.timerfd_settime(fd, flags, value, old);
+    if (!readable(value, sizeof(*value)) || !writable_if_given(old)) return fail(EFAULT);
     if (flags & ~(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET)) return fail(EINVAL);
     const int result = timer_set(entry->object, flags, value, old);
     return result == 0 ? 0 : fail(-result);
@@ -49,6 +51,7 @@ CRANE_EXPORT int timerfd_gettime(int fd, itimerspec* value) noexcept {
     Operation turn(Op::kTimer, descriptor_key(fd));
     const FdEntry* entry = entry_of_kind(fd, FdKind::kTimer);
     if (!entry) return real.timerfd_gettime(fd, value);
-    timer_get(entry->object, value);
-    return 0;
+    itimerspec told;
+    timer_get(entry->object, &told);
+    return store(value, told) ? 0 : fail(EFAULT);
 }

@@ -112,16 +112,13 @@ long send_vector(uint32_t socket, const iovec* vector, int count, int flags) {
 
 long read_timer(int fd, uint32_t index, void* out, size_t bytes) {
     if (bytes < sizeof(uint64_t)) return -EINVAL;
-    if (!writable(out, sizeof(uint64_t))) return -EFAULT;
+    if (is_kernels(out)) return -EFAULT;
     Operation turn(Op::kTimer, make_key(ObjectKind::kTimer, index));
     const FdEntry then = *fd_entry(fd);
     for (;;) {
         if (!same_descriptor(fd, then)) return -EBADF;
         const uint64_t times = timer_take(index);
-        if (times) {
-            std::memcpy(out, &times, sizeof(times));
-            return sizeof(times);
-        }
+        if (times) return store(out, times) ? long{sizeof(times)} : -EFAULT;
         if (domain().timers[index].nonblocking) {
             turn.yield();
             return -EAGAIN;

@@ -9,6 +9,7 @@
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -186,7 +187,7 @@ CRANE_EXPORT pid_t wait3(int* status, int options, struct rusage* usage) noexcep
 
 CRANE_EXPORT int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
     if (!active()) return resolve_real(), real.waitid(type, id, info, options);
-    const long rc = as_libc(wait_by_id(type, id, info, options));
+    const long rc = as_libc(writable_if_given(info) ? wait_by_id(type, id, info, options) : -EFAULT);
     test_cancel();
     return static_cast<int>(rc);
 }

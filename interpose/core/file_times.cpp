@@ -5,6 +5,7 @@
 #include <sys/statfs.h>
 
 #include "interpose/core/fds.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 
@@ -67,7 +68,9 @@ statx_timestamp settled_mtime(const struct statx& info, int fd, const char* path
 
 void settle_path(int fd, const char* path, bool follow) {
     struct statx info;
-    const bool by_descriptor = path == nullptr || path[0] == 0;
+    char first = 0;
+    if (path && !fetch(first, path)) return;
+    const bool by_descriptor = first == 0;
     const int flags = (follow ? 0 : AT_SYMLINK_NOFOLLOW) | (by_descriptor ? AT_EMPTY_PATH : 0);
     if (raw(SYS_statx, fd, by_descriptor ? "" : path, flags, STATX_BASIC_STATS, &info) != 0) return;
     if (needs_stamp(info)) stamp(fd, path, flags);

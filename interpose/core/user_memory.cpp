@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstring>
 
 extern "C" {
 extern const char crane_copy_bytes[] __attribute__((visibility("hidden")));
@@ -58,6 +59,26 @@ bool writable(void* to, size_t bytes) {
         if (crane_copy(at + step, at + step, 1) != 0) return false;
     }
     return bytes == 0 || crane_copy(at + bytes - 1, at + bytes - 1, 1) == 0;
+}
+
+bool readable_text(const char* text) {
+    constexpr size_t kPage = 4096;
+    for (const char* at = text; at < text + PATH_MAX;) {
+        const size_t here = kPage - reinterpret_cast<uintptr_t>(at) % kPage;
+        if (char byte; !fetch(byte, at)) return false;
+        if (memchr(at, 0, here)) return true;
+        at += here;
+    }
+    return true;
+}
+
+bool readable_texts(char* const* list) {
+    for (const char* text = nullptr; list; ++list) {
+        if (!fetch(text, list)) return false;
+        if (!text) return true;
+        if (!readable_text(text)) return false;
+    }
+    return true;
 }
 
 long check_vector(const iovec* vector, size_t count) {

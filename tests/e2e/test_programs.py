@@ -134,6 +134,12 @@ class Programs(CraneTest):
     def test_children_that_cannot_be_scheduled(self):
         self.check("opaque", tools=("static_tool",), prepare=keep_on_one_core)
 
+    def test_bad_paths(self):
+        self.check("bad_paths")
+
+    def test_bad_places(self):
+        self.check("bad_places")
+
     def test_bad_calls(self):
         self.check("bad_calls")
 
