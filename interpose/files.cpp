@@ -136,6 +136,10 @@ bool writes(const char* mode) {
     return strpbrk(mode, "wa+") != nullptr;
 }
 
+int stream_flags(const char* mode) {
+    return (writes(mode) ? O_RDWR : O_RDONLY) | (strchr(mode, 'e') ? O_CLOEXEC : 0);
+}
+
 void note_stream(FILE* stream, const char* mode) {
     give_buffer(stream);
     const int fd = stream ? fileno(stream) : -1;
@@ -147,8 +151,7 @@ void note_stream(FILE* stream, const char* mode) {
 /// Libc has read nothing yet.
 FILE* show_stream(FILE* stream, const char* mode) {
     if (!stream) return nullptr;
-    const int flags = (writes(mode) ? O_RDWR : O_RDONLY) | (strchr(mode, 'e') ? O_CLOEXEC : 0);
-    const long error = show_opened(fileno(stream), flags);
+    const long error = show_opened(fileno(stream), stream_flags(mode));
     if (error == 0) return stream;
     real.fclose(stream);
     errno = static_cast<int>(-error);
@@ -163,7 +166,7 @@ FILE* open_stream(const char* path, const char* mode) {
     }
     SharedOperation turn(Op::kFile, files_key());
     if (!readable_text(path)) return answer(-EFAULT), nullptr;
-    if (is_random_device(path)) return open_random_stream();
+    if (is_random_device(path)) return open_random_stream(path, stream_flags(mode));
     const long machine =
         open_machine_file(path, strchr(mode, 'e') != nullptr, strpbrk(mode, "wa+") != nullptr);
     if (machine >= 0) {

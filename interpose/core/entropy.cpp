@@ -1,10 +1,14 @@
 #include "interpose/core/entropy.hpp"
 
+#include <fcntl.h>
 #include <sys/auxv.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "interpose/core/chacha20.hpp"
+#include "interpose/core/fds.hpp"
 #include "interpose/core/shared_operation.hpp"
 
 namespace crane::interpose {
@@ -52,10 +56,28 @@ ssize_t write_nowhere(void*, const char*, size_t bytes) {
     return static_cast<ssize_t>(bytes);
 }
 
+int close_device(void* cookie) {
+    return ::close(static_cast<int>(reinterpret_cast<intptr_t>(cookie)));
+}
+
 }  // namespace
 
-FILE* open_random_stream() {
-    FILE* stream = fopencookie(nullptr, "r+", {read_random, write_nowhere, nullptr, nullptr});
+FILE* open_random_stream(const char* path, int flags) {
+    const long opened = raw(SYS_openat, AT_FDCWD, path, flags, 0);
+    if (opened < 0) {
+        errno = static_cast<int>(-opened);
+        return nullptr;
+    }
+    const int fd = static_cast<int>(opened);
+    drop_entry(fd);
+    set_entry(fd, FdKind::kEntropy, 0);
+    auto* cookie = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
+    FILE* stream = fopencookie(cookie, "r+", {read_random, write_nowhere, nullptr, close_device});
+    if (!stream) {
+        close_device(cookie);
+    } else {
+        stream->_fileno = fd;  // for fileno(): programs ask what kind of file it is
+    }
     return stream;
 }
 

@@ -16,7 +16,7 @@ void fill_random_name(char* place, size_t count);
 void replace_auxiliary_random();
 /// Whether the path names a source of random bytes.
 bool is_random_device(const char* path);
-/// An endless stdio stream of random bytes; nullptr when there is no memory.
-FILE* open_random_stream();
+/// An endless stdio stream of random bytes over the device, opened with `flags`; nullptr with errno.
+FILE* open_random_stream(const char* path, int flags);
 
 }  // namespace crane::interpose

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/utsname.h>
 
@@ -80,6 +81,9 @@ static void entropy(void) {
     say("urandom %s", outcome(read(fd, d, sizeof d)));
     close(fd);
     FILE* file = fopen("/dev/urandom", "rb");
+    struct stat kind;
+    say("its descriptor %d %d", file != NULL && fstat(fileno(file), &kind) == 0, S_ISCHR(kind.st_mode));
+    say("read there %s", outcome(read(fileno(file), d, sizeof d)));
     say("fread %zu", fread(d, 1, 8, file));
     fclose(file);
     say("all differ %d", memcmp(a, b, 16) && memcmp(b, c, 16) && memcmp(c, d, 16));
