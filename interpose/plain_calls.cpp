@@ -57,6 +57,7 @@ CRANE_EXPORT off64_t lseek64(int fd, off64_t offset, int whence) noexcept {
     return plain(SYS_lseek, fd, offset, whence);
 }
 CRANE_EXPORT int access(const char* path, int mode) noexcept {
+    if (active()) count_file_call();
     return static_cast<int>(plain(SYS_access, path, mode));
 }
 CRANE_EXPORT void* mmap(void* place, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {

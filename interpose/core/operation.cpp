@@ -23,11 +23,18 @@ uint32_t patience(Awaited what) {
     return what == Awaited::kTime ? 0 : what == Awaited::kMemory ? 8 : 16;
 }
 
+/// Who is at work loses time by each nap, which may take as long as deciding on a bubble: some 5 % so.
+bool naps_now(Awaited what, uint32_t in_vain) {
+    constexpr uint32_t kSeldom = 8;
+    return what != Awaited::kNothing || in_vain % kSeldom == 0;
+}
+
 /// Who waits for memory is woken by what others do. For the others it is below what deciding on a batch
 /// takes, so that time never waits for a nap to end; longer for one that waits for ever.
 uint64_t nap_ns(Awaited what, uint32_t in_vain) {
     constexpr uint32_t kManyTimes = 10'000;
-    return what == Awaited::kMemory || in_vain >= kManyTimes ? 5'000'000 : 250'000;
+    const bool for_ever = what != Awaited::kNothing && in_vain >= kManyTimes;
+    return what == Awaited::kMemory || for_ever ? 5'000'000 : 250'000;
 }
 
 }  // namespace
@@ -41,7 +48,7 @@ void make_way(Awaited what) {
     Operation turn(Op::kYield, own_key());
     if (serial()) scheduler().set_spinning(self.slot, false);
     const bool alone = !scheduler().others_can_work();
-    if (in_vain < (alone ? patience(what) : kMostYields))
+    if (in_vain < (alone ? patience(what) : kMostYields) || !naps_now(what, in_vain))
         turn.yield();
     else if (!interruption_due())
         scheduler().nap(self.slot, static_cast<uint32_t>(Op::kYield),

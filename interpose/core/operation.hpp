@@ -138,9 +138,10 @@ class Operation {
 
 /// What a thread seems to wait for that goes on without an operation.
 enum class Awaited {
-    kMemory,  ///< what another thread writes
-    kCall,    ///< that, or a signal
-    kTime,    ///< that, or a time
+    kMemory,   ///< what another thread writes
+    kCall,     ///< that, or a signal
+    kNothing,  ///< it works on files, and others must go on meanwhile
+    kTime,     ///< that, or a time
 };
 /// Lets the others go on. Where none could, the thread naps after a while (at once, if it waits for time), so
 /// that time passes and input comes in.
@@ -155,6 +156,12 @@ constexpr uint32_t kMostCheapCalls = 1000;
 /// Of a call that takes no turn: a loop that makes nothing but such calls waits for what others do.
 inline void count_cheap_call() {
     if (__builtin_expect(++self.spins.cheap_calls >= kMostCheapCalls, 0)) make_way(Awaited::kCall);
+}
+
+/// The same of a call that works on files: a loop of them may wait for what others do to one, or be at work
+/// for long.
+inline void count_file_call() {
+    if (__builtin_expect(++self.spins.cheap_calls >= kMostCheapCalls, 0)) make_way(Awaited::kNothing);
 }
 
 /// Of reading a clock: such a loop may wait for a time as well, or measure what it can compute in a while

@@ -20,7 +20,9 @@ class SharedOperation {
     /// As ~Operation() does.
     ~SharedOperation() noexcept(false) {
         file_event();
-        if (!turn_) scheduler().end_step(before_);
+        if (turn_) return;
+        scheduler().end_step(before_);
+        if (before_ == 0) count_file_call();  // not in the midst of another operation
     }
     SharedOperation(const SharedOperation&) = delete;
     SharedOperation& operator=(const SharedOperation&) = delete;
@@ -34,10 +36,11 @@ class SharedOperation {
 class SerialStep {
   public:
     SerialStep() : counted_(serial()), before_(counted_ ? scheduler().begin_step() : 0) {}
-    ~SerialStep() {
+    ~SerialStep() noexcept(false) {
         if (!counted_) return;
         file_event();
         scheduler().end_step(before_);
+        if (before_ == 0) count_file_call();
     }
     SerialStep(const SerialStep&) = delete;
     SerialStep& operator=(const SerialStep&) = delete;

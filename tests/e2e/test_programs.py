@@ -134,6 +134,9 @@ class Programs(CraneTest):
     def test_children_that_cannot_be_scheduled(self):
         self.check("opaque", tools=("static_tool",), prepare=keep_on_one_core)
 
+    def test_loops_on_files_let_others_go_on(self):
+        self.check("file_loops")
+
     def test_bad_paths(self):
         self.check("bad_paths")
 
