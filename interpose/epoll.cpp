@@ -82,7 +82,8 @@ long wait_for_events(int fd, epoll_event* events, int most, int64_t timeout_ns) 
 
 long wait_masked(int fd, epoll_event* events, int most, int64_t timeout_ns, const sigset_t* mask) {
     TemporaryMask temporary(mask);
-    return temporary.interrupted() ? -EINTR : wait_for_events(fd, events, most, timeout_ns);
+    const long error = temporary.error();
+    return error != 0 ? error : wait_for_events(fd, events, most, timeout_ns);
 }
 
 int64_t from_ms(int timeout_ms) {

@@ -207,7 +207,8 @@ CRANE_EXPORT int __poll_chk(pollfd* fds, nfds_t count, int timeout_ms, size_t ro
 CRANE_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
     if (!active()) return resolve_real(), real.ppoll(fds, count, timeout, mask);
     TemporaryMask temporary(mask);
-    const long rc = as_libc(temporary.interrupted() ? -EINTR : poll_timespec(fds, count, timeout));
+    const long error = temporary.error();
+    const long rc = as_libc(error != 0 ? error : poll_timespec(fds, count, timeout));
     test_cancel();
     return static_cast<int>(rc);
 }
@@ -242,8 +243,8 @@ CRANE_EXPORT int pselect(int count, fd_set* reads, fd_set* writes, fd_set* other
                          const sigset_t* mask) {
     if (!active()) return resolve_real(), real.pselect(count, reads, writes, others, timeout, mask);
     TemporaryMask temporary(mask);
-    const long rc =
-        as_libc(temporary.interrupted() ? -EINTR : select_in_schedule(count, reads, writes, others, timeout));
+    const long error = temporary.error();
+    const long rc = as_libc(error != 0 ? error : select_in_schedule(count, reads, writes, others, timeout));
     test_cancel();
     return static_cast<int>(rc);
 }

@@ -118,9 +118,9 @@ long await_signal(uint64_t set, uint64_t deadline, bool just_look, siginfo_t* sh
     for (;;) {
         SignalInfo info;
         if (take_pending(set, info)) {
-            if (shown) *shown = as_siginfo(info);
-            if (shown && shown->si_code == SI_TKILL) shown->si_code = SI_USER;  // as libc has it
-            return info.signal;
+            siginfo_t told = as_siginfo(info);
+            if (told.si_code == SI_TKILL) told.si_code = SI_USER;  // as libc has it
+            return shown && !store(shown, told) ? -EFAULT : info.signal;
         }
         if (just_look) {
             turn.yield();
@@ -218,8 +218,8 @@ CRANE_EXPORT int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexce
 CRANE_EXPORT int sigpending(sigset_t* set) noexcept {
     if (!active()) return resolve_real(), real.sigpending(set);
     count_cheap_call();
-    mask_to(pending_signals() & own().mask, set);
-    return 0;
+    // The rest of libc's type is not the kernel's to write.
+    return store(set, pending_signals() & own().mask) ? 0 : static_cast<int>(as_libc(-EFAULT));
 }
 
 CRANE_EXPORT int kill(pid_t pid, int signal) noexcept {
@@ -278,11 +278,13 @@ CRANE_EXPORT int pthread_sigqueue(pthread_t thread, int signal, const union sigv
 
 CRANE_EXPORT int tgkill(pid_t group, pid_t tid, int signal) {
     if (!active()) return static_cast<int>(as_libc(raw(SYS_tgkill, group, tid, signal)));
+    if (group <= 0) return static_cast<int>(as_libc(-EINVAL));
     return static_cast<int>(as_libc(signal_task(group, tid, signal)));
 }
 
 CRANE_EXPORT int sigwait(const sigset_t* set, int* signal) {
     if (!active()) return resolve_real(), real.sigwait(set, signal);
+    if (!readable_mask(set)) return EFAULT;
     for (;;) {
         const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false, nullptr);
         test_cancel();
@@ -295,6 +297,7 @@ CRANE_EXPORT int sigwait(const sigset_t* set, int* signal) {
 
 CRANE_EXPORT int sigwaitinfo(const sigset_t* set, siginfo_t* info) {
     if (!active()) return resolve_real(), real.sigwaitinfo(set, info);
+    if (!readable_mask(set)) return static_cast<int>(as_libc(-EFAULT));
     const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false, info);
     test_cancel();
     return static_cast<int>(as_libc(got));
@@ -302,7 +305,7 @@ CRANE_EXPORT int sigwaitinfo(const sigset_t* set, siginfo_t* info) {
 
 CRANE_EXPORT int sigtimedwait(const sigset_t* set, siginfo_t* info, const timespec* timeout) {
     if (!active()) return resolve_real(), real.sigtimedwait(set, info, timeout);
-    if (!readable_if_given(timeout)) return static_cast<int>(as_libc(-EFAULT));
+    if (!readable_if_given(timeout) || !readable_mask(set)) return static_cast<int>(as_libc(-EFAULT));
     if (timeout && !valid_timespec(timeout)) return static_cast<int>(as_libc(-EINVAL));
     const bool just_look = timeout && to_ns(*timeout) == 0;
     const uint64_t deadline =
@@ -314,6 +317,7 @@ CRANE_EXPORT int sigtimedwait(const sigset_t* set, siginfo_t* info, const timesp
 
 CRANE_EXPORT int sigsuspend(const sigset_t* mask) {
     if (!active()) return resolve_real(), real.sigsuspend(mask);
+    if (!readable_mask(mask)) return static_cast<int>(as_libc(-EFAULT));
     return static_cast<int>(as_libc(suspend(mask_from(mask))));
 }
 

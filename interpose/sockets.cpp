@@ -103,6 +103,14 @@ long on_kernel_socket(Op op, int fd, short events, Call call) {
     return rc;
 }
 
+/// -errno where accept() would wait for what nobody can connect to. 0: it listens.
+long why_no_listener(int fd) {
+    int listens = 0;
+    socklen_t size = sizeof(listens);
+    if (const long error = raw(SYS_getsockopt, fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size)) return error;
+    return listens ? 0 : raw(SYS_accept4, fd, nullptr, nullptr, SOCK_NONBLOCK);
+}
+
 /// connect() of a unix socket, which waits when the listener has no room.
 long connect_unix(int fd, const sockaddr* address, socklen_t length) {
     fd_entry(fd);
@@ -310,6 +318,8 @@ CRANE_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags
     long rc;
     if (const FdEntry* entry = virtual_socket(fd)) {
         rc = accept_virtual(*entry, address, length, flags);
+    } else if (const long error = why_no_listener(fd)) {
+        rc = error;
     } else {
         rc = on_kernel_socket(Op::kAccept, fd, POLLIN, [&] {
             const long got = raw(SYS_accept4, fd, address, length, flags);

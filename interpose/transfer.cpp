@@ -217,7 +217,12 @@ long do_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* addres
         if (is_datagram(entry->object))
             return receive_datagram(entry->object, &one, 1, flags, {address, address ? length : nullptr});
         // TCP gives no address here.
-        if (address && !store(length, socklen_t{0})) return -EFAULT;
+        if (address) {
+            int room;
+            if (!fetch(room, length)) return -EFAULT;
+            if (room < 0) return -EINVAL;
+            if (!store(length, socklen_t{0})) return -EFAULT;
+        }
         return receive_virtual(entry->object, &one, 1, flags);
     }
     if (!entry || entry->kind != FdKind::kStream)
@@ -391,12 +396,19 @@ CRANE_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 }
 CRANE_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
     if (!active()) return resolve_real(), real.recvmmsg(fd, messages, count, flags, timeout);
+    timespec limit{};
+    if (timeout && !fetch(limit, timeout)) return static_cast<int>(as_libc(-EFAULT));
+    if (timeout && !valid_timespec(&limit)) return static_cast<int>(as_libc(-EINVAL));
+    const uint64_t begin_ns = now_realtime_ns();
     unsigned done = 0;
-    for (; done < count; ++done) {
-        const int now = done == 0 && !(flags & MSG_DONTWAIT) ? flags & ~MSG_WAITFORONE : flags | MSG_DONTWAIT;
-        const ssize_t n = recvmsg(fd, &messages[done].msg_hdr, now & ~MSG_WAITFORONE);
-        if (n < 0) break;
-        messages[done].msg_len = static_cast<unsigned>(n);
+    while (done < count) {
+        const bool waits = done == 0 || !(flags & MSG_WAITFORONE);
+        const ssize_t n =
+            recvmsg(fd, &messages[done].msg_hdr, (flags & ~MSG_WAITFORONE) | (waits ? 0 : MSG_DONTWAIT));
+        if (n < 0 || !store(&messages[done].msg_len, static_cast<unsigned>(n))) break;
+        ++done;
+        // As Linux has it: the time is looked at behind each message, and not while one is waited for.
+        if (timeout && now_realtime_ns() - begin_ns >= to_ns(limit)) break;
     }
     return done > 0 ? static_cast<int>(done) : -1;
 }

@@ -179,7 +179,8 @@ int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     if (s.state == SocketState::kConnected) return -EISCONN;
     if (s.state != SocketState::kNew) return -EOPNOTSUPP;
     Address to;
-    if (address_from_sockaddr(address, length, to) != 0 || to.family != s.local.family) return -EAFNOSUPPORT;
+    if (const int error = address_from_sockaddr(address, length, to)) return error;
+    if (to.family != s.local.family) return -EAFNOSUPPORT;
     to = plain(to);
     const uint16_t port = to.port;
     // No address at all means this host.

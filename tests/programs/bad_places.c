@@ -116,6 +116,27 @@ static void signals(char* bad) {
     CALL(sigaltstack, bad, NULL);
     CALL(sigaltstack, NULL, bad);
     CALL(signalfd4, -1, bad, 8, 0);
+    TRY(sigsuspend((sigset_t*)bad));
+    TRY(sigpending((sigset_t*)bad));
+    TRY(sigwaitinfo((sigset_t*)bad, NULL));
+    TRY(sigtimedwait((sigset_t*)bad, NULL, &(struct timespec){0, 0}));
+    CALL(tgkill, -1, getpid(), SIGUSR1);
+}
+
+static void nobody_listens(int no_socket, char* bad) {
+    struct mmsghdr message = {0};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fresh = socket(AF_UNIX, SOCK_STREAM, 0), tcp = socket(AF_INET, SOCK_STREAM, 0), udp = socket(AF_INET, SOCK_DGRAM, 0);
+    TRY(accept(no_socket, NULL, NULL));
+    TRY(accept(fresh, NULL, NULL));
+    TRY(accept(tcp, NULL, NULL));
+    TRY(accept(-1, NULL, NULL));
+    TRY(connect(tcp, (struct sockaddr*)&address, 8));
+    CHECK(bind(udp, (struct sockaddr*)&address, sizeof address) == 0);
+    CALL(recvmmsg, udp, &message, 1, 0, bad);
+    CALL(recvmmsg, udp, &message, 1, 0, (&(struct timespec){-1, 0}));
+    CALL(recvmmsg, udp, bad, 1, MSG_DONTWAIT, NULL);
+    close(fresh), close(tcp), close(udp);
 }
 
 static void descriptors(char* bad) {
@@ -135,6 +156,8 @@ static void descriptors(char* bad) {
     CALL(poll, bad, 1, 0);
     CALL(ppoll, bad, 1, NULL, NULL, 8);
     CALL(ppoll, &(struct pollfd){ends[0], POLLIN, 0}, 1, bad, NULL, 8);
+    CALL(ppoll, &(struct pollfd){ends[0], POLLIN, 0}, 1, NULL, bad, 8);
+    CALL(epoll_pwait, epoll_create1(0), &(struct epoll_event){0}, 1, 0, bad, 8);
     CALL(select, 1, bad, NULL, NULL, NULL);
     CALL(pselect6, 1, NULL, NULL, NULL, bad, NULL);
     CALL(epoll_wait, epoll_create1(0), bad, 1, 0);
@@ -144,6 +167,7 @@ static void descriptors(char* bad) {
     CALL(semop, count, bad, 1);
     CALL(semctl, count, 0, IPC_STAT, bad);
     CALL(mq_open, bad, O_RDONLY, 0, NULL);
+    nobody_listens(ends[0], bad);
     msgctl(queue, IPC_RMID, NULL);
     semctl(count, 0, IPC_RMID);
     close(ends[0]);
