@@ -63,6 +63,7 @@ long futex_requeue(uint32_t* word, int operation, uint32_t wake, uint32_t move, 
                    uint32_t expected) {
     Operation turn(Op::kFutexWake, futex_key(word, operation), futex_key(target, operation));
     const int command = operation & FUTEX_CMD_MASK;
+    if (is_shared(operation) && !readable(target, sizeof(*target))) return fail(EFAULT);
     if (command == FUTEX_CMP_REQUEUE && !readable(word, sizeof(*word))) return fail(EFAULT);
     if (command == FUTEX_CMP_REQUEUE && __atomic_load_n(word, __ATOMIC_SEQ_CST) != expected)
         return fail(EAGAIN);

@@ -71,9 +71,15 @@ uint64_t count_threads_of(uint32_t process) {
     return count ? count : 1;
 }
 
-/// As the schedule has it: who asks runs, and who could run does, too.
+/// As the schedule has it: who asks runs, and who could run does, too. Of a process that asks about itself
+/// the main thread's counts.
 char state_of(const Subject& subject) {
-    if (subject.own) return 'R';
+    if (subject.own) {
+        const dmt::SlotId first = runtime.process->main_slot;
+        const bool waits = first != self.slot && first < domain().scheduler.high_water &&
+                           domain().scheduler.slots[first].state == dmt::SlotState::kWaiting;
+        return waits ? 'S' : 'R';
+    }
     if (subject.process == kNone) return 'S';
     const Process& p = domain().processes[subject.process];
     if (p.state == ProcessState::kExited) return 'Z';

@@ -101,6 +101,7 @@ static void processes(char* bad) {
     CALL(futex, bad, FUTEX_WAIT, 0, NULL, NULL, 0);
     CALL(futex, bad, FUTEX_WAKE, 1, NULL, NULL, 0);
     CALL(futex, &(int){1}, FUTEX_WAIT, 1, bad, NULL, 0);
+    CALL(futex, &(int){1}, FUTEX_CMP_REQUEUE, 1, 1, bad, 1);
 }
 
 static void signals(char* bad) {

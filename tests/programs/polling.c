@@ -200,7 +200,37 @@ static void vectors(void) {
     close(ends[1]);
 }
 
+static int all_done;
+
+static void* watch_main(void* unused) {
+    char text[512], state = '?';
+    while (state != 'S') {
+        usleep(1000);
+        FILE* file = fopen("/proc/self/stat", "r");
+        CHECK(file && fgets(text, sizeof text, file));
+        fclose(file);
+        state = strrchr(text, ')')[2];
+    }
+    CHECK(write(all_done, "x", 1) == 1);
+    return unused;
+}
+
+// As tests do that want to be sure that somebody waits.
+static void seen_asleep(void) {
+    int pipes[2];
+    char byte;
+    pthread_t thread;
+    CHECK(pipe(pipes) == 0);
+    all_done = pipes[1];
+    CHECK(pthread_create(&thread, NULL, watch_main, NULL) == 0);
+    say("seen asleep: %s", outcome(read(pipes[0], &byte, 1)));
+    pthread_join(thread, NULL);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 static void scenario(void) {
+    seen_asleep();
     epolls();
     polls();
     fill_pipe();
