@@ -47,7 +47,8 @@ matrix=(libapache2-mod-php8.2 libapache2-mod-wsgi-py3 libnginx-mod-http-brotli-f
     sbcl cl-hunchentoot racket mono-mcs mono-runtime r-base-core r-cran-httpuv tcl guile-3.0 elixir pypy3 swi-prolog ghc libghc-network-dev
     ocaml-nox gnat sphinxsearch firebird3.0-server firebird3.0-utils munin-node uhub webdis nutcracker sslh tarantool
     libboost-dev libuv1-dev qtbase5-dev nim gdc ocaml-findlib liblwt-ocaml-dev python3-zmq derby-tools xvfb x11-utils
-    rspamd fossil mercurial znc supervisor snapserver aria2 python3-pyftpdlib jupyter-notebook)
+    rspamd fossil mercurial znc supervisor snapserver aria2 python3-pyftpdlib jupyter-notebook
+    opentracker netdata-core dnsdist knot-resolver apt-cacher-ng rrdcached gjs gir1.2-soup-3.0 minidlna)
 command -v rustc >/dev/null || matrix+=(rustc)
 # From wherever they are.
 command -v javac >/dev/null || trials+=(default-jdk-headless)

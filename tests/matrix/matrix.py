@@ -23,6 +23,7 @@ import further  # noqa: E402
 import mail  # noqa: E402
 import more  # noqa: E402
 import names  # noqa: E402
+import others  # noqa: E402
 import proxies  # noqa: E402
 import runtimes  # noqa: E402
 import stores  # noqa: E402
@@ -39,7 +40,7 @@ GOOD = ("ok", "refused", "absent", "slow")
 
 
 def entries():
-    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp, tongues, daemons, frameworks, further) for value in vars(module).values()
+    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp, tongues, daemons, frameworks, further, others) for value in vars(module).values()
              if isinstance(value, type) and issubclass(value, Entry) and "name" in vars(value) and value.__module__ == module.__name__]
     assert len({entry.name for entry in found}) == len(found)
     return found
