@@ -275,7 +275,32 @@ TEST_CASE("epoll table: calls that make no sense get the kernel's answers", "[in
     CHECK(control(epoll, EPOLL_CTL_ADD, listener, EPOLLIN, 1) == -EEXIST);
     CHECK(control(epoll, EPOLL_CTL_MOD, listener, EPOLLIN, 1) == -EINVAL);
     const BadAddresses bad;
+    CHECK(epoll_collect(epoll, -1, nullptr, 1) == 0);  // nothing is there to be told
+    Clients::connect(domain, 1);
     CHECK(epoll_collect(epoll, -1, nullptr, 1) == -EFAULT);
+}
+
+TEST_CASE("epoll table: one inside another wakes who waits on the outer one, until it is gone",
+          "[interpose]") {
+    PlainDomain domain;
+    const uint32_t outer = new_epoll(), inner = new_epoll();
+    const uint32_t listener = Clients(domain).listener();
+    epoll_event event{EPOLLIN, {.u64 = 7}};
+    REQUIRE(epoll_control(outer, EPOLL_CTL_ADD, 5, Watched::kEpoll, inner, &event) == 0);
+    CHECK(epoll_control(inner, EPOLL_CTL_ADD, 6, Watched::kEpoll, outer, &event) == -ELOOP);
+    CHECK(collect(outer).empty());
+    const auto sleeper = domain.thread([outer] {
+        Operation turn(Op::kEpollWait, epoll_key(outer));
+        turn.wait(epoll_key(outer));
+    });
+    domain.settle();
+    REQUIRE(control(inner, EPOLL_CTL_ADD, listener, EPOLLIN, 1) == 0);  // later than it was nested
+    Clients::connect(domain, 1);
+    domain.settle();
+    CHECK_FALSE(domain.waits(sleeper));
+    CHECK(collect(outer) == std::vector<std::pair<uint32_t, uint64_t>>{{EPOLLIN, 7}});
+    release_epoll(inner);
+    CHECK(collect(outer).empty());
 }
 
 TEST_CASE("epoll table: the kernel's descriptors are asked for in the real epoll", "[interpose]") {
