@@ -90,25 +90,26 @@ long accept_virtual(const FdEntry& entry, sockaddr* address, socklen_t* length, 
     }
 }
 
-/// accept and connect on the kernel's sockets (unix): waits in the schedule, then makes the call.
-template <typename Call>
-long on_kernel_socket(Op op, int fd, short events, Call call) {
-    const FdEntry* entry = fd_entry(fd);
-    Operation turn(op, descriptor_key(fd), object_of(fd));
-    if (entry && entry->kind == FdKind::kStream && events) {
-        if (const long error = wait_for_stream(turn, fd, *entry, events)) return error;
-    }
-    const long rc = uninterrupted(call);
-    all_streams_event();
-    return rc;
-}
-
 /// -errno where accept() would wait for what nobody can connect to. 0: it listens.
 long why_no_listener(int fd) {
     int listens = 0;
     socklen_t size = sizeof(listens);
     if (const long error = raw(SYS_getsockopt, fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size)) return error;
     return listens ? 0 : raw(SYS_accept4, fd, nullptr, nullptr, SOCK_NONBLOCK);
+}
+
+/// accept and connect on the kernel's sockets (unix): waits in the schedule, then makes the call.
+template <typename Call>
+long on_kernel_socket(Op op, int fd, short events, Call call) {
+    const FdEntry* entry = fd_entry(fd);
+    Operation turn(op, descriptor_key(fd), object_of(fd));
+    if (const long error = op == Op::kAccept ? why_no_listener(fd) : 0) return error;
+    if (entry && entry->kind == FdKind::kStream && events) {
+        if (const long error = wait_for_stream(turn, fd, *entry, events)) return error;
+    }
+    const long rc = uninterrupted(call);
+    all_streams_event();
+    return rc;
 }
 
 /// connect() of a unix socket, which waits when the listener has no room.
@@ -318,8 +319,6 @@ CRANE_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags
     long rc;
     if (const FdEntry* entry = virtual_socket(fd)) {
         rc = accept_virtual(*entry, address, length, flags);
-    } else if (const long error = why_no_listener(fd)) {
-        rc = error;
     } else {
         rc = on_kernel_socket(Op::kAccept, fd, POLLIN, [&] {
             const long got = raw(SYS_accept4, fd, address, length, flags);

@@ -410,7 +410,11 @@ CRANE_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, 
         // As Linux has it: the time is looked at behind each message, and not while one is waited for.
         if (timeout && now_realtime_ns() - begin_ns >= to_ns(limit)) break;
     }
-    return done > 0 ? static_cast<int>(done) : -1;
+    if (done == 0) return -1;
+    const uint64_t spent_ns = now_realtime_ns() - begin_ns;
+    const uint64_t left_ns = to_ns(limit) > spent_ns ? to_ns(limit) - spent_ns : 0;
+    if (timeout && !store(timeout, to_timespec(left_ns))) return static_cast<int>(as_libc(-EFAULT));
+    return static_cast<int>(done);
 }
 CRANE_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
     if (!active()) return resolve_real(), real.sendmmsg(fd, messages, count, flags);

@@ -22,8 +22,9 @@ namespace {
 
 constexpr timeval kHousekeeping{0, 250'000};
 constexpr size_t kShipBesideBytes = 512 * 1024;
-/// Nobody has offered what the primary asked for: it is told so.
+/// The primary is told that what it asked for comes.
 constexpr uint64_t kTellAgainNs = 5'000'000'000;
+/// Nobody has offered what the primary asked for: it is told so.
 constexpr uint64_t kFetchPatienceNs = 30'000'000'000;
 /// What the log's database writes for an entry besides the batch.
 constexpr uint64_t kEntryOverheadBytes = 512;

@@ -132,9 +132,11 @@ uint64_t edge_number(const EpollItem& item) {
     if (item.watched == Watched::kTimer) return domain().timers[item.object].next_ns;
     if (item.watched == Watched::kSignals) return runtime.process->signals_posted;
     uint64_t sum = epoll_at(item.object).wakeups + 1;
-    for (uint32_t at = epoll_at(item.object).items; at != kNone; at = item_at(at).item_next)
-        if (item_at(at).watched == Watched::kTimer && timer_due(item_at(at).object))
-            sum += edge_number(item_at(at));
+    for (uint32_t at = epoll_at(item.object).items; at != kNone; at = item_at(at).item_next) {
+        const EpollItem& inside = item_at(at);
+        const bool due = inside.watched == Watched::kTimer && timer_due(inside.object);
+        if (due || inside.watched == Watched::kEpoll) sum += edge_number(inside);
+    }
     return sum;
 }
 

@@ -40,6 +40,7 @@ int may_nest(uint32_t outer, uint32_t inner) {
 }
 
 int descriptor_of_epoll(uint32_t epoll, int fd) {
+    if (domain().epolls[epoll].kernel_items == 0) return -1;
     const FdEntry* entry = entry_of_kind(fd, FdKind::kEpoll);
     if (entry && entry->object == epoll) return fd;
     for (int other = 0; static_cast<size_t>(other) < kMaxFds; ++other) {

@@ -8,7 +8,8 @@ namespace crane::interpose {
 
 /// -ELOOP where it would hold itself, or where more would be inside each other than the kernel allows.
 int may_nest(uint32_t outer, uint32_t inner);
-/// A descriptor of this process for the epoll, first of all `fd`; -1: it has none any more.
+/// A descriptor of this process by which the kernel can be asked about the epoll, first of all `fd`; -1: it
+/// has none any more, or the kernel knows nothing of it.
 int descriptor_of_epoll(uint32_t epoll, int fd);
 /// Signature of the kernel's streams in it and in those inside it; 0: none.
 uint64_t epoll_streams(uint32_t epoll);

@@ -127,6 +127,19 @@ static void timers_and_signals(void) {
     close(signals), close(inner), close(outer);
 }
 
+static void timer_two_below(void) {
+    int outer = epoll_create1(0), middle = epoll_create1(0), inner = epoll_create1(0), timer = timerfd_create(CLOCK_MONOTONIC, 0);
+    CHECK(add(outer, middle, EPOLLIN | EPOLLET, 1) == 0 && add(middle, inner, EPOLLIN, 2) == 0 && add(inner, timer, EPOLLIN, 3) == 0);
+    struct itimerspec soon = {{0, 0}, {0, 4000000}};
+    for (int round = 0; round < 2; round++) {
+        uint64_t count;
+        CHECK(timerfd_settime(timer, 0, &soon, NULL) == 0);
+        say("two below %d", events_of(outer, 1000));
+        CHECK(read(timer, &count, sizeof count) == sizeof count);
+    }
+    close(timer), close(inner), close(middle), close(outer);
+}
+
 static void a_child_writes(void) {
     int pipes[2], counter = eventfd(0, 0), outer = epoll_create1(0), middle = epoll_create1(0), inner = epoll_create1(0);
     CHECK(pipe(pipes) == 0);
@@ -169,6 +182,7 @@ static void scenario(void) {
     level_edge_once(0);
     level_edge_once(1);
     timers_and_signals();
+    timer_two_below();
     a_child_writes();
     refusals();
 }
