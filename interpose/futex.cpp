@@ -73,7 +73,8 @@ long futex_requeue(uint32_t* word, int operation, uint32_t wake, uint32_t move, 
 
 long futex_wake_op(uint32_t* word, int operation, uint32_t wake, uint32_t wake2, uint32_t* second,
                    uint32_t code) {
-    if (!writable(second, sizeof(*second))) return fail(EFAULT);
+    // Not writable(), which writes: under `parallel` another thread may change the word meanwhile.
+    if (!readable(second, sizeof(*second))) return fail(EFAULT);
     const bool shared = is_shared(operation);
     const uint64_t key = object_key(word, shared), second_key = object_key(second, shared);
     Operation turn(Op::kFutexWake, key, second_key);
