@@ -1,4 +1,5 @@
-// Whether this daemon's session is to have processors before other sessions. Pure: time is handed in.
+// Whether this daemon's session is to have processors before other sessions, and its loop before all that is
+// not in real time. Pure: time is handed in.
 //
 // To be preferred costs throughput where clients, servers and daemons share few cores: the daemon then runs
 // at each word it is told instead of at many together. Not to be preferred costs an election where builds or
@@ -25,8 +26,8 @@ class SessionShare {
     bool preferred_ = false;
 };
 
-/// Makes it so, for the session that this process leads; other sessions are none of its business. Where the
-/// system does not let it, nothing changes.
+/// Makes it so, for the calling thread and the session that this process leads; other sessions are none of
+/// its business. Where the system does not let it, nothing changes.
 void prefer_this_session(bool preferred);
 
 }  // namespace crane::proxy

@@ -1,13 +1,17 @@
 // What may block runs beside the event loop: the loop goes on meanwhile, and waits for nothing that hangs.
 #include <event2/event.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "proxy/loop_lag.hpp"
@@ -72,16 +76,21 @@ TEST_CASE("worker: the loop goes on, and can end, while a job hangs") {
 
 TEST_CASE("worker: a thread does not inherit the loop's priority") {
     const Loop loop;
-    std::promise<int> found;
+    std::promise<std::pair<int, int>> found;
     auto result = found.get_future();
     const int before = getpriority(PRIO_PROCESS, 0);
     std::thread([&] {
         prefer_this_thread();
+        prefer_this_session(true);
         Worker worker(loop.base, "crane-test");
-        worker.post([&] { found.set_value(getpriority(PRIO_PROCESS, 0)); }, nullptr);
+        worker.post([&] { found.set_value({getpriority(PRIO_PROCESS, 0), sched_getscheduler(0)}); }, nullptr);
         CHECK(worker.finish(60'000));
+        if (geteuid() == 0) CHECK((sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_RR);
+        prefer_this_session(false);
+        CHECK((sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_OTHER);
+        if (geteuid() == 0) CHECK(getpriority(PRIO_PROCESS, 0) == std::min(before, kPreferredNice));
     }).join();
-    CHECK(result.get() == before);
+    CHECK(result.get() == std::pair(before, SCHED_OTHER));
     CHECK(getpriority(PRIO_PROCESS, 0) == before);
 }
 
