@@ -106,6 +106,7 @@ class Replica : public Participant {
     std::string change_membership(const paxos::MembershipChange& change) override;
 
   private:
+    std::string not_primary() const;
     void on_batch(uint64_t index, const std::shared_ptr<const std::string>& batch);
     void on_ready();
     void on_role();
@@ -315,6 +316,7 @@ class Replica : public Participant {
     struct {
         ImagePhase phase = ImagePhase::kNone;
         uint64_t since_ns = 0;
+        uint64_t unadmitted = 0;   ///< the fewest seen since it is wanted
         uint64_t first_index = 0;  ///< it is to stand there or behind
         uint64_t told_ns = 0;      ///< when the primary last heard that one is being taken
     } image_;                      ///< of the server, by this replica

@@ -55,8 +55,7 @@ std::string Replica::why_no_base(uint32_t replica) const {
 }
 
 std::string Replica::choose_base(uint32_t replica) {
-    if (!sequencer_.leads())
-        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
+    if (!sequencer_.leads()) return not_primary();
     if (config_.mode != Mode::kFull || alone()) return "there is one replica alone, whose state counts";
     if (std::string why = why_no_base(replica); !why.empty()) return why;
     const bool able = !stopping_ && timekeeper_.begun() && sequencer_.can_propose();

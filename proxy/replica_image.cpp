@@ -46,8 +46,7 @@ void Replica::ask_for_images(uint64_t now_ns) {
 }
 
 std::string Replica::take_checkpoint() {
-    if (!sequencer_.leads())
-        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
+    if (!sequencer_.leads()) return not_primary();
     if (!checkpoints_.takes_images())
         return "no image of a running server can be taken here (see crane check); `crane restart` keeps its "
                "files";
@@ -69,6 +68,7 @@ void Replica::want_image(uint64_t first_index) {
     }
     image_.first_index = first_index;
     image_.phase = ImagePhase::kWanted;
+    image_.unadmitted = ~uint64_t{0};
     image_.since_ns = monotonic_ns();
 }
 
@@ -125,8 +125,11 @@ void Replica::look_for_image() {
     const bool known = sequencer_.delivered_position().index >= image_.first_index &&
                        generation_.decided == generation_.fed && history_.last() != nullptr &&
                        sequencer_.delivered_membership() != nullptr;
-    // One that has just come back may have far to go: what its server does meanwhile says nothing of it.
-    if (!known || !pending_.empty()) image_.since_ns = monotonic_ns();
+    // One that has just come back, or is behind, may have far to go to what it was given: what its server
+    // does meanwhile says nothing of it.
+    const bool comes_on = link.unadmitted() < image_.unadmitted;
+    image_.unadmitted = std::min(image_.unadmitted, link.unadmitted());
+    if (!known || !pending_.empty() || comes_on) image_.since_ns = monotonic_ns();
     if (!pending_.empty() || link.unadmitted() != 0) return;
     if (known && stands_for_image(monotonic_ns() - image_.since_ns)) {
         begin_image();

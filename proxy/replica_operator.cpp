@@ -5,10 +5,15 @@
 
 namespace crane::proxy {
 
+/// For who asked a replica that cannot answer; the operator's tool looks for these words (tool/control.cpp).
+std::string Replica::not_primary() const {
+    const uint32_t leader = sequencer_.leader();
+    return leader ? "this replica is not primary; ask replica " + std::to_string(leader)
+                  : "this replica is not primary, and none is now; try again";
+}
+
 std::string Replica::transfer(uint32_t to) {
-    if (!sequencer_.leads()) {
-        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
-    }
+    if (!sequencer_.leads()) return not_primary();
     if (!sequencer_.membership().voter(to))
         return "there is no replica " + std::to_string(to) + " that votes";
     if (witnesses_.count(to)) return "replica " + std::to_string(to) + " is a witness: it does not lead";
@@ -35,9 +40,7 @@ std::string Replica::remake_server() {
 }
 
 std::string Replica::change_membership(const paxos::MembershipChange& change) {
-    if (!sequencer_.leads()) {
-        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
-    }
+    if (!sequencer_.leads()) return not_primary();
     if (change.kind == paxos::ChangeKind::kAdd && change.id > kMaxReplicaId)
         return "replica ids go up to " + std::to_string(kMaxReplicaId);
     return sequencer_.change_membership(change);

@@ -148,8 +148,7 @@ void Replica::propose_next_server(Place end) {
 }
 
 std::string Replica::restart_server(const std::optional<std::string>& image) {
-    if (!sequencer_.leads())
-        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
+    if (!sequencer_.leads()) return not_primary();
     if (native_) return "a server in mode proxy is not started again: end it and start the replica anew";
     if (image && !config_.container) return "a base image is for containers, not for isolation none";
     if (image && !checkpoint::ImageStore(config_.image_store).has(*image)) {
@@ -176,8 +175,7 @@ std::string Replica::restart_server(const std::optional<std::string>& image) {
 }
 
 std::string Replica::signal_server(uint32_t signal) {
-    if (!sequencer_.leads())
-        return "this replica is not primary; ask replica " + std::to_string(sequencer_.leader());
+    if (!sequencer_.leads()) return not_primary();
     if (signal < 1 || signal > static_cast<uint32_t>(SIGRTMAX)) return "no such signal";
     if (native_) return "in mode proxy a signal is not passed on: send it to the server's process itself";
     if (server_ended_) return "there is no server now: " + domain_.message();

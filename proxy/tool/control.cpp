@@ -25,18 +25,32 @@ constexpr int kCheckpointRoundMs = 12 * 60 * 60'000;
 constexpr int kFetchLimitMs = 600'000;
 constexpr unsigned kFetchPollUs = 500'000;
 
-/// Orders the primary, whichever it is and wherever.
-int order(const std::string& state_dir, const json& request, bool as_json) {
-    const std::optional<Contact> contact = find_contact(state_dir);
-    if (!contact)
-        throw std::runtime_error("no replica here runs and knows a primary; try again (crane status)");
+/// Asks whoever leads; while another begins to, again: of what a replica refuses since it does not lead
+/// nothing is done.
+json ask_leader(const std::string& state_dir, const json& request, std::optional<Contact>& contact) {
     json answer;
     wait_until(
         [&] {
-            answer = ask_primary(*contact, request);
+            contact = find_contact(state_dir);
+            if (contact) answer = ask_primary(*contact, request);
+            return contact && answer.value("error", "").find("is not primary") == std::string::npos;
+        },
+        kLeadLimitMs);
+    if (contact) return answer;
+    return {{"error", "no replica here runs and knows a primary; try again (crane status)"}};
+}
+
+/// Orders the primary, whichever it is and wherever.
+int order(const std::string& state_dir, const json& request, bool as_json) {
+    std::optional<Contact> contact;
+    json answer;
+    wait_until(
+        [&] {
+            answer = ask_leader(state_dir, request, contact);
             return !answer.value("fetching", false);
         },
         kFetchLimitMs, kFetchPollUs);
+    if (!contact) throw std::runtime_error(answer["error"]);
     if (as_json) std::cout << answer.dump() << "\n";
     if (!answer.contains("error")) return kExitOk;
     if (!as_json) std::cerr << "crane: " << answer["error"].get<std::string>() << "\n";
@@ -134,11 +148,10 @@ int tool_base(const std::string& state_dir, uint32_t replica, bool as_json) {
 }
 
 std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decided) {
-    const std::optional<Contact> before = find_contact(state_dir);
-    if (!before) return "no replica here runs and knows a primary; try again (crane status)";
-    decided = before->status.value("decided", uint64_t{0});
-    const json answer = ask_primary(*before, {{"cmd", "checkpoint"}});
+    std::optional<Contact> before;
+    const json answer = ask_leader(state_dir, {{"cmd", "checkpoint"}}, before);
     if (answer.contains("error")) return answer["error"];
+    decided = before->status.value("decided", uint64_t{0});
     bool done = false;
     int tries = kCheckpointTries;
     uint64_t heard_ns = monotonic_ns();
@@ -154,7 +167,8 @@ std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decide
         if (done || monotonic_ns() - heard_ns > kCheckpointLimitMs * uint64_t{1'000'000}) return true;
         if (!primary || being_taken) return false;
         // A server under load may not rest in time for one, and does for the next.
-        return --tries == 0 || ask_primary(*now, {{"cmd", "checkpoint"}}).contains("error");
+        std::optional<Contact> again;
+        return --tries == 0 || ask_leader(state_dir, {{"cmd", "checkpoint"}}, again).contains("error");
     };
     wait_until(is_over, kCheckpointRoundMs, 20'000);
     return done ? "" : "no majority holds one yet: see crane status";

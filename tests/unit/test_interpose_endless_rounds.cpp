@@ -179,6 +179,22 @@ void compute_and_wait() {
     wait_with_calls();
 }
 
+/// As interpreters do it: from each instruction straight to the next, and back by none that the code names.
+void interpret_and_wait() {
+    static const unsigned char program[] = {1, 0, 2};
+    const void* const code[] = {&&nothing, &&look, &&again};
+    unsigned at = 0;
+    goto* code[program[at]];
+nothing:
+    goto* code[program[++at]];
+look:
+    if (awaited.load() != 0) return;
+    goto* code[program[++at]];
+again:
+    at = 0;
+    goto* code[program[at]];
+}
+
 struct Found {
     StateCycle cycle;
     RoundTop top;
@@ -309,7 +325,7 @@ TEST_CASE("jumps: short and long ones are read alike") {
 }
 
 TEST_CASE("endless rounds: a loop that waits is found, with the same jump from wherever one looks") {
-    for (void (*const work)() : {wait_with_calls, try_a_lock, compute_and_wait}) {
+    for (void (*const work)() : {wait_with_calls, try_a_lock, compute_and_wait, interpret_and_wait}) {
         const uint64_t place = search_in(work, 0).place;
         REQUIRE(found->verdict == StateCycle::Verdict::kRound);
         REQUIRE(place != 0);
