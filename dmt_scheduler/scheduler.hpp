@@ -112,6 +112,8 @@ class Scheduler {
 
     /// The thread's own reading of virtual time: takes no turn, rises with each call.
     uint64_t read_clock(SlotId me);
+    /// What the thread does now takes so long at least.
+    void spend(SlotId me, uint64_t ns) { s_->slots[me].local_now_ns += ns; }
     /// Moves virtual time forward (never back) and wakes what is due.
     void advance_time(uint64_t now_ns);
     uint64_t earliest_deadline_ns() const;
@@ -145,5 +147,8 @@ class Scheduler {
 /// that virtual time never runs ahead of the leader's clock for long.
 constexpr uint64_t kOperationStepNs = 20;
 constexpr uint64_t kReadStepNs = 20;
+/// And one call of the kernel besides. Who makes names of a clock that counts microseconds, ten of them at
+/// most in each, has made calls between them.
+constexpr uint64_t kKernelStepNs = 100;
 
 }  // namespace crane::dmt

@@ -30,6 +30,7 @@ struct Directory {
     char* bytes;        ///< what the kernel gave, entry after entry
     uint32_t* offsets;  ///< of the entries, sorted by name
     size_t count, at;
+    bool unread;  ///< as the descriptor stands: it is read when the first entry is asked for
 };
 
 /// What the kernel writes is what libc hands out.
@@ -126,6 +127,7 @@ int load(Directory& d) {
     d.offsets = offsets;
     d.count = count;
     d.at = 0;
+    d.unread = false;
     std::sort(offsets, offsets + count, [&](uint32_t a, uint32_t b) {
         const auto name = [&](uint32_t at) {
             return reinterpret_cast<const struct dirent64*>(bytes + at)->d_name;
@@ -136,16 +138,14 @@ int load(Directory& d) {
     return 0;
 }
 
-DIR* open_loaded(int fd, int& error) {
+/// Null, with errno set: there is no memory.
+DIR* directory_over(int fd) {
     auto* d = static_cast<Directory*>(calloc(1, sizeof(Directory)));
-    error = d ? 0 : ENOMEM;
     if (!d) return nullptr;
     d->magic = kMagic;
     d->fd = fd;
-    error = -load(*d);
-    if (error == 0) return reinterpret_cast<DIR*>(d);
-    free(d);
-    return nullptr;
+    d->unread = true;
+    return reinterpret_cast<DIR*>(d);
 }
 
 DIR* open_directory(int at_fd, const char* path) {
@@ -156,16 +156,23 @@ DIR* open_directory(int at_fd, const char* path) {
         return nullptr;
     }
     drop_entry(static_cast<int>(fd));
-    int error = 0;
-    DIR* directory = open_loaded(static_cast<int>(fd), error);
-    if (directory) return directory;
-    raw(SYS_close, fd);
-    errno = error;
-    return nullptr;
+    DIR* directory = directory_over(static_cast<int>(fd));
+    if (!directory) raw(SYS_close, fd);
+    return directory;
 }
 
+/// False, with errno set: it cannot be read.
+bool read_if_unread(Directory& d) {
+    if (!d.unread) return true;
+    const SharedOperation turn(Op::kFile, descriptor_key(d.fd));
+    const int error = load(d);
+    if (error) errno = -error;
+    return error == 0;
+}
+
+/// Null at the end, and if it cannot be read.
 struct dirent64* next_entry(Directory& d) {
-    return d.at < d.count ? entry_at(d, d.at++) : nullptr;
+    return read_if_unread(d) && d.at < d.count ? entry_at(d, d.at++) : nullptr;
 }
 
 /// readdir_r: to the caller's memory.
@@ -191,14 +198,15 @@ CRANE_EXPORT DIR* opendir(const char* path) {
 
 CRANE_EXPORT DIR* fdopendir(int fd) {
     if (!active()) return resolve_real(), real.fdopendir(fd);
-    SharedOperation turn(Op::kFile, descriptor_key(fd));
-    int error = 0;
-    DIR* directory = open_loaded(fd, error);
-    if (!directory) {
-        errno = error;
+    struct stat64 info;
+    if (::fstat64(fd, &info) != 0) return nullptr;
+    const long flags = raw(SYS_fcntl, fd, F_GETFL);
+    if (!S_ISDIR(info.st_mode) || (flags & O_ACCMODE) == O_WRONLY) {
+        errno = S_ISDIR(info.st_mode) ? EINVAL : ENOTDIR;
         return nullptr;
     }
-    raw(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
+    DIR* directory = directory_over(fd);
+    if (directory) raw(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
     return directory;
 }
 
@@ -226,8 +234,8 @@ CRANE_EXPORT void rewinddir(DIR* directory) noexcept {
     Directory* own = ours(directory);
     if (!own) return real.rewinddir(directory);
     raw(SYS_lseek, own->fd, 0, SEEK_SET);
-    // On failure the old entries are read again.
-    if (load(*own) != 0) own->at = 0;
+    own->at = own->count = 0;
+    own->unread = true;
 }
 
 CRANE_EXPORT long telldir(DIR* directory) noexcept {
@@ -238,6 +246,9 @@ CRANE_EXPORT long telldir(DIR* directory) noexcept {
 CRANE_EXPORT void seekdir(DIR* directory, long place) noexcept {
     Directory* own = ours(directory);
     if (!own) return real.seekdir(directory, place);
+    const int saved = errno;
+    read_if_unread(*own);
+    errno = saved;
     own->at = place < 0 ? 0 : std::min(static_cast<size_t>(place), own->count);
 }
 
@@ -267,6 +278,12 @@ int scan(int at_fd, const char* path, Entry*** list, int (*filter)(const Entry*)
     DIR* directory = open_directory(at_fd, path);
     if (!directory) return -1;
     Directory& d = *ours(directory);
+    if (!read_if_unread(d)) {
+        const int error = errno;
+        ::closedir(directory);
+        errno = error;
+        return -1;
+    }
     auto** chosen = static_cast<Entry**>(malloc((d.count + 1) * sizeof(Entry*)));
     int count = 0;
     bool complete = chosen != nullptr;

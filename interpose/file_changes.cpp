@@ -5,6 +5,9 @@
 #include <sys/time.h>
 #include <utime.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/file_times.hpp"
@@ -122,6 +125,14 @@ CRANE_EXPORT int remove(const char* path) noexcept {
 
 namespace {
 
+/// As far as such a number goes, which is to the year 2262.
+int64_t in_ns(const timespec& time) {
+    constexpr auto kSecond = static_cast<int64_t>(kNsPerSecond);
+    const int64_t seconds =
+        std::clamp<int64_t>(time.tv_sec, INT64_MIN / kSecond + 1, INT64_MAX / kSecond - 1);
+    return seconds * kSecond + time.tv_nsec;
+}
+
 /// `times` as utimensat has them; nullptr is both now.
 int set_times(int fd, const char* path, const timespec* times, int flags) {
     if (!active()) return answer(raw(SYS_utimensat, fd, path, times, flags));
@@ -134,7 +145,10 @@ int set_times(int fd, const char* path, const timespec* times, int flags) {
     for (timespec& time : settled) {
         if (time.tv_nsec == UTIME_NOW) time = now;
     }
-    return answer(raw(SYS_utimensat, fd, path, settled, flags));
+    const long rc = raw(SYS_utimensat, fd, path, settled, flags);
+    if (rc == 0 && settled[0].tv_nsec != UTIME_OMIT)
+        keep_time_of_access(fd, path ? path : "", path ? flags : AT_EMPTY_PATH, in_ns(settled[0]));
+    return answer(rc);
 }
 
 int set_times(int fd, const char* path, const timeval* times, int flags) {

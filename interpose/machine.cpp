@@ -1,6 +1,4 @@
 // What the program asks libc about the machine. The files that say the same are in core/machine.cpp.
-//
-// Placing threads on processors is the schedule's business: requests are granted and have no effect.
 #include <ifaddrs.h>
 #include <sched.h>
 #include <sys/sysinfo.h>
@@ -17,22 +15,6 @@ namespace {
 int fail(int error) {
     errno = error;
     return -1;
-}
-
-int fill_affinity(size_t bytes, cpu_set_t* set) {
-    if (bytes * 8 < virtual_cpus()) return EINVAL;
-    if (!writable(set, bytes)) return EFAULT;
-    std::memset(set, 0, bytes);
-    for (uint32_t cpu = 0; cpu < virtual_cpus(); ++cpu) CPU_SET_S(cpu, bytes, set);
-    return 0;
-}
-
-int check_affinity(size_t bytes, const cpu_set_t* set) {
-    if (!readable(set, bytes)) return EFAULT;
-    for (uint32_t cpu = 0; cpu < virtual_cpus(); ++cpu) {
-        if (CPU_ISSET_S(cpu, bytes, set)) return 0;
-    }
-    return EINVAL;
 }
 
 }  // namespace
@@ -84,23 +66,6 @@ CRANE_EXPORT long get_phys_pages() noexcept {
 }
 CRANE_EXPORT long get_avphys_pages() noexcept {
     return active() ? static_cast<long>(virtual_free_bytes() / kPageBytes) : real.get_avphys_pages();
-}
-
-CRANE_EXPORT int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t* set) noexcept {
-    if (!active()) return resolve_real(), real.sched_getaffinity(pid, bytes, set);
-    const int error = fill_affinity(bytes, set);
-    return error ? fail(error) : 0;
-}
-CRANE_EXPORT int sched_setaffinity(pid_t pid, size_t bytes, const cpu_set_t* set) noexcept {
-    if (!active()) return resolve_real(), real.sched_setaffinity(pid, bytes, set);
-    const int error = check_affinity(bytes, set);
-    return error ? fail(error) : 0;
-}
-CRANE_EXPORT int pthread_getaffinity_np(pthread_t thread, size_t bytes, cpu_set_t* set) noexcept {
-    return active() ? fill_affinity(bytes, set) : real.pthread_getaffinity_np(thread, bytes, set);
-}
-CRANE_EXPORT int pthread_setaffinity_np(pthread_t thread, size_t bytes, const cpu_set_t* set) noexcept {
-    return active() ? check_affinity(bytes, set) : real.pthread_setaffinity_np(thread, bytes, set);
 }
 
 CRANE_EXPORT int sched_getcpu() noexcept {

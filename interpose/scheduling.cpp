@@ -1,11 +1,14 @@
-// Scheduling policies and priorities. The schedule knows none, and a real-time thread of the kernel's could
-// keep others from a processor that it waits for; so what a program asks for is remembered, checked as the
-// kernel does, and told again, and nothing else.
+// Scheduling policies and priorities, and on which processors threads may run. The schedule knows none, and a
+// real-time thread of the kernel's could keep others from a processor that it waits for; so what a program
+// asks for is remembered, checked as the kernel does, and told again, and nothing else.
 #include "interpose/scheduling.hpp"
 
 #include <sched.h>
 
+#include <cstring>
+
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/machine.hpp"
 #include "interpose/core/scheduling_policy.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -74,6 +77,45 @@ int change_thread(pthread_t thread, const int* policy, int priority) {
     mine.policy = wanted;
     mine.priority = priority;
     return 0;
+}
+
+// --- processors
+
+/// Of as many as are remembered; who is shown more runs on the rest as well.
+uint64_t all_processors() {
+    return virtual_cpus() < 64 ? (uint64_t{1} << virtual_cpus()) - 1 : ~uint64_t{0};
+}
+
+/// `slot`: kNoSlot, a thread that is none of the domain's. -errno.
+long show_processors(dmt::SlotId slot, size_t bytes, cpu_set_t* set) {
+    if (bytes * 8 < virtual_cpus() || bytes % sizeof(uint64_t) != 0) return -EINVAL;
+    if (!writable(set, bytes)) return -EFAULT;
+    count_cheap_call();
+    const uint64_t off = slot == dmt::kNoSlot ? 0 : domain().threads[slot].processors_off;
+    std::memset(set, 0, bytes);
+    for (uint32_t cpu = 0; cpu < virtual_cpus(); ++cpu)
+        if (cpu >= 64 || !(off >> cpu & 1)) CPU_SET_S(cpu, bytes, set);
+    return 0;
+}
+
+long bind_to_processors(dmt::SlotId slot, size_t bytes, const cpu_set_t* set) {
+    if (!readable(set, bytes)) return -EFAULT;
+    uint64_t on = 0;
+    bool any = false;
+    for (uint32_t cpu = 0; cpu < virtual_cpus() && cpu / 8 < bytes; ++cpu) {
+        if (!CPU_ISSET_S(cpu, bytes, set)) continue;
+        any = true;
+        if (cpu < 64) on |= uint64_t{1} << cpu;
+    }
+    if (!any) return -EINVAL;
+    domain().threads[slot].processors_off = all_processors() & ~on;
+    return 0;
+}
+
+/// As find(), with the error that these calls have for it.
+long find_bound(pid_t tid, dmt::SlotId& slot) {
+    const long unknown = find(tid, slot);
+    return unknown == -EINVAL ? -ESRCH : unknown;
 }
 
 }  // namespace
@@ -156,4 +198,33 @@ CRANE_EXPORT int pthread_getschedparam(pthread_t thread, int* policy, sched_para
     const SchedulingPolicy& now = domain().threads[slot].policy;
     *policy = now.policy;
     return static_cast<int>(as_libc(store(&parameter->sched_priority, now.priority) ? 0 : -EFAULT));
+}
+
+CRANE_EXPORT int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t* set) noexcept {
+    if (!active()) return resolve_real(), real.sched_getaffinity(pid, bytes, set);
+    crane::dmt::SlotId slot;
+    const long unknown = find_bound(pid, slot);
+    if (unknown != 0 && unknown != -EPERM) return static_cast<int>(as_libc(unknown));
+    return static_cast<int>(as_libc(show_processors(slot, bytes, set)));
+}
+
+CRANE_EXPORT int sched_setaffinity(pid_t pid, size_t bytes, const cpu_set_t* set) noexcept {
+    if (!active()) return resolve_real(), real.sched_setaffinity(pid, bytes, set);
+    crane::dmt::SlotId slot;
+    if (!readable(set, bytes)) return static_cast<int>(as_libc(-EFAULT));
+    if (const long unknown = find_bound(pid, slot); unknown != 0) return static_cast<int>(as_libc(unknown));
+    if (const long wrong = may_change(pid); wrong != 0) return static_cast<int>(as_libc(wrong));
+    return static_cast<int>(as_libc(bind_to_processors(slot, bytes, set)));
+}
+
+CRANE_EXPORT int pthread_getaffinity_np(pthread_t thread, size_t bytes, cpu_set_t* set) noexcept {
+    if (!active()) return resolve_real(), real.pthread_getaffinity_np(thread, bytes, set);
+    const crane::dmt::SlotId slot = slot_of_thread(thread);
+    return slot == crane::dmt::kNoSlot ? ESRCH : static_cast<int>(-show_processors(slot, bytes, set));
+}
+
+CRANE_EXPORT int pthread_setaffinity_np(pthread_t thread, size_t bytes, const cpu_set_t* set) noexcept {
+    if (!active()) return resolve_real(), real.pthread_setaffinity_np(thread, bytes, set);
+    const crane::dmt::SlotId slot = slot_of_thread(thread);
+    return slot == crane::dmt::kNoSlot ? ESRCH : static_cast<int>(-bind_to_processors(slot, bytes, set));
 }

@@ -230,7 +230,8 @@ CRANE_EXPORT int kill(pid_t pid, int signal) noexcept {
 CRANE_EXPORT int pidfd_send_signal(int fd, int signal, siginfo_t* info, unsigned flags) noexcept {
     if (!active() || flags != 0)
         return static_cast<int>(as_libc(raw(SYS_pidfd_send_signal, fd, signal, info, flags)));
-    const int pid = process_behind(fd);
+    int pid = process_behind(fd);
+    if (pid == -EBADF) pid = process_of_folder(fd);
     if (pid == -1) return static_cast<int>(as_libc(-ESRCH));  // it has been waited for
     if (pid < 0) return static_cast<int>(as_libc(pid));
     return info ? ::sigqueue(pid, signal, info->si_value) : ::kill(pid, signal);

@@ -123,6 +123,7 @@ long connect_unix(int fd, const sockaddr* address, socklen_t length) {
         const long rc = uninterrupted([&] { return raw(SYS_connect, fd, address, length); });
         if (waits) raw(SYS_fcntl, fd, F_SETFL, flags);
         if (rc != -EAGAIN || !waits) {
+            scheduler().spend(self.slot, crane::dmt::kKernelStepNs);
             all_streams_event();
             return rc;
         }

@@ -1,6 +1,8 @@
-// posix_spawn, system, popen, daemon: libc's own fork and wait inside the library, where no wrapper sees
-// them. Written here on top of the wrapped calls.
+// posix_spawn, system, popen, daemon, forkpty: libc's own fork and wait inside the library, where no wrapper
+// sees them. Written here on top of the wrapped calls.
 #include <paths.h>
+#include <pty.h>
+#include <utmp.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -256,6 +258,28 @@ CRANE_EXPORT int pclose(FILE* stream) {
         if (errno != EINTR) return -1;
     }
     return status;
+}
+
+// libc's own forks inside itself, where its locks are held already.
+CRANE_EXPORT int forkpty(int* primary, char* name, const termios* settings, const winsize* size) noexcept {
+    if (!active()) return resolve_real(), real.forkpty(primary, name, settings, size);
+    int own = -1, terminal = -1;
+    if (openpty(&own, &terminal, name, settings, size) != 0) return -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        close(own);
+        if (login_tty(terminal) != 0) _exit(1);
+        return 0;
+    }
+    const int error = errno;
+    close(terminal);
+    if (child > 0) {
+        *primary = own;
+        return child;
+    }
+    close(own);
+    errno = error;
+    return -1;
 }
 
 CRANE_EXPORT int daemon(int no_chdir, int no_close) noexcept {

@@ -20,11 +20,21 @@ constexpr uint32_t kSectorBytes = 512;
 /// Up to the device's number, which is the last that every kernel knows.
 constexpr size_t kBasicBytes = offsetof(struct statx, stx_dev_minor) + sizeof(statx::stx_dev_minor);
 
+statx_timestamp to_timestamp(int64_t ns) {
+    constexpr auto kSecond = static_cast<int64_t>(kNsPerSecond);
+    statx_timestamp time{};
+    time.tv_sec = ns / kSecond - (ns % kSecond < 0);
+    time.tv_nsec = static_cast<uint32_t>((ns % kSecond + kSecond) % kSecond);
+    return time;
+}
+
 void make_stable(struct statx& info, int fd, const char* path, int at_flags) {
     const statx_timestamp time = settled_mtime(info, fd, path, at_flags);
     const uint64_t inode = stable_inode(info, fd, path, at_flags);
     const uint64_t device = stable_device(info, fd, path, at_flags);
+    const int64_t read_ns = time_of_access_ns(info);
     info.stx_mtime = info.stx_ctime = info.stx_atime = time;
+    if (read_ns != kNoTime) info.stx_atime = to_timestamp(read_ns);
     info.stx_btime = {};
     // What later kernels and some file systems say besides: mounts, attributes, alignments.
     info.stx_mask &= STATX_BASIC_STATS;

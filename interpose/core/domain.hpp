@@ -164,9 +164,10 @@ struct ThreadExtra {
     uint32_t cancelled;  ///< 1: asked to end, 2: and a wait was cut short for it
     uint32_t next_zombie;
     SchedulingPolicy policy;
-    uint64_t born_ns;        ///< virtual time at its start; 0: with its process
-    uint64_t barrier_round;  ///< that it waits in; 0: in none
-    uint64_t receives_from;  ///< the kernel's number of the message queue that it waits for
+    uint64_t processors_off;  ///< that it has bound itself away from; the schedule does not care
+    uint64_t born_ns;         ///< virtual time at its start; 0: with its process
+    uint64_t barrier_round;   ///< that it waits in; 0: in none
+    uint64_t receives_from;   ///< the kernel's number of the message queue that it waits for
     uint32_t held_count;
     uint32_t held[kMaxHeld];  ///< sockets of the calls that it sleeps in, handlers' calls last
 };
@@ -327,7 +328,9 @@ constexpr size_t kRenameCookies = 64;
 struct FileIdentity {
     uint64_t key;     ///< of the real file; 0: free
     uint64_t number;  ///< shown
+    int64_t read_ns;  ///< the time of access that the program has set; kNoTime: none
 };
+constexpr int64_t kNoTime = 0;  ///< who sets this very time is shown the time of change
 
 // --- the whole
 

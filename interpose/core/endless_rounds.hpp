@@ -15,7 +15,8 @@
 //  - the search costs some 3 us a step, and few steps beside how long the thread has stood; it ends at the
 //    first system call, trap or instruction that is not known;
 //  - where code cannot be changed (the C library, code made at run time) the thread gives way once, and is to
-//    look again.
+//    look again; so where an interpreter goes from one of its instructions to the next by what a register
+//    names, since each loop of a program would meet the trap.
 #pragma once
 
 #include <signal.h>

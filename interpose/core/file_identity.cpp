@@ -128,7 +128,7 @@ void found_again(const FileAgain& pair) {
     FileIdentity& before = place_of(d.files_before, pair.before);
     if (before.key != pair.before || before.number == 0) return;
     FileIdentity& now = place_of(d.files, pair.after);
-    now = {pair.after, before.number};
+    now = {pair.after, before.number, before.read_ns};
     before.number = 0;
 }
 
@@ -168,13 +168,25 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
                                                                             : number_of_nameless(fd);
     if (FileIdentity* before = !nameless && may_be_older_than_restore(info) ? file_before(number) : nullptr) {
         before->number = 0;
-        *file = {key, number};
+        *file = {key, number, before->read_ns};
         return number;
     }
     while (!claim_number(number)) number = as_number(XXH3_64bits(&number, sizeof(number)));
     ++d.files_known;
-    *file = {key, number};
+    *file = {key, number, kNoTime};
     return number;
+}
+
+int64_t time_of_access_ns(const struct statx& info) {
+    const FileIdentity& file = place_of(domain().files, file_key(info));
+    return file.key != 0 && !(file.number & kNameless) ? file.read_ns : kNoTime;
+}
+
+void keep_time_of_access(int fd, const char* path, int at_flags, int64_t ns) {
+    struct statx info;
+    if (raw(SYS_statx, fd, path, at_flags, kFileKeyMask | STATX_TYPE, &info) != 0) return;
+    stable_inode(info, fd, path, at_flags);
+    place_of(domain().files, file_key(info)).read_ns = ns;
 }
 
 bool is_kernels_own(uint64_t kind) {

@@ -15,6 +15,10 @@ namespace crane::interpose {
 
 /// The number to show for the file that (fd, path, at_flags) name and `info` describes.
 uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at_flags);
+/// What the program has set as the file's time of access, kNoTime if nothing. The kernel's own is no matter:
+/// when it moves that one depends on mounts.
+int64_t time_of_access_ns(const struct statx& info);
+void keep_time_of_access(int fd, const char* path, int at_flags, int64_t ns);
 /// The device to show, in makedev's encoding.
 uint64_t stable_device(const struct statx& info, int fd, const char* path, int at_flags);
 

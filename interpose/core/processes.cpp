@@ -2,12 +2,14 @@
 
 #include <elf.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/environment.hpp"
 #include "interpose/core/fds.hpp"
+#include "interpose/core/file_identity.hpp"
 #include "interpose/core/main_process.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/queue_notices.hpp"
@@ -139,6 +141,7 @@ uint32_t make_child() {
     extra = {};
     extra.mask = d.threads[self.slot].mask;
     extra.policy = d.threads[self.slot].policy;
+    extra.processors_off = d.threads[self.slot].processors_off;
     if (extra.policy.reset_on_fork) extra.policy = {};
     runtime.view.control->status.processes.fetch_add(1, std::memory_order_relaxed);
     return index;
@@ -300,6 +303,15 @@ int process_behind(int fd) {
     text[n > 0 ? n : 0] = 0;
     const char* line = strstr(text, "\nPid:");
     return line ? atoi(line + 5) : -EBADF;
+}
+
+int process_of_folder(int fd) {
+    char path[64];
+    if (!path_of_descriptor(fd, path, sizeof(path)) || strncmp(path, "/proc/", 6) != 0) return -EBADF;
+    char* end = path + 6;
+    const long pid = strtol(path + 6, &end, 10);
+    if (end == path + 6 || *end != 0) return -EBADF;
+    return raw(SYS_kill, pid, 0) == -ESRCH ? -1 : static_cast<int>(pid);
 }
 
 }  // namespace crane::interpose

@@ -29,6 +29,8 @@ void drop_virtual_descriptors();
 uint32_t find_process(int pid);
 /// The process behind a pidfd; -EBADF if it is none.
 int process_behind(int fd);
+/// The same of /proc/<number> that is open. -1: there is no such process any more.
+int process_of_folder(int fd);
 /// The parent lets its children go without a wait.
 bool ignores_children(const Process& parent);
 /// Exit status as waitpid gives it.

@@ -8,6 +8,7 @@
 #include <grp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <pty.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -61,7 +62,7 @@
     X(sendmmsg) X(read) X(readv) X(write) X(writev) X(pread) X(pwrite) X(pwritev) X(sendfile) X(splice) \
     X(close) X(dup) X(dup2) X(dup3) X(pipe) X(pipe2) X(eventfd) X(poll) X(ppoll) X(select) X(pselect) \
     X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2) \
-    X(execve) X(execvpe) X(system) X(popen) X(pclose) X(daemon) X(waitpid) X(waitid) X(kill) \
+    X(execve) X(execvpe) X(system) X(popen) X(pclose) X(daemon) X(forkpty) X(waitpid) X(waitid) X(kill) \
     X(raise) X(sigaction) X(signal) X(sigprocmask) X(sigwait) X(sigwaitinfo) X(sigtimedwait) \
     X(sigsuspend) X(sigpending) X(pause) X(alarm) X(clock_gettime) X(gettimeofday) X(time) \
     X(clock_nanosleep) X(nanosleep) X(usleep) X(sleep) X(getrandom) X(getentropy) X(timerfd_create) X(signalfd) \

@@ -20,6 +20,7 @@ class SharedOperation {
     /// As ~Operation() does.
     ~SharedOperation() noexcept(false) {
         file_event();
+        scheduler().spend(self.slot, dmt::kKernelStepNs);
         if (turn_) return;
         scheduler().end_step(before_);
         if (before_ == 0) count_file_call();  // not in the midst of another operation
@@ -39,6 +40,7 @@ class SerialStep {
     ~SerialStep() noexcept(false) {
         if (!counted_) return;
         file_event();
+        scheduler().spend(self.slot, dmt::kKernelStepNs);
         scheduler().end_step(before_);
         if (before_ == 0) count_file_call();
     }

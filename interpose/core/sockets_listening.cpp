@@ -171,6 +171,19 @@ void socket_defer_accept(uint32_t index, int seconds) {
     if (s.state == SocketState::kListening) emit_listen(OutputKind::kListen, s, timebubble::kListenChanged);
 }
 
+namespace {
+
+/// Nobody listens there; who does not wait in connect() is told by what comes next.
+int refuse_later(uint32_t index) {
+    VirtualSocket& s = socket_at(index);
+    s.connect_error = ECONNREFUSED;
+    s.outcome_untold = 1;
+    notify(index, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+    return -EINPROGRESS;
+}
+
+}  // namespace
+
 int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     VirtualSocket& s = socket_at(index);
     if (s.state == SocketState::kDatagram) return datagram_connect(index, address, length);
@@ -188,7 +201,7 @@ int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     to.port = port;
     if (!is_here(to)) return egress_connect(index, to);
     const uint32_t listener = find_listener(to, false);
-    if (listener == kNone) return -ECONNREFUSED;
+    if (listener == kNone) return s.nonblocking ? refuse_later(index) : -ECONNREFUSED;
     const uint16_t far_family = socket_at(listener).local.family;
     const uint32_t end = new_socket(far_family, false);
     if (end == kNone) return -ENOBUFS;
@@ -210,7 +223,11 @@ int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     e.other = index;
     s.window_end = e.window_end = ~uint64_t{0};
     enqueue(listener, end);
-    return 0;
+    // As over loopback: it is there already, but the call does not know.
+    if (!s.nonblocking) return 0;
+    s.outcome_untold = 1;
+    notify(index, EPOLLOUT);
+    return -EINPROGRESS;
 }
 
 uint32_t socket_accept(uint32_t listener) {

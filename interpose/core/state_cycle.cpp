@@ -5,6 +5,7 @@
 
 #include "interpose/core/jumps.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/core/x86_length.hpp"
 
 namespace crane::interpose {
 
@@ -107,39 +108,66 @@ StateCycle::Verdict StateCycle::step(const Registers& now, VectorState vectors, 
 
 // --- RoundTop
 
-void RoundTop::begin() {
+namespace {
+
+/// jmp to what a register or memory names.
+bool is_indirect_jump(const uint8_t* code, size_t bytes) {
+    constexpr uint8_t kGroup5 = 0xff, kJump = 4;
+    InstructionParts parts;
+    return read_instruction(code, bytes, parts) != 0 && parts.form == InstructionParts::Form::kLegacy &&
+           parts.map == 0 && parts.opcode == kGroup5 && (code[parts.operand_at] >> 3 & 7) == kJump;
+}
+
+}  // namespace
+
+void RoundTop::Jumps::forget() {
     count_ = 0;
     overflown_ = false;
+}
+
+void RoundTop::Jumps::taken(uint64_t at) {
+    Taken* const end = jumps_ + count_;
+    Taken* const known = std::find_if(jumps_, end, [at](const Taken& one) { return one.at == at; });
+    if (known != end) {
+        ++known->times;
+    } else if (count_ < kMost) {
+        jumps_[count_++] = {at, 1};
+    } else {
+        overflown_ = true;
+    }
+}
+
+uint64_t RoundTop::Jumps::first() const {
+    if (overflown_) return 0;
+    uint64_t first = 0;
+    for (size_t i = 0; i < count_; ++i)
+        if (jumps_[i].times == 1 && (first == 0 || jumps_[i].at < first)) first = jumps_[i].at;
+    return first;
+}
+
+void RoundTop::begin() {
+    direct_.forget();
+    indirect_.forget();
     top_ = 0;
 }
 
 void RoundTop::step(const Registers& now, const uint8_t* code, size_t code_bytes) {
     if (now.stack() < top_) return;
     if (now.stack() > top_) {
+        begin();
         top_ = now.stack();
-        count_ = 0;
-        overflown_ = false;
     }
     Jump jump;
-    if (!read_jump(code, code_bytes, jump) || !jump.goes_back() || !jump.is_taken(now.flags)) return;
-    Taken* const end = jumps_ + count_;
-    Taken* const known =
-        std::find_if(jumps_, end, [&](const Taken& one) { return one.at == now.instruction; });
-    if (known != end) {
-        ++known->times;
-    } else if (count_ < kMostJumps) {
-        jumps_[count_++] = {now.instruction, 1};
-    } else {
-        overflown_ = true;
+    if (read_jump(code, code_bytes, jump)) {
+        if (jump.goes_back() && jump.is_taken(now.flags)) direct_.taken(now.instruction);
+    } else if (is_indirect_jump(code, code_bytes)) {
+        indirect_.taken(now.instruction);
     }
 }
 
 uint64_t RoundTop::place() const {
-    if (overflown_) return 0;
-    uint64_t first = 0;
-    for (size_t i = 0; i < count_; ++i)
-        if (jumps_[i].times == 1 && (first == 0 || jumps_[i].at < first)) first = jumps_[i].at;
-    return first;
+    const uint64_t direct = direct_.first();
+    return direct ? direct : indirect_.first();
 }
 
 }  // namespace crane::interpose

@@ -78,7 +78,7 @@ class StateCycle {
 };
 
 /// The jump back that closes a round: of those in the outermost frame that are taken once, the first one in
-/// memory.
+/// memory. An interpreter's round may have none, but jumps to what a register names: one of those then.
 class RoundTop {
   public:
     void begin();
@@ -88,14 +88,24 @@ class RoundTop {
     uint64_t stack() const { return top_; }
 
   private:
-    static constexpr size_t kMostJumps = 64;
-    struct Taken {
-        uint64_t at;
-        uint32_t times;
+    class Jumps {
+      public:
+        void forget();
+        void taken(uint64_t at);
+        /// Of those that were taken once; 0: there is none, or there were too many.
+        uint64_t first() const;
+
+      private:
+        static constexpr size_t kMost = 256;
+        struct Taken {
+            uint64_t at;
+            uint32_t times;
+        };
+        Taken jumps_[kMost];
+        size_t count_;
+        bool overflown_;
     };
-    Taken jumps_[kMostJumps];
-    size_t count_;
-    bool overflown_;
+    Jumps direct_, indirect_;
     uint64_t top_;  ///< the highest stack pointer
 };
 

@@ -92,6 +92,15 @@ class Programs(CraneTest):
     def test_nested_epolls(self):
         self.check("nested_epolls")
 
+    def test_loopback_connects(self):
+        self.check("loopback_connects")
+
+    def test_folders_read_again_and_times_set(self):
+        self.check("reread")
+
+    def test_terminals_and_what_computes_for_ever_beside(self):
+        self.check("terminals")
+
     def test_processes(self):
         self.check("processes")
 
