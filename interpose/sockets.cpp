@@ -233,7 +233,7 @@ long set_option(const FdEntry& entry, int level, int name, const void* value, so
 }
 
 long get_option(const FdEntry& entry, int level, int name, void* value, socklen_t* length) {
-    const VirtualSocket& s = at(entry);
+    VirtualSocket& s = at(entry);
     int number;
     socklen_t room;
     if (!fetch(room, length)) return -EFAULT;
@@ -243,7 +243,10 @@ long get_option(const FdEntry& entry, int level, int name, void* value, socklen_
         // It has answered.
     } else if (level == SOL_SOCKET && name == SO_ERROR) {
         number = egress_take_error(entry.object);
-        if (number == 0 && s.reset && !s.rst_reported) number = ECONNRESET;
+        if (number == 0 && s.reset && !s.rst_reported) {
+            number = ECONNRESET;
+            s.rst_reported = 1;  // it is told once
+        }
     } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
         number = s.state == SocketState::kListening;
     } else if (level == SOL_SOCKET && name == SO_REUSEPORT) {

@@ -148,8 +148,9 @@ uint32_t socket_events(uint32_t index) {
     if (s.input.unread() || end_of_input) events |= EPOLLIN | EPOLLRDNORM;
     if (end_of_input) events |= EPOLLRDHUP;
     if ((s.fin_received || s.shut_read) && s.shut_write) events |= EPOLLHUP;
-    if (s.reset) events |= EPOLLHUP | EPOLLERR | EPOLLOUT | EPOLLWRNORM;
-    const bool room = s.connection ? s.sent < s.window_end : s.other == kNone || pair_room(s) > 0;
+    if (s.reset) events |= EPOLLHUP | EPOLLOUT | EPOLLWRNORM;
+    if (s.reset && (!s.rst_reported || s.connect_error)) events |= EPOLLERR;
+    const bool room = s.connection ? s.sent < s.window_end : pair_room(s) > 0;
     if (room || s.shut_write) events |= EPOLLOUT | EPOLLWRNORM;
     return events;
 }

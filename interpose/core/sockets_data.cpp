@@ -25,7 +25,6 @@ long check_writable(uint32_t index) {
         return -ECONNRESET;
     }
     if (s.connection) return s.sent < s.window_end ? 0 : -EAGAIN;
-    if (s.other == kNone) return -EPIPE;
     return pair_room(s) > 0 ? 0 : -EAGAIN;
 }
 
@@ -53,7 +52,30 @@ class Pieces {
     size_t offset_, left_ = 0;
 };
 
-long send_to_pair(VirtualSocket& s, Pieces pieces) {
+/// Nobody reads there any more, and the kernel says so to what is sent.
+bool takes_nothing(const VirtualSocket& s) {
+    return s.other == kNone || (socket_at(s.other).shut_read && socket_at(s.other).shut_write);
+}
+
+/// What was sent is lost, which only the next call is told; so is the other end, if it is there.
+void reset_by_sending(uint32_t index) {
+    constexpr uint32_t kAll = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+    VirtualSocket& s = socket_at(index);
+    s.reset = s.rst_reported = 1;
+    s.connect_error = EPIPE;
+    notify(index, kAll);
+    if (s.other == kNone) return;
+    socket_at(s.other).reset = 1;
+    notify(s.other, kAll);
+}
+
+long send_to_pair(uint32_t index, Pieces pieces) {
+    VirtualSocket& s = socket_at(index);
+    if (takes_nothing(s)) {
+        const size_t lost = pieces.left() < kPairBufferBytes ? pieces.left() : kPairBufferBytes;
+        reset_by_sending(index);
+        return static_cast<long>(lost);
+    }
     VirtualSocket& other = socket_at(s.other);
     const uint64_t room = pair_room(s);
     const size_t total = pieces.left() < room ? pieces.left() : room;
@@ -71,6 +93,7 @@ long send_to_pair(VirtualSocket& s, Pieces pieces) {
 }  // namespace
 
 uint64_t pair_room(const VirtualSocket& s) {
+    if (takes_nothing(s)) return kPairBufferBytes;
     const InputQueue& input = socket_at(s.other).input;
     if (input.unread() >= kPairBufferBytes) return 0;
     const uint64_t below = kPairBufferBytes - input.unread();
@@ -111,8 +134,10 @@ size_t total_of(const iovec* vector, int count) {
 long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, bool discard) {
     VirtualSocket& s = socket_at(index);
     if (s.state == SocketState::kConnecting) return -EAGAIN;
-    if (const int error = egress_take_error(index)) return -error;
-    if (s.state != SocketState::kConnected) return -ENOTCONN;
+    if (s.state != SocketState::kConnected) {
+        const int error = egress_take_error(index);
+        return error ? -error : -ENOTCONN;
+    }
     if (s.input.unread() == 0) {
         if (s.reset) {
             if (s.rst_reported) return 0;
@@ -146,7 +171,7 @@ long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, b
 uint64_t socket_room(uint32_t index) {
     const VirtualSocket& s = socket_at(index);
     if (s.connection) return s.window_end > s.sent ? s.window_end - s.sent : 0;
-    return s.other == kNone ? 0 : pair_room(s);
+    return pair_room(s);
 }
 
 long socket_send(uint32_t index, const iovec* vector, int count, size_t skip) {
@@ -158,7 +183,7 @@ long socket_send(uint32_t index, const iovec* vector, int count, size_t skip) {
     }
     VirtualSocket& s = socket_at(index);
     Pieces pieces(vector, count, skip);
-    if (s.connection == 0) return send_to_pair(s, pieces);
+    if (s.connection == 0) return send_to_pair(index, pieces);
     const uint64_t room = s.window_end - s.sent;
     const size_t total = pieces.left() < room ? pieces.left() : room;
     for (size_t left = total; left > 0;) {
@@ -196,7 +221,7 @@ long socket_send_file(uint32_t index, int file, off_t* offset, size_t bytes) {
         if (offset) *offset += got;
         if (pair) {
             iovec one{place, static_cast<size_t>(got)};
-            const long done = send_to_pair(s, Pieces(&one, 1, 0));
+            const long done = send_to_pair(index, Pieces(&one, 1, 0));
             if (done < 0) return done;
         } else {
             emit_reserved(OutputKind::kSend, s.connection, 0, static_cast<size_t>(got));

@@ -15,41 +15,47 @@ REDIS_TIMERS_PER_S = 11
 APACHE_TIMERS_PER_S = 6
 
 
+class Watched:
+    """A cluster that nobody asks anything, from here to the end of a time."""
+
+    def __init__(self, cluster):
+        self.cluster, self.began = cluster, time.monotonic()
+        self.cpu_s = self.cpu_seconds()
+        self.first, self.calls = self.decided(), self.client_calls()
+
+    def cpu_seconds(self):
+        return {n: self.cluster.cpu_seconds(n) for n in range(1, self.cluster.replicas + 1)}
+
+    def decided(self):
+        return max(row["decided"] for row in self.cluster.status().values())
+
+    def client_calls(self):
+        """Client calls that any replica has ever proposed."""
+        return sum(row["counters"]["calls"] for row in self.cluster.status().values())
+
+    def end(self, test, name, timers_per_s):
+        seconds = time.monotonic() - self.began
+        used = {n: (now - self.cpu_s[n]) / seconds for n, now in self.cpu_seconds().items()}
+        rate = (self.decided() - self.first) / seconds
+        test.note(f"{name}, over {seconds:.0f} s: {rate:.1f} log entries/s, CPU per replica "
+                  + ", ".join(f"{share * 100:.2f} %" for share in used.values()))
+        test.assertEqual(self.client_calls(), self.calls, "client calls were decided, and there was no client")
+        test.assertLess(rate, timers_per_s)
+        test.assertLess(max(used.values()), CPU_LIMIT)
+        self.cluster.assert_identical()
+
+
 class Idle(CraneTest):
     timeout_s = 120
 
-    def check(self, server, touch, timers_per_s):
+    def test_servers_that_nobody_asks(self):
         self.needs_replicas()
-        seconds = 10 if Settings.quick else 30
-        with self.crane(server) as cluster:
-            touch(cluster.address())
+        with self.crane(Apache) as apache, self.crane(Redis) as redis:
+            get(apache.address(), "/10k.bin")
+            with RedisClient(redis.address()) as client:
+                client("PING")
             time.sleep(2)  # what the last client left behind: lingering closes, keep-alive limits
-            before = {n: cluster.cpu_seconds(n) for n in range(1, cluster.replicas + 1)}
-            first, calls = self.decided(cluster), self.client_calls(cluster)
-            time.sleep(seconds)
-            used = {n: (cluster.cpu_seconds(n) - before[n]) / seconds for n in before}
-            last = self.decided(cluster)
-            rate = (last - first) / seconds
-            self.note(f"over {seconds} s: {rate:.1f} log entries/s, CPU per replica "
-                      + ", ".join(f"{share * 100:.2f} %" for share in used.values()))
-            self.assertEqual(self.client_calls(cluster), calls, "client calls were decided, and there was no client")
-            self.assertLess(rate, timers_per_s)
-            self.assertLess(max(used.values()), CPU_LIMIT)
-            cluster.assert_identical()
-
-    def decided(self, cluster):
-        return max(row["decided"] for row in cluster.status().values())
-
-    def client_calls(self, cluster):
-        """Client calls that any replica has ever proposed."""
-        return sum(row["counters"]["calls"] for row in cluster.status().values())
-
-    def test_apache(self):
-        self.check(Apache, lambda address: get(address, "/10k.bin"), APACHE_TIMERS_PER_S)
-
-    def test_redis(self):
-        def touch(address):
-            with RedisClient(address) as redis:
-                redis("PING")
-
-        self.check(Redis, touch, REDIS_TIMERS_PER_S)
+            watched = Watched(apache), Watched(redis)
+            time.sleep(10 if Settings.quick else 30)
+            watched[0].end(self, "Apache", APACHE_TIMERS_PER_S)
+            watched[1].end(self, "Redis", REDIS_TIMERS_PER_S)

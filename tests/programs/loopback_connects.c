@@ -1,5 +1,5 @@
 // connect() that does not wait, to a listener of the same server and to a port where nobody listens: what it,
-// the polls after it, SO_ERROR and further calls say.
+// the polls after it, SO_ERROR and further calls say. The same of connections whose other end is gone.
 #include <poll.h>
 
 #include "serve.h"
@@ -53,7 +53,57 @@ static void one_port(const char* name, const struct sockaddr_in* to, int is_ther
     close(fd);
 }
 
+static void connected(int ends[2]) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listener, (struct sockaddr*)&address, size) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (struct sockaddr*)&address, &size) == 0);
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(ends[0], (struct sockaddr*)&address, size) == 0);
+    ends[1] = accept(listener, NULL, NULL);
+    CHECK(ends[1] >= 0);
+    close(listener);
+}
+
+static const char* sent(int fd) {
+    return outcome(send(fd, "x", 1, MSG_NOSIGNAL));
+}
+
+static const char* got(int fd) {
+    char bytes[8];
+    return outcome(recv(fd, bytes, sizeof bytes, MSG_DONTWAIT));
+}
+
+// What is sent to an end that is gone is lost, and the next call is told.
+static void gone(int unread, int left, int how) {
+    int ends[2];
+    connected(ends);
+    say("unread %d, left %d, %s", unread, left, how < 0 ? "closed" : "shut");
+    if (unread) CHECK(send(ends[0], "unread", 6, 0) == 6);
+    if (left) CHECK(send(ends[1], "left", 4, 0) == 4);
+    if (how < 0)
+        close(ends[1]);
+    else
+        CHECK(shutdown(ends[1], how) == 0);
+    say("  polled %x", events(ends[0]));
+    say("  sent %s", sent(ends[0]));
+    say("  polled %x", events(ends[0]));
+    for (int n = 0; n < 2; n++) say("  got %s", got(ends[0]));
+    say("  error %d", error_of(ends[0]));
+    for (int n = 0; n < 2; n++) say("  sent %s", sent(ends[0]));
+    if (how >= 0)
+        for (int n = 0; n < 2; n++) say("  there: got %s", got(ends[1]));
+    say("  polled %x", events(ends[0]));
+    say("  shut %s", outcome(shutdown(ends[0], SHUT_WR)));
+    close(ends[0]);
+    if (how >= 0) close(ends[1]);
+}
+
 static void scenario(void) {
+    for (int n = 0; n < 4; n++) gone(n & 1, n >> 1, -1);
+    gone(0, 0, SHUT_RDWR);
+    gone(0, 1, SHUT_RDWR);
     struct sockaddr_in there = listens(), nobody = there;
     one_port("one that listens", &there, 1);
     nobody.sin_port = htons(1);

@@ -248,7 +248,19 @@ TEST_CASE("sockets: an end inside the domain that goes leaves its bytes, or rese
         release_socket(pair.near);
         CHECK(receive(pair.far, 100) == "last words");
         CHECK(socket_receive(pair.far, &piece, 1, false) == 0);
+        CHECK((socket_events(pair.far) & EPOLLERR) == 0);
+        CHECK(send(pair.far, "x") == 1);  // what comes back of it is told next
+        CHECK((socket_events(pair.far) & (EPOLLERR | EPOLLHUP)) == (EPOLLERR | EPOLLHUP));
+        CHECK(socket_receive(pair.far, &piece, 1, false) == 0);
         CHECK(send(pair.far, "x") == -EPIPE);
+        CHECK((socket_events(pair.far) & EPOLLERR) == 0);
+    }
+    SECTION("shut both ways") {
+        REQUIRE(socket_shutdown(pair.near, SHUT_RDWR) == 0);
+        CHECK(send(pair.far, "x") == 1);
+        CHECK(send(pair.far, "x") == -EPIPE);
+        CHECK(socket_receive(pair.near, &piece, 1, false) == -ECONNRESET);
+        CHECK(socket_receive(pair.near, &piece, 1, false) == 0);
     }
     SECTION("closed with unread input") {
         REQUIRE(send(pair.far, "answer") == 6);
