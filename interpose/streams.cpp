@@ -167,6 +167,17 @@ long send_rest(int fd, const FdEntry& entry, const iovec* vector, size_t count, 
     });
 }
 
+/// A blocking write to a terminal waits in the kernel for who reads, even if there was some room.
+long write_to_terminal(int fd, const FdEntry& entry, const iovec* vector, size_t count) {
+    return write_rest(Op::kWrite, fd, entry, vector, count, 0, kPipePieceBytes, [&](Piece& piece) {
+        const long flags = raw(SYS_fcntl, fd, F_GETFL);
+        raw(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+        const long rc = raw(SYS_writev, fd, piece.buffers, piece.count);
+        raw(SYS_fcntl, fd, F_SETFL, flags);
+        return rc;
+    });
+}
+
 }  // namespace
 
 long read_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
@@ -189,7 +200,9 @@ long write_stream(int fd, const FdEntry& entry, const iovec* vector, int count) 
                           : raw(SYS_writev, fd, vector, count);
     };
     long rc = 0;
-    if (total_bytes(vector, length) <= kPipePieceBytes) {
+    if (entry.flags & kFdTerminal && total_bytes(vector, length) > 0 && !kernel_nonblocking(fd)) {
+        rc = write_to_terminal(fd, entry, vector, length);
+    } else if (total_bytes(vector, length) <= kPipePieceBytes) {
         rc = write_once(Op::kWrite, fd, entry, 0, whole);
     } else if (socket_type(fd) != 0) {
         msghdr message{};

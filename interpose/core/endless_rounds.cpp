@@ -80,7 +80,7 @@ void close_round(uint64_t place, ucontext_t& context) {
     stop(context);  // as a handler may run, and take long
     // Looking again takes long: it naps at once where nobody else can go on.
     self.spins.in_vain = kMostWaysInVain;
-    make_way(Awaited::kMemory);
+    make_way(Awaited::kSearched);
 }
 
 /// The thread is about to make a step. False: the search is over.

@@ -37,10 +37,10 @@ void classify(int fd) {
     struct stat info;
     if (raw(SYS_fstat, fd, &info) != 0) return;
     const mode_t type = info.st_mode & S_IFMT;
-    const bool stream =
-        type == S_IFIFO || type == S_IFSOCK || type == 0 || (type == S_IFCHR && is_terminal(fd));
+    const bool terminal = type == S_IFCHR && is_terminal(fd);
+    const bool stream = type == S_IFIFO || type == S_IFSOCK || type == 0 || terminal;
     // Type 0: anonymous inodes (eventfd, inotify, pidfd).
-    place(fd) = noted(stream ? FdKind::kStream : FdKind::kPlain, 0, 0);
+    place(fd) = noted(stream ? FdKind::kStream : FdKind::kPlain, terminal ? kFdTerminal : uint8_t{0}, 0);
     serve_standard_entry(fd);
 }
 

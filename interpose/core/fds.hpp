@@ -6,6 +6,10 @@
 
 namespace crane::interpose {
 
+/// In FdEntry::flags: a kernel stream that is a terminal. What it takes without waiting may be less than
+/// poll's word.
+constexpr uint8_t kFdTerminal = 8;
+
 /// First of the descriptors that belong to Crane.
 constexpr int kReservedFdBase = 1000;
 constexpr int kReservedFds = 8;

@@ -20,7 +20,7 @@ namespace {
 
 /// How often in a row a thread makes way before it naps where nobody else could go on.
 uint32_t patience(Awaited what) {
-    return what == Awaited::kTime ? 0 : what == Awaited::kMemory ? 8 : 16;
+    return what == Awaited::kTime ? 0 : what == Awaited::kMemory || what == Awaited::kSearched ? 8 : 16;
 }
 
 /// Who is at work loses time by each nap, which may take as long as deciding on a bubble: some 5 % so.
@@ -30,9 +30,11 @@ bool naps_now(Awaited what, uint32_t in_vain) {
 }
 
 /// Who waits for memory is woken by what others do. For the others it is below what deciding on a batch
-/// takes, so that time never waits for a nap to end; longer for one that waits for ever.
+/// takes, so that time never waits for a nap to end; longer for one that waits for ever. As long as looking
+/// at it again takes where that is done each time.
 uint64_t nap_ns(Awaited what, uint32_t in_vain) {
     constexpr uint32_t kManyTimes = 10'000;
+    if (what == Awaited::kSearched) return 250'000'000;
     const bool for_ever = what != Awaited::kNothing && in_vain >= kManyTimes;
     return what == Awaited::kMemory || for_ever ? 5'000'000 : 250'000;
 }

@@ -138,10 +138,11 @@ class Operation {
 
 /// What a thread seems to wait for that goes on without an operation.
 enum class Awaited {
-    kMemory,   ///< what another thread writes
-    kCall,     ///< that, or a signal
-    kNothing,  ///< it works on files, and others must go on meanwhile
-    kTime,     ///< that, or a time
+    kMemory,    ///< what another thread writes
+    kSearched,  ///< that, as was found by a long look at it (endless_rounds.hpp)
+    kCall,      ///< that, or a signal
+    kNothing,   ///< it works on files, and others must go on meanwhile
+    kTime,      ///< that, or a time
 };
 /// Lets the others go on. Where none could, the thread naps after a while (at once, if it waits for time), so
 /// that time passes and input comes in.

@@ -120,6 +120,29 @@ void close_listener(uint32_t index) {
     l.queued_clients = 0;
 }
 
+namespace {
+
+/// Whether listening on the one keeps others from listening on the other; the same port is taken for granted.
+bool covers(const VirtualSocket& listener, const VirtualSocket& s, const Address& wanted) {
+    const Address there = plain(listener.local), here = plain(wanted);
+    if (there.family == here.family) return same_host(there, here) || is_any(there) || is_any(here);
+    // IPv6 is in the way of IPv4 where a socket takes both.
+    const bool six_listens = there.family == AF_INET6;
+    return six_listens ? is_any(there) && !listener.v6_only : is_any(here) && !s.v6_only;
+}
+
+bool is_taken(const VirtualSocket& s, const Address& wanted) {
+    const DomainState& d = domain();
+    for (uint32_t i = 0; i < d.listener_count; ++i) {
+        const VirtualSocket& other = socket_at(d.listeners[i]);
+        if (other.local.port != wanted.port || (other.reuse_port && s.reuse_port)) continue;
+        if (covers(other, s, wanted)) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
 int socket_bind(uint32_t index, const sockaddr* address, socklen_t length) {
     VirtualSocket& s = socket_at(index);
     if (s.bound) return -EINVAL;
@@ -127,15 +150,8 @@ int socket_bind(uint32_t index, const sockaddr* address, socklen_t length) {
     if (const int error = address_from_sockaddr(address, length, wanted)) return error;
     if (wanted.family != s.local.family) return -EINVAL;
     if (s.state == SocketState::kDatagram) return datagram_bind(index, wanted);
-    DomainState& d = domain();
     if (wanted.port == 0) wanted.port = next_free_port();
-    for (uint32_t i = 0; i < d.listener_count; ++i) {
-        const VirtualSocket& other = socket_at(d.listeners[i]);
-        const bool shared = other.reuse_port && s.reuse_port;
-        const bool same = other.local.port == wanted.port && other.local.family == wanted.family;
-        if (!same || shared) continue;
-        if (same_host(other.local, wanted) || is_any(other.local) || is_any(wanted)) return -EADDRINUSE;
-    }
+    if (is_taken(s, wanted)) return -EADDRINUSE;
     s.local = wanted;
     s.bound = 1;
     return 0;
@@ -157,6 +173,8 @@ int socket_listen(uint32_t index, int backlog) {
     if (!s.bound) {
         s.local.port = next_free_port();
         s.bound = 1;
+    } else if (is_taken(s, s.local)) {
+        return -EADDRINUSE;  // another that was bound beside it has come first
     }
     s.places = places;
     s.state = SocketState::kListening;

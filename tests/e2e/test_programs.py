@@ -99,7 +99,16 @@ class Programs(CraneTest):
         self.check("reread")
 
     def test_terminals_and_what_computes_for_ever_beside(self):
-        self.check("terminals")
+        self.check("terminals", rounds=1)
+
+    def test_who_writes_much_to_a_terminal_lets_its_reader_come(self):
+        """Alone: how much of it comes at once is up to a thread of the kernel's (docs/limitations.md)."""
+        self.built_program("fed_terminal")
+        with self.native(Program, "fed_terminal") as native:
+            expected = fixed(ask(native.address()))
+        with self.crane(Program, "fed_terminal", replicas=1) as cluster:
+            for _ in range(3):
+                self.assertEqual(fixed(ask(cluster.address())), expected)
 
     def test_processes(self):
         self.check("processes")
