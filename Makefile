@@ -296,10 +296,11 @@ takes: all
 conformance: all
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/conformance/conformance.py --ltp $(or $(LTP),missing) $(CONFORMANCE)
 
-# Servers' own tests, natively and under Crane: make suites POSTGRES=DIR REDIS=DIR [SUITES="--only redis unit/expire"]
+# Servers' own tests, natively and under Crane: make suites POSTGRES=DIR REDIS=DIR PYTHON=1 LIBUV=DIR
+# [SUITES="--only redis unit/expire"]
 suites: all
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/suites/suites.py $(if $(POSTGRES),--postgres $(POSTGRES)) \
-	  $(if $(REDIS),--redis $(REDIS)) $(SUITES)
+	  $(if $(REDIS),--redis $(REDIS)) $(if $(PYTHON),--python) $(if $(LIBUV),--libuv $(LIBUV)) $(SUITES)
 
 # Servers of many kinds, each with its usual client: make matrix MATRIX="--seeds 2 dns haproxy"
 matrix: all

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Servers' own test suites, natively and on three replicas: the same failures, and none more.
 
-usage: suites.py [--postgres DIR] [--redis DIR] [--results FILE] [--keep] [--only SUITE]… [WORD …]
+usage: suites.py [--postgres DIR] [--redis DIR] [--python] [--libuv DIR] [--results FILE] [--keep] [--only SUITE]… [WORD …]
 
 DIR is an unpacked source of the server, of the version that is installed (no package has the tests). PostgreSQL's tests are
 run one by one, then several at a time as their schedule says; Redis's as against any server that they did not start. Each
 suite is run twice natively, so that a test which is not stable by itself is told from one that Crane breaks, and once on
-three replicas, whose output has to be equal. Tests, or units, whose name holds one of the WORDs are taken, or all.
+three replicas, whose output has to be equal. CPython's and libuv's tests (alone_suite.py) are servers by themselves, and run
+under one replica's shim. Tests, or units, whose name holds one of the WORDs are taken, or all.
 
 A test that does not end fails alone: what the replicas say of themselves is told with it, and if the server answers nobody
 else either, it is started again. Tests named in known.toml may fail; it says why.
@@ -25,6 +26,7 @@ import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE)]
+from alone_suite import AloneSuite, LibuvSuite, PythonSuite  # noqa: E402
 from compare import excused, judge, summary, wrong  # noqa: E402
 from pg_suite import PgSuite  # noqa: E402
 from redis_suite import RedisSuite  # noqa: E402
@@ -72,6 +74,8 @@ def look(cluster, test):
 
 def run(suite, native, words):
     where = "natively" if native else "under Crane"
+    if isinstance(suite, AloneSuite):
+        return suite.run(native, words, tell(f"{suite.name} {where}"))
     with started(suite, native) as (server, address, hang):
         return suite.run(server, address, words, hang, tell(f"{suite.name} {where}"))
 
@@ -82,6 +86,10 @@ def chosen(options):
         suites += [PgSuite(options.postgres, serial=True), PgSuite(options.postgres, serial=False)]
     if options.redis:
         suites.append(RedisSuite(options.redis))
+    if options.python:
+        suites.append(PythonSuite())
+    if options.libuv:
+        suites.append(LibuvSuite(options.libuv))
     return [suite for suite in suites if not options.only or suite.name in options.only]
 
 
@@ -102,7 +110,10 @@ def main():
     parser = argparse.ArgumentParser(description="Servers' own test suites, natively and on three replicas.")
     parser.add_argument("--postgres", metavar="DIR", help="sources of PostgreSQL, of the installed version")
     parser.add_argument("--redis", metavar="DIR", help="sources of Redis, of the installed version")
-    parser.add_argument("--only", metavar="SUITE", action="append", help="postgres-serial, postgres-parallel or redis")
+    parser.add_argument("--python", action="store_true", help="CPython's tests, of Debian's libpython3.11-testsuite")
+    parser.add_argument("--libuv", metavar="DIR", help="sources of libuv, with its tests built")
+    parser.add_argument("--only", metavar="SUITE", action="append",
+                        help="postgres-serial, postgres-parallel, redis, python or libuv")
     parser.add_argument("--results", metavar="FILE", help="write all results as JSON")
     parser.add_argument("--keep", action="store_true", help="keep the state directories in /var/tmp/crane-e2e-suite-*")
     parser.add_argument("words", metavar="WORD", nargs="*")
@@ -114,7 +125,7 @@ def main():
         print(f"suites: {error}", file=sys.stderr)
         return 2
     if not suites:
-        print("suites: name the sources of a server: --postgres DIR, --redis DIR", file=sys.stderr)
+        print("suites: name a suite: --postgres DIR, --redis DIR, --python, --libuv DIR", file=sys.stderr)
         return 2
     known = tomllib.loads((HERE / "known.toml").read_text())
     results, failed, let = {}, 0, 0

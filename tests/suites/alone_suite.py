@@ -1,0 +1,165 @@
+"""Suites whose programs are client and server in one: each part of them is a server of its own for Crane (one replica,
+without a container and without consensus), as conformance.py runs its programs. CPython's, as Debian packages it, and
+libuv's."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from compare import PASSED
+from support.paths import BUILD, ROOT, Settings
+
+NATIVE_S = 300
+# A part that takes longer than this, and than six times what it takes natively, hangs.
+HANG_S, END_S = 60, 30
+CLIENT_ADDRESS = "127.0.96.1"
+
+
+def end(process):
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def text_of(*files):
+    return "".join(file.read_text(errors="replace") for file in files if file.exists())
+
+
+class AloneSuite:
+    """parts() names what is run by itself, command() and verdicts() say how, and what came of it."""
+
+    environment = {}
+
+    def __init__(self):
+        self.native_s = {}
+
+    def run(self, native, words, said):
+        results = {}
+        for part in self.parts():
+            if words and not any(word in part for word in words):
+                continue
+            with tempfile.TemporaryDirectory(prefix="crane-e2e-suite-", dir="/var/tmp") as folder:
+                found = (self.natively if native else self.under_crane)(part, pathlib.Path(folder))
+            results |= found
+            failed = sum(text != PASSED for text in found.values())
+            said(f"{part}: {len(found)} tests{f', {failed} failed' if failed else ''}")
+        return results
+
+    def natively(self, part, folder):
+        began = time.monotonic()
+        output = folder / "output"
+        with open(output, "wb") as file:
+            process = subprocess.Popen(self.command(part), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                                       cwd=folder, env=self.variables(folder), start_new_session=True)
+            try:
+                process.wait(NATIVE_S)
+            except subprocess.TimeoutExpired:
+                pass
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                process.wait()
+        self.native_s[part] = max(self.native_s.get(part, 0), time.monotonic() - began)
+        return self.verdicts(part, text_of(output))
+
+    def under_crane(self, part, folder):
+        state = folder / "state"
+        command = [ROOT / "scripts" / "crane-run", "--state-dir", state, "--fresh", "--mode", "dmt", "--isolation", "none",
+                   "--restart", "no", "--client-address", CLIENT_ADDRESS, "--", *self.command(part)]
+        work = folder / "work"
+        work.mkdir()
+        with open(folder / "crane-run", "wb") as file:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, cwd=work,
+                                       env={**self.variables(work), "BUILD": str(BUILD)})
+            try:
+                process.wait(max(HANG_S, 6 * self.native_s.get(part, 0)))
+            except subprocess.TimeoutExpired:
+                end(process)
+        replica = state / "r1"
+        found = self.verdicts(part, text_of(replica / "stdout", replica / "stderr"))
+        if Settings.keep:
+            shutil.copytree(folder, pathlib.Path(f"/var/tmp/crane-e2e-suite-{self.name}-{part}"), dirs_exist_ok=True, symlinks=True)
+        return found
+
+    def variables(self, folder):
+        return {**os.environ, "TMPDIR": str(folder), **self.environment}
+
+
+class PythonSuite(AloneSuite):
+    """Modules of CPython's tests that are about processes, threads, sockets, files, signals and time."""
+
+    name = "python"
+    environment = {"PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    program = pathlib.Path("/usr/bin/python3.11")
+    # A line for each test, which may be told in two where it says what it is about.
+    LINE = re.compile(r"^\w+ \(([\w.]+)\)")
+    END = re.compile(r"\.\.\. (?:.*?)?(ok|FAIL|ERROR|skipped\b.*|expected failure)$|^(ok|FAIL|ERROR)$")
+    FAILURE = re.compile(r"^(?:ERROR|FAIL): \w+ \(([\w.]+)\)\n-+\n((?:.*\n)*?)\n", re.MULTILINE)
+
+    def __init__(self):
+        super().__init__()
+        if not pathlib.Path("/usr/lib/python3.11/test/test_socket.py").exists():
+            raise FileNotFoundError("CPython's tests are not installed: apt install libpython3.11-testsuite")
+
+    def parts(self):
+        words = """select selectors poll epoll threading thread threadsignals queue signal eintr fcntl mmap time os posix
+            subprocess fork1 wait3 wait4 popen pty openpty resource io file fileio largefile shutil tempfile pathlib mailbox
+            random uuid pwd sys syslog timeout logging faulthandler socketserver asyncore asynchat httpservers httplib
+            urllib2_localnet ftplib smtplib poplib imaplib telnetlib ssl xmlrpc docxmlrpc wsgiref concurrent_futures
+            asyncio.test_events asyncio.test_streams asyncio.test_subprocess asyncio.test_sslproto asyncio.test_unix_events
+            asyncio.test_base_events asyncio.test_sock_lowlevel asyncio.test_sendfile asyncio.test_server"""
+        return [f"test_{word}" for word in words.split()]
+
+    def command(self, part):
+        return [str(self.program), "-m", "unittest", "-v", f"test.{part}"]
+
+    def verdicts(self, part, text):
+        results, name = {}, None
+        for line in text.splitlines():
+            if found := self.LINE.match(line):
+                name = found[1]
+            if name and (ended := self.END.search(line)):
+                word = ended[1] or ended[2]
+                results[name] = PASSED if word not in ("FAIL", "ERROR") else word
+                name = None
+        for name, told in self.FAILURE.findall(text + "\n"):
+            results[name] = told.strip().splitlines()[-1] if told.strip() else "failed"
+        return {f"{part}: {name.removeprefix(f'test.{part}.')}": told for name, told in results.items()}
+
+
+class LibuvSuite(AloneSuite):
+    """test/run-tests of a built source, a test at a time."""
+
+    name = "libuv"
+    environment = {"UV_RUN_AS_ROOT": "1"}
+
+    def __init__(self, source):
+        super().__init__()
+        self.source = pathlib.Path(source).resolve()
+        self.program = self.source / "test" / "run-tests"
+        if not self.program.exists():
+            raise FileNotFoundError(f"{source} has no built tests: ./autogen.sh && ./configure && make check TESTS=")
+
+    def parts(self):
+        listed = subprocess.run([self.program, "--list"], cwd=self.source, env={**os.environ, **self.environment},
+                                capture_output=True, text=True, check=True).stdout
+        return [line.split()[0] for line in listed.splitlines() if line.strip()]
+
+    def command(self, part):
+        # They look for their files where they were built.
+        return ["/bin/sh", "-c", f"cd '{self.source}' && exec test/run-tests {part}"]
+
+    def verdicts(self, part, text):
+        if re.search(r"^ok ", text, re.MULTILINE):
+            return {part: PASSED}
+        return {part: text.strip()[-600:] or "said nothing"}
