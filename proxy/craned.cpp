@@ -12,6 +12,7 @@
 #include "paxos/core/storage.hpp"
 #include "proxy/daemon_log.hpp"
 #include "proxy/log_words.hpp"
+#include "proxy/loop_boost.hpp"
 #include "proxy/replica.hpp"
 #include "proxy/witness.hpp"
 #include "proxy/worker.hpp"
@@ -116,6 +117,7 @@ void Craned::make_replica() {
 
 int Craned::run() {
     prefer_this_thread();
+    const LoopBoost boost;
     while (!done_) {
         const bool may_sleep = replica_->turn();
         event_base_loop(base_, EVLOOP_ONCE | (may_sleep ? 0 : EVLOOP_NONBLOCK));

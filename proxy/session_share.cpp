@@ -15,19 +15,15 @@ namespace {
 constexpr uint64_t kBeginningNs = 3'000'000'000;
 constexpr uint64_t kAfterLateNs = 60ULL * 1'000'000'000;
 
-/// Between groups (sessions, control groups) a fair share is kept over long: a group that has seldom
-/// something to do on a processor may have to wait there for half a second, whatever its nice value, while
-/// threads that hand over to each other every few microseconds go on. Real time is not shared that way.
-void make_real_time(bool wanted) {
+}  // namespace
+
+bool make_real_time(pid_t thread, bool wanted) {
     // What this thread starts is as craned was started, not like this thread.
     const int policy = (wanted ? SCHED_RR : SCHED_OTHER) | SCHED_RESET_ON_FORK;
     sched_param parameters{};
     parameters.sched_priority = wanted ? sched_get_priority_min(SCHED_RR) : 0;
-    // Refused without the right to: then its nice value has to do. Which it keeps.
-    sched_setscheduler(0, policy, &parameters);
+    return sched_setscheduler(thread, policy, &parameters) == 0;
 }
-
-}  // namespace
 
 bool SessionShare::observe(uint64_t now_ns, uint64_t late_ns) {
     if (until_ns_ == 0) until_ns_ = now_ns + kBeginningNs;
@@ -38,7 +34,7 @@ bool SessionShare::observe(uint64_t now_ns, uint64_t late_ns) {
 }
 
 void prefer_this_session(bool preferred) {
-    make_real_time(preferred);
+    make_real_time(0, preferred);
     if (getsid(0) != getpid()) return;
     const int own = nice_at_start();
     set_session_nice(getpid(), preferred ? std::min(own, kPreferredNice) : own);

@@ -7,6 +7,8 @@
 // loop was late.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 
 namespace crane::proxy {
@@ -26,6 +28,12 @@ class SessionShare {
     bool preferred_ = false;
 };
 
+/// The thread, 0 for the caller, is served before all that is not in real time, or no more so; its nice value
+/// stays. Between groups (sessions, control groups) a fair share is kept over long: a group that has seldom
+/// something to do on a processor may have to wait there for a second, whatever its nice value, while threads
+/// that hand over to each other every few microseconds go on. Real time is not shared that way. False: not
+/// without the right to.
+bool make_real_time(pid_t thread, bool wanted);
 /// Makes it so, for the calling thread and the session that this process leads; other sessions are none of
 /// its business. Where the system does not let it, nothing changes.
 void prefer_this_session(bool preferred);

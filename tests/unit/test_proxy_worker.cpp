@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "proxy/loop_boost.hpp"
 #include "proxy/loop_lag.hpp"
 #include "proxy/session_share.hpp"
 #include "proxy/worker.hpp"
@@ -128,4 +129,44 @@ TEST_CASE("session share: it is preferred while it begins and after the loop was
     CHECK(share.preferred());
     CHECK(share.observe(now += 11'000 * kMs, 0));
     CHECK_FALSE(share.preferred());
+}
+
+TEST_CASE("loop boost: starving is who could run at two looks in a row and did not", "[worker]") {
+    Starving starving;
+    CHECK_FALSE(starving.observe('S', 10));
+    CHECK_FALSE(starving.observe('S', 10));
+    CHECK_FALSE(starving.observe('R', 10));
+    CHECK(starving.observe('R', 10));
+    CHECK_FALSE(starving.observe('R', 11));
+    CHECK_FALSE(starving.observe('D', 11));
+    CHECK_FALSE(starving.observe('R', 11));
+}
+
+TEST_CASE("loop boost: a loop that is kept from running by others is put into real time", "[worker]") {
+    if (geteuid() != 0) return;
+    std::atomic<bool> done{false};
+    std::atomic<int> policy{-1};
+    std::vector<std::thread> others;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    const auto bind = [&one] { sched_setaffinity(0, sizeof(one), &one); };
+    // Idle threads get hardly anything beside one that computes.
+    others.emplace_back([&] {
+        bind();
+        while (!done) {
+        }
+    });
+    std::thread loop([&] {
+        bind();
+        sched_param none{};
+        sched_setscheduler(0, SCHED_IDLE, &none);
+        const LoopBoost boost;
+        while ((policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) != SCHED_RR) {
+        }
+    });
+    loop.join();
+    done = true;
+    for (std::thread& other : others) other.join();
+    CHECK(policy == SCHED_RR);
 }
