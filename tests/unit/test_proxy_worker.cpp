@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
@@ -162,8 +163,9 @@ TEST_CASE("loop boost: a loop that is kept from running by others is put into re
         sched_param none{};
         sched_setscheduler(0, SCHED_IDLE, &none);
         const LoopBoost boost;
-        while ((policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) != SCHED_RR) {
-        }
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while ((policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) != SCHED_RR)
+            if (std::chrono::steady_clock::now() > limit) break;
     });
     loop.join();
     done = true;
