@@ -2,16 +2,7 @@
 // the polls after it, SO_ERROR and further calls say. The same of connections whose other end is gone.
 #include <poll.h>
 
-#include "serve.h"
-
-static struct sockaddr_in listens(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(listener, (struct sockaddr*)&address, size) == 0 && listen(listener, 8) == 0);
-    CHECK(getsockname(listener, (struct sockaddr*)&address, &size) == 0);
-    return address;
-}
+#include "pair.h"
 
 static int events(int fd) {
     struct pollfd one = {.fd = fd, .events = POLLIN | POLLOUT | POLLRDHUP};
@@ -53,19 +44,6 @@ static void one_port(const char* name, const struct sockaddr_in* to, int is_ther
     close(fd);
 }
 
-static void connected(int ends[2]) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(listener, (struct sockaddr*)&address, size) == 0 && listen(listener, 1) == 0);
-    CHECK(getsockname(listener, (struct sockaddr*)&address, &size) == 0);
-    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(connect(ends[0], (struct sockaddr*)&address, size) == 0);
-    ends[1] = accept(listener, NULL, NULL);
-    CHECK(ends[1] >= 0);
-    close(listener);
-}
-
 static const char* sent(int fd) {
     return outcome(send(fd, "x", 1, MSG_NOSIGNAL));
 }
@@ -78,7 +56,7 @@ static const char* got(int fd) {
 // What is sent to an end that is gone is lost, and the next call is told.
 static void gone(int unread, int left, int how) {
     int ends[2];
-    connected(ends);
+    tcp_pair(&ends[0], &ends[1]);
     say("unread %d, left %d, %s", unread, left, how < 0 ? "closed" : "shut");
     if (unread) CHECK(send(ends[0], "unread", 6, 0) == 6);
     if (left) CHECK(send(ends[1], "left", 4, 0) == 4);
@@ -104,10 +82,11 @@ static void scenario(void) {
     for (int n = 0; n < 4; n++) gone(n & 1, n >> 1, -1);
     gone(0, 0, SHUT_RDWR);
     gone(0, 1, SHUT_RDWR);
-    struct sockaddr_in there = listens(), nobody = there;
+    int port = 0, listener = listen_at("127.0.0.1", &port);
+    struct sockaddr_in there = address_of("127.0.0.1", port), nobody = address_of("127.0.0.1", 1);
     one_port("one that listens", &there, 1);
-    nobody.sin_port = htons(1);
     one_port("one that nobody has", &nobody, 0);
+    close(listener);
 }
 
 int main(int argc, char** argv) {
