@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kMostInputMib = timebubble::kCommonChunks * timebubble::kInputChunkBytes >> 20;
 constexpr uint64_t kMegabyte = 1'000'000;
+constexpr uint64_t kNsPerMs = 1'000'000;
 
 void read_own_files(ConfigTable& root, Config& config) {
     if (config.witness && !root.has("shim") && !root.has("init")) return;  // it starts nothing
@@ -48,6 +49,15 @@ void read_bubble(ConfigTable& root, Config& config) {
     bubble.refuse_the_rest();
 }
 
+void read_pace(ConfigTable& root, Config& config) {
+    ConfigTable pace = root.table("pace");
+    config.pace.behind_ns =
+        pace.number("behind_ms", config.pace.behind_ns / kNsPerMs, 0, 3'600'000) * kNsPerMs;
+    config.pace.most_shut_percent =
+        static_cast<uint32_t>(pace.number("most_shut_percent", config.pace.most_shut_percent, 0, 90));
+    pace.refuse_the_rest();
+}
+
 void read_consensus(ConfigTable& root, Config& config) {
     ConfigTable consensus = root.table("consensus");
     config.heartbeat_ms = static_cast<uint32_t>(consensus.number("heartbeat_ms", 50, 1, 60'000));
@@ -69,7 +79,7 @@ void read_consensus(ConfigTable& root, Config& config) {
 
 void read_clock(ConfigTable& root, Config& config) {
     ConfigTable clock = root.table("clock");
-    config.clock.max_skew_ns = clock.number("max_skew_ms", 1000, 10, 3'600'000) * 1'000'000;
+    config.clock.max_skew_ns = clock.number("max_skew_ms", 1000, 10, 3'600'000) * kNsPerMs;
     config.clock.slew_ppm =
         static_cast<uint32_t>(clock.number("slew_ppm", config.clock.slew_ppm, 1, 100'000));
     clock.refuse_the_rest();
@@ -250,6 +260,7 @@ Config parse_config(std::string_view text, const std::string& path) {
     read_own_files(root, config);
     read_schedule(root, config);
     read_bubble(root, config);
+    read_pace(root, config);
     read_consensus(root, config);
     read_clock(root, config);
     read_clients(root, config);

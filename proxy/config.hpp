@@ -14,6 +14,7 @@
 #include "checkpoint/disk_quota.hpp"
 #include "paxos/link/tls_files.hpp"
 #include "proxy/egress_rules.hpp"
+#include "proxy/pace.hpp"
 #include "proxy/restart_policy.hpp"
 #include "timebubble/transport.hpp"
 
@@ -64,6 +65,8 @@ struct Config {
     uint32_t watchdog_s = 10;  ///< 0: off
     uint32_t endless_s = 60;   ///< a server that computes so long at one place is ended; 0: never
     bool backstop = true;      ///< the server's system calls past libc's functions are trapped
+
+    Pace::Settings pace;
 
     bool bubbles = true;
     uint64_t w_timeout_us = 0;

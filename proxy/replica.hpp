@@ -57,6 +57,7 @@
 #include "proxy/operator_mail.hpp"
 #include "proxy/output_log.hpp"
 #include "proxy/output_tail.hpp"
+#include "proxy/pace.hpp"
 #include "proxy/participant.hpp"
 #include "proxy/repairs.hpp"
 #include "proxy/restart_policy.hpp"
@@ -200,6 +201,7 @@ class Replica : public Participant {
     void on_stand_answer(uint32_t from, std::string_view said);
     void propose();
     void await_group();
+    uint64_t held_up_ns() const;
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
     bool own_domain_is_behind() const;
@@ -302,6 +304,7 @@ class Replica : public Participant {
     std::set<uint32_t> schedule_told_;  ///< of which replicas it was said that their schedule differs
     ClientLimit client_limit_;
     Standing standing_;
+    Pace pace_;
     CatchingUp catching_up_;
     std::set<uint32_t> settings_differ_;
     event* housekeeping_ = nullptr;

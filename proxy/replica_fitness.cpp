@@ -62,9 +62,11 @@ void Replica::on_report(uint32_t from, const std::string& report) {
     ends_known_.heard(from, {head.ended, admissions.empty() ? 0 : admissions[0].index});
     if (admissions.empty()) {
         divergence_.began_anew(from);
+        pace_.gone(from);
         return;
     }
     standing_.heard(from, admissions[0].index);
+    pace_.heard(from, admissions[0].index, monotonic_ns());
     divergence_.report(from, admissions[0], history_);
 }
 

@@ -1,8 +1,10 @@
 // What this replica proposes while it leads: batches of calls, and bubbles.
 #include <event2/event.h>
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "base/clock.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {
@@ -29,29 +31,38 @@ void Replica::propose() {
         program_.proposed = true;
         batcher_.add(timebubble::CallKind::kProgram, 0, program_payload(generation_.fed, domain_.program()));
     }
-    while (may_propose() && batcher_.due(timekeeper_.now(host_time()), sequencer_.undecided(), under_way())) {
+    const bool open = pace_.shut_percent() == 0 || pace_.open(monotonic_ns());
+    while (open && may_propose() &&
+           batcher_.due(timekeeper_.now(host_time()), sequencer_.undecided(), under_way())) {
         propose_batch(batcher_.calls());
     }
     await_group();
-    if (may_propose() && batcher_.empty() && !native_ &&
+    if (open && may_propose() && batcher_.empty() && !native_ &&
         bubbles_.due(domain_.link().status(), under_way() > 0)) {
         bubbles_.proposed_bubble();
         propose_batch(0);
     }
 }
 
-/// Where the others are far away, nothing else would wake the loop in time.
+/// For how long nothing is proposed: where the others are far away, nothing else would wake the loop in time;
+/// nor does anything where they are behind (pace.hpp).
+uint64_t Replica::held_up_ns() const {
+    if ((batcher_.empty() && pace_.shut_percent() == 0) || !may_propose()) return 0;
+    const uint64_t now = timekeeper_.now(host_time()), monotonic = monotonic_ns();
+    const uint64_t until =
+        batcher_.empty() ? 0 : batcher_.due_at_ns();  // else only for the domain, which wakes it
+    return std::max(until > now ? until - now : 0, pace_.open_at_ns(monotonic) - monotonic);
+}
+
 void Replica::await_group() {
-    const bool queued = may_propose() && !batcher_.empty();
-    const uint64_t now = queued ? timekeeper_.now(host_time()) : 0, until = batcher_.due_at_ns();
-    const bool waits = queued && now < until;  // else only for the domain, which wakes the loop
-    if (waits == group_armed_) return;
-    group_armed_ = waits;
-    if (!waits) {
+    const uint64_t held_up_ns = this->held_up_ns();
+    if ((held_up_ns != 0) == group_armed_) return;
+    group_armed_ = held_up_ns != 0;
+    if (!group_armed_) {
         evtimer_del(group_timer_);
         return;
     }
-    const timeval left{0, static_cast<suseconds_t>((until - now) / 1000 + 1)};
+    const timeval left{0, static_cast<suseconds_t>(held_up_ns / 1000 + 1)};
     evtimer_add(group_timer_, &left);
 }
 

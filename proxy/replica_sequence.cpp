@@ -119,6 +119,7 @@ void Replica::on_link(uint32_t peer, bool up) {
     } else {
         peers_up_.erase(peer);
         standing_.gone(peer);
+        pace_.gone(peer);
     }
     compare_with_servers(sequencer_.membership());
     if (up) divergence_.began_anew(peer);  // or it goes on, and is found again
@@ -141,6 +142,7 @@ void Replica::on_role() {
     generation_.proposed = 0;
     program_.proposed = false;
     image_rounds_.stop();
+    pace_.begin();
     if (leads) forget_image();
     if (!leads) stop_at_ns_ = 0;  // an order is the primary's that took it
     if (ingress_.leading()) {     // also if it leads again: its proposals are forgotten

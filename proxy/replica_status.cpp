@@ -252,6 +252,10 @@ nlohmann::json Replica::status() const {
         {"egress", egress_.json()},
         {"counters", counters_json()},
         {"loop", loop_json()},
+        {"pace",
+         {{"shut_percent", pace_.shut_percent()},
+          {"waits_for", pace_.waits_for()},
+          {"behind_ms", pace_.behind_ns() / 1'000'000}}},
         {"latency", latency_json(sequencer_)},
         {"disk", {{"free_bytes", disk_.free_bytes()}, {"reserve_bytes", config_.disk_reserve_bytes}}},
     };

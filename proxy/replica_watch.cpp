@@ -97,6 +97,7 @@ void Replica::housekeep() {
         tell_standing();
         tell_lacking();
         ask_for_images(now);
+        if (!native_) pace_.look(now, last_batch_index_);
     }
     tell_at_image(now);
     fetch_to_keep();

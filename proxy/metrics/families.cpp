@@ -77,6 +77,8 @@ constexpr Scalar kScalars[] = {
     {"crane_first_log_index", kGauge, "Oldest log entry that is kept.", "/first_log_index"},
     {"crane_admitted_index", kGauge, "Last log entry that the server was given.", "/admitted"},
     {"crane_admission_lag_entries", kGauge, "Decided log entries that the server was not given yet.", "/lag"},
+    {"crane_pace_shut_percent", kGauge,
+     "How much of its time the primary does not propose, for others' sake.", "/pace/shut_percent"},
     {"crane_unadmitted_batches", kGauge, "Batches on their way into the server.", "/unadmitted"},
     {"crane_bubbles_total", kCounter, "Batches without a client call that the server was given.",
      "/counters/bubbles"},
