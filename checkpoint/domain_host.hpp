@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,6 +75,24 @@ struct ImageReport {
     uint64_t files_us = 0;   ///< for the files beside it: of an image taken, part of frozen_us
 };
 
+/// An image of a server and the files that belong to it, as both were while it stood still: on the disk, and
+/// gone with this object.
+class TakenImage {
+  public:
+    explicit TakenImage(const ImageReport& report) : report_(report) {}
+    virtual ~TakenImage() = default;
+    TakenImage(const TakenImage&) = delete;
+    TakenImage& operator=(const TakenImage&) = delete;
+    const ImageReport& report() const { return report_; }
+    /// The files into the file `archive`, the image into `image`, at a low priority: in any thread, whatever
+    /// becomes of the server meanwhile. What `check` throws (see run_command()) is thrown.
+    virtual void pack(const std::string& archive, const std::string& image,
+                      const Check& check = {}) const = 0;
+
+  private:
+    ImageReport report_;
+};
+
 class DomainHost {
   public:
     explicit DomainHost(DomainSpec spec);
@@ -112,13 +131,12 @@ class DomainHost {
     /// down now, by their numbers. Throws like start(). `while_frozen` is called before the server runs.
     ImageReport restore(const std::string& folder, const std::function<void()>& while_frozen = {});
 
-    /// The same with the files that belong to it: these into the file `archive`, the image into `image`.
-    /// `files_since_ns`: as of settle_times(). What `check` throws (see run_command()) is thrown, and the
-    /// server runs on.
-    ImageReport take_packed_image(const std::string& archive, const std::string& image,
-                                  uint64_t files_since_ns, const Check& check = {},
-                                  const std::vector<std::string>& watched = {});
-    /// Of both, here or on another replica.
+    /// The same with the files that belong to it; the server runs on when this returns. Not to be called
+    /// again before what it returns is gone. `files_since_ns`: as of settle_times(). What `check` throws is
+    /// thrown, and the server runs on.
+    std::unique_ptr<TakenImage> take_whole_image(uint64_t files_since_ns, const Check& check = {},
+                                                 const std::vector<std::string>& watched = {});
+    /// Of both, packed here or on another replica.
     ImageReport restore_packed(const std::string& archive, const std::string& image);
 
     /// Host pid of crane-init; 0 when the domain does not run.

@@ -1,5 +1,6 @@
 // Images of a domain's server with the files that belong to them, as files that can be kept and shipped.
 #include <filesystem>
+#include <memory>
 
 #include "checkpoint/criu.hpp"
 #include "checkpoint/domain_files.hpp"
@@ -15,21 +16,26 @@ namespace crane::checkpoint {
 namespace {
 
 constexpr char kUnsettledFile[] = "/unsettled";
+/// Two, since one that is being packed outlives the server that it is of.
+constexpr char kTakenFolder[] = "/image", kRestoredFolder[] = "/restored";
 
 /// Where an image lies while CRIU has to do with it, with its files beside; all of it goes with this object.
 class ImageFolder {
   public:
-    explicit ImageFolder(const DomainSpec& spec)
-        : path_(spec.state_dir + "/image"), files_(path_ + "/files") {
-        const std::string container = DomainPaths(spec.state_dir).container, within = container + "/copy";
+    explicit ImageFolder(std::string path) : path_(std::move(path)), files_(path_ + "/files") {
         fs::remove_all(path_);
+        fs::create_directories(path_);
+        fs::permissions(path_, fs::perms::owner_all);  // it holds the server's memory
+    }
+    /// Where the files can be copied without reading them.
+    explicit ImageFolder(const DomainSpec& spec) : ImageFolder(spec.state_dir + kTakenFolder) {
+        const std::string container = DomainPaths(spec.state_dir).container, within = container + "/copy";
         if (!spec.disk_quota || spec.disk_quota.format != DiskQuota::Format::kXfs) return;
         fs::remove_all(within);
-        // Only within a file system can files be copied without reading them. What the server writes
-        // meanwhile takes room that it would have without the copy: there has to be enough for all of it.
-        std::error_code none;  // nothing is there before a restore on a replica that has lost all
-        const fs::space_info space = fs::space(container, none);
-        if (none || space.available < space.capacity / 2) return;
+        // Only within a file system is that so. What the server writes meanwhile takes room that it would
+        // have without the copy: there has to be enough for all of it.
+        const fs::space_info space = fs::space(container);
+        if (space.available < space.capacity / 2) return;
         files_ = within;
         least_free_ = space.capacity / 4;
     }
@@ -40,10 +46,6 @@ class ImageFolder {
     }
     ImageFolder(const ImageFolder&) = delete;
     ImageFolder& operator=(const ImageFolder&) = delete;
-    void make() const {
-        fs::create_directories(path_);
-        fs::permissions(path_, fs::perms::owner_all);  // it holds the server's memory
-    }
     const std::string& path() const { return path_; }
     std::string processes() const { return path_ + "/processes"; }
     const std::string& files() const { return files_; }
@@ -61,33 +63,41 @@ class ImageFolder {
     uintmax_t least_free_ = 0;
 };
 
+class ImageInFolder : public TakenImage {
+  public:
+    ImageInFolder(const ImageReport& report, std::unique_ptr<ImageFolder> folder)
+        : TakenImage(report), folder_(std::move(folder)) {}
+    void pack(const std::string& archive, const std::string& image, const Check& check) const override {
+        pack_files(folder_->files(), archive, Kept::kAll, folder_->checked(check));
+        pack_folder(folder_->processes(), image, Pace::kInBackground, check);
+        fail_point("image.packed");
+    }
+
+  private:
+    std::unique_ptr<ImageFolder> folder_;
+};
+
 }  // namespace
 
-ImageReport DomainHost::take_packed_image(const std::string& archive, const std::string& image,
-                                          uint64_t files_since_ns, const Check& check,
-                                          const std::vector<std::string>& watched) {
+std::unique_ptr<TakenImage> DomainHost::take_whole_image(uint64_t files_since_ns, const Check& check,
+                                                         const std::vector<std::string>& watched) {
     const std::string container = DomainPaths(spec_.state_dir).container;
-    const ImageFolder folder(spec_);
-    folder.make();
+    auto folder = std::make_unique<ImageFolder>(spec_);
     fail_point("image.begin");
     const ImageReport report = take_image(
-        folder.processes(),
+        folder->processes(),
         [&] {
-            write_file(folder.processes() + kUnsettledFile, unsettled_files(container, files_since_ns));
-            copy_files(container, folder.files(), check);
+            write_file(folder->processes() + kUnsettledFile, unsettled_files(container, files_since_ns));
+            copy_files(container, folder->files(), check);
             fail_point("image.frozen");
         },
         watched);
     fail_point("image.dumped");
-    checkpoint::pack_files(folder.files(), archive, Kept::kAll, folder.checked(check));
-    pack_folder(folder.processes(), image, Pace::kInBackground, check);
-    fail_point("image.packed");
-    return report;
+    return std::make_unique<ImageInFolder>(report, std::move(folder));
 }
 
 ImageReport DomainHost::restore_packed(const std::string& archive, const std::string& image) {
-    const ImageFolder folder(spec_);
-    folder.make();
+    const ImageFolder folder(spec_.state_dir + kRestoredFolder);
     const Stopwatch files;
     unpack_folder(image, folder.path());
     unpack_files(archive);

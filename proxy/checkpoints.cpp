@@ -13,6 +13,7 @@ namespace crane::proxy {
 namespace {
 
 constexpr size_t kKept = 2;
+constexpr int kEndPatienceMs = 15'000;
 constexpr char kFiles[] = "files.tar.zst";
 constexpr char kImage[] = "image.tar.zst";
 
@@ -28,6 +29,12 @@ Checkpoints::Checkpoints(event_base* base, const Config& config)
       takes_images_(takes_checkpoints(config) && !checkpoint::find_criu().empty()),
       keeper_(base, "crane-keep") {
     choose();
+}
+
+Checkpoints::~Checkpoints() {
+    if (unwanted_) *unwanted_ = true;
+    if (!keeper_.finish(kEndPatienceMs))
+        spdlog::error("a checkpoint is still being written; look for uninterruptible I/O");
 }
 
 /// The newest that is whole. One that is damaged is passed over, and said.
@@ -85,19 +92,40 @@ DomainRunner::Image Checkpoints::image(const DomainWords& words) const {
             ""};
 }
 
-std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t index, pid_t init) const {
+std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t index, pid_t init) {
+    taking_index_ = index;
+    unwanted_ = std::make_shared<std::atomic<bool>>(false);
     return [store = store_, index, init, reserve_bytes = config_.disk_reserve_bytes,
-            state_dir = config_.state_dir] {
+            state_dir = config_.state_dir, unwanted = unwanted_] {
         store->make();
         // Pages lie on the disk as they are before they are packed. What else there is, the last one tells.
         uint64_t wanted_bytes = tree_memory_bytes(init);
         if (const auto last = store->newest()) wanted_bytes += last->manifest.bytes();
         store->check_room(wanted_bytes, reserve_bytes);
         const std::string folder = store->begin(index);
-        return DomainRunner::ImagePlace{
-            folder + "/" + kFiles, folder + "/" + kImage,
-            [store, reserve_bytes, state_dir] { store->check_reserve(reserve_bytes, state_dir); }};
+        return DomainRunner::ImagePlace{folder + "/" + kFiles, folder + "/" + kImage,
+                                        [store, reserve_bytes, state_dir, unwanted] {
+                                            if (*unwanted)
+                                                throw std::runtime_error("it is not wanted any more");
+                                            store->check_reserve(reserve_bytes, state_dir);
+                                        }};
     };
+}
+
+void Checkpoints::pack(const CheckpointState& state, DomainRunner::Pack pack, std::set<uint64_t> in_use,
+                       std::function<void(bool kept)> done) {
+    auto problem = std::make_shared<std::string>();
+    const auto job = [pack = std::move(pack), problem]() mutable {
+        try {
+            pack();
+        } catch (const std::exception& what) {
+            *problem = what.what();
+        }
+        pack = nullptr;  // and the image with it
+    };
+    keeper_.post(job, [this, state, problem, in_use = std::move(in_use), done = std::move(done)] {
+        packed(state, *problem, in_use, done);
+    });
 }
 
 void Checkpoints::image_failed(const std::string& why) {
@@ -116,6 +144,7 @@ void Checkpoints::refuse(const std::string& why) {
 }
 
 void Checkpoints::distrust(uint64_t index) {
+    if (unwanted_ && taking_index_ >= index) *unwanted_ = true;
     try {
         for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
             if (one.index < index) continue;

@@ -2,6 +2,7 @@
 // keeping of a new one beside the event loop.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +25,10 @@ namespace crane::proxy {
 class Checkpoints {
   public:
     Checkpoints(event_base* base, const Config& config);
+    /// One that is being packed is left unfinished.
+    ~Checkpoints();
+    Checkpoints(const Checkpoints&) = delete;
+    Checkpoints& operator=(const Checkpoints&) = delete;
 
     /// Of those on disk the one to start from, if there is any that is whole and of this cluster.
     const std::optional<CheckpointState>& from() const { return from_; }
@@ -36,7 +41,10 @@ class Checkpoints {
     bool takes_images() const { return takes_images_; }
     /// Makes place for one of the server below `init` and says where; called in a worker, and throws what is
     /// wrong.
-    std::function<DomainRunner::ImagePlace()> image_place(uint64_t index, pid_t init) const;
+    std::function<DomainRunner::ImagePlace()> image_place(uint64_t index, pid_t init);
+    /// Packs the one that was taken with that place, and keeps it: see packed().
+    void pack(const CheckpointState& state, DomainRunner::Pack pack, std::set<uint64_t> in_use,
+              std::function<void(bool kept)> done);
     void image_failed(const std::string& why);
     /// What was begun from is of no use after all.
     void refuse(const std::string& why);
@@ -89,6 +97,8 @@ class Checkpoints {
     int64_t held_since_s_ = 0;  ///< when it came to be here; 0: there is none
     uint64_t log_bytes_ = 0;
     std::string error_;
+    uint64_t taking_index_ = 0;                    ///< of the last that image_place() was asked for
+    std::shared_ptr<std::atomic<bool>> unwanted_;  ///< that one is
     Worker keeper_;
 };
 

@@ -189,11 +189,12 @@ void DomainRunner::restore_image(const Image& image) {
 }
 
 void DomainRunner::take_image(std::function<ImagePlace()> place,
-                              std::function<void(const std::string& error)> done) {
+                              std::function<void(const std::string& error, Pack pack)> done) {
     struct Outcome {
         std::string error;
         bool lost = false;
         checkpoint::ImageReport report;
+        Pack pack;
     };
     auto outcome = std::make_shared<Outcome>();
     const uint64_t since_ns = link_->status().files_since_ns;
@@ -201,8 +202,10 @@ void DomainRunner::take_image(std::function<ImagePlace()> place,
                       watched = link_->watched_paths()] {
         try {
             const ImagePlace files = place();
-            outcome->report =
-                host->take_packed_image(files.archive, files.image, since_ns, files.check, watched);
+            const std::shared_ptr<checkpoint::TakenImage> image =
+                host->take_whole_image(since_ns, files.check, watched);
+            outcome->report = image->report();
+            outcome->pack = [image, files] { image->pack(files.archive, files.image, files.check); };
         } catch (const checkpoint::CriuError& problem) {
             outcome->error = problem.what();
             outcome->lost = problem.server_lost;
@@ -215,7 +218,7 @@ void DomainRunner::take_image(std::function<ImagePlace()> place,
             spdlog::info(
                 "an image of the server was taken; it stood still for {} ms, {} ms of them for its files",
                 outcome->report.frozen_us / 1000, outcome->report.files_us / 1000);
-        done(outcome->error);
+        done(outcome->error, std::move(outcome->pack));
         if (outcome->lost && launch == launches_ && !killed_)
             give_up("an image of the server was not finished, and it stands still: " + outcome->error);
     });

@@ -88,9 +88,14 @@ class DomainRunner {
         /// Throws when there is no room for it any more; called in the worker, all the time that it takes.
         checkpoint::Check check;
     };
+    /// What is left to be done of an image that was taken: to be called in a worker, once; throws what is
+    /// wrong.
+    using Pack = std::function<void()>;
     /// Takes an image of the server, which stands still meanwhile. `place` is called in the worker, and may
-    /// throw. `done`: with why it could not be taken, or nothing. Not to be called again before.
-    void take_image(std::function<ImagePlace()> place, std::function<void(const std::string& error)> done);
+    /// throw. `done`: it runs on, with what is left to be done, or why no image could be taken. Not to be
+    /// called again before, nor before `Pack` is gone.
+    void take_image(std::function<ImagePlace()> place,
+                    std::function<void(const std::string& error, Pack pack)> done);
     /// Has the domain ended. The log holds all that matters, so what it still says is not listened to.
     void kill();
     /// It cannot be trusted any more: kill(), and another one is wanted.

@@ -155,6 +155,7 @@ class Replica : public Participant {
     void forget_image();
     void image_failed(uint32_t whose);
     void begin_image();
+    void pack_image(const CheckpointState& state, DomainRunner::Pack pack);
     void start_from_image();
     void open_restored_ports();
     bool replays_before(uint64_t checkpoint) const;
@@ -322,6 +323,8 @@ class Replica : public Participant {
         uint64_t unadmitted = 0;   ///< the fewest seen since it is wanted
         uint64_t first_index = 0;  ///< it is to stand there or behind
         uint64_t told_ns = 0;      ///< when the primary last heard that one is being taken
+        bool packing = false;      ///< one was taken, and the server has gone on
+        uint64_t next_index = 0;   ///< so far behind is the next one that is wanted then; 0: none is
     } image_;                      ///< of the server, by this replica
     ImageRounds image_rounds_;
     bool lacking_ = false;  ///< without a checkpoint from others this replica has no server

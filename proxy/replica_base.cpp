@@ -96,7 +96,7 @@ void Replica::watch_base(uint64_t now_ns) {
     if (decided_base_.index == 0 || !is_base() || checkpoints_.held_index() >= decided_base_.index) return;
     const bool able =
         domain_.state() == DomainState::kAttached && !server_ended_ && checkpoints_.takes_images();
-    if (!able || image_.phase != ImagePhase::kNone || now_ns - decided_base_.asked_ns < kAskAgainNs) return;
+    if (!able || is_at_image() || now_ns - decided_base_.asked_ns < kAskAgainNs) return;
     decided_base_.asked_ns = now_ns;
     want_image(decided_base_.index);
 }

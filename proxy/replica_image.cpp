@@ -5,6 +5,8 @@
 // leaves no trace in the log. The primary only says whose turn it is (image_rounds.hpp).
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "base/clock.hpp"
 #include "proxy/replica.hpp"
 
@@ -61,7 +63,8 @@ void Replica::on_turn_for_image(std::string_view said) {
 }
 
 void Replica::want_image(uint64_t first_index) {
-    if (image_.phase != ImagePhase::kNone) return;
+    if (image_.packing) image_.next_index = std::max(image_.next_index, first_index);
+    if (image_.phase != ImagePhase::kNone || image_.packing) return;
     if (!checkpoints_.takes_images()) {
         image_failed(config_.replica_id);
         return;
@@ -73,7 +76,7 @@ void Replica::want_image(uint64_t first_index) {
 }
 
 bool Replica::is_at_image() const {
-    return image_.phase != ImagePhase::kNone || checkpoints_.keeping();
+    return image_.phase != ImagePhase::kNone || image_.packing || checkpoints_.keeping();
 }
 
 /// In the housekeeping of whoever takes one, however long that takes.
@@ -165,19 +168,33 @@ void Replica::begin_image() {
     if (const auto known = programs_.find(generation_.fed); known != programs_.end())
         state.program = known->second;
     image_.phase = ImagePhase::kTaking;
-    const uint64_t index = state.position.index;
-    domain_.take_image(checkpoints_.image_place(index, domain_.init_pid()), [this, state](
-                                                                                const std::string& error) {
-        image_.phase = ImagePhase::kNone;
-        checkpoints_.packed(state, error, shipping_.held(), [this, index = state.position.index](bool kept) {
-            if (kept) {
-                sequencer_.hold_checkpoint(index);
-            } else {
-                image_failed(config_.replica_id);
-            }
-        });
-        feed();
-    });
+    domain_.take_image(checkpoints_.image_place(state.position.index, domain_.init_pid()),
+                       [this, state](const std::string& error, DomainRunner::Pack pack) {
+                           image_.phase = ImagePhase::kNone;
+                           if (error.empty()) {
+                               pack_image(state, std::move(pack));
+                           } else {
+                               checkpoints_.packed(state, error, {}, [](bool) {});
+                               image_failed(config_.replica_id);
+                           }
+                           feed();
+                       });
+}
+
+/// The server goes on meanwhile.
+void Replica::pack_image(const CheckpointState& state, DomainRunner::Pack pack) {
+    image_.packing = true;
+    const auto packed = [this, index = state.position.index](bool kept) {
+        image_.packing = false;
+        if (kept) sequencer_.hold_checkpoint(index);
+        const uint64_t next = std::exchange(image_.next_index, 0);
+        if (next > index || (next != 0 && !kept)) {
+            want_image(next);
+        } else if (!kept) {
+            image_failed(config_.replica_id);
+        }
+    };
+    checkpoints_.pack(state, std::move(pack), shipping_.held(), packed);
 }
 
 /// As it stands in the image, and would if this replica had seen the log up to there.
@@ -239,7 +256,7 @@ void Replica::fetch_to_keep() {
     if ((!far && !replays_before(common)) || common <= checkpoints_.held_index() ||
         shipping_.wanted() >= common || lacking_)
         return;
-    if (image_.phase == ImagePhase::kNone) shipping_.want(common);
+    if (!is_at_image()) shipping_.want(common);
 }
 
 }  // namespace crane::proxy

@@ -462,6 +462,27 @@ class Images(CraneTest):
                     client.check(redis, self)
             self.check_equal(cluster)
 
+    def test_server_goes_on_while_its_image_is_packed(self):
+        with self.crane(Redis) as cluster, RedisClient(cluster.address(cluster.primary())) as redis:
+            for number in range(100):
+                redis("SET", f"noise:{number}", os.urandom(1 << 20))
+            order = subprocess.Popen([str(CRANE_TOOL), "checkpoint", "take", "--state-dir", str(cluster.state)],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            found = []
+            wait_until(lambda: found.append(self.criu_of(cluster, "zstd")) or found[-1], 60, "an image is packed", poll_s=0.002)
+            replica, packer = found[-1]
+            os.kill(packer, signal.SIGSTOP)
+            try:
+                for _ in range(100):
+                    redis("INCR", "counter")
+                decided = cluster.status()[cluster.primary()]["decided"]
+                wait_until(lambda: cluster.status()[replica]["admitted"] >= decided, 30, "its server was given what was decided since")
+            finally:
+                os.kill(packer, signal.SIGCONT)
+                order.wait(150)
+            self.assertEqual(order.returncode, 0)
+            self.check_equal(cluster)
+
     def await_there(self, cluster, replica):
         """Under load: it never has all."""
         wait_until(lambda: cluster.status().get(replica, {}).get("server") == "listening", 60,

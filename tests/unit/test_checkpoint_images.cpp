@@ -259,7 +259,7 @@ TEST_CASE("an image that there is no room for any more is left unfinished", "[ch
         const auto full = [&] {
             if (begun == archive || fs::exists(archive)) throw std::runtime_error("the disk is full");
         };
-        CHECK_THROWS_WITH(host.take_packed_image(archive, image, 0, full),
+        CHECK_THROWS_WITH(host.take_whole_image(0, full)->pack(archive, image, full),
                           Catch::EndsWith("the disk is full"));
         outside.rest(false);
         CHECK_FALSE(fs::exists(image));
