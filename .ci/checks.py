@@ -1,5 +1,5 @@
 """What .ci/run does once everything is installed: the build of what is installed and its tests, then the end-to-end
-tests one after the other and the unit tests, and in the time that they leave of the cores the other builds and the
+tests (two at a time of those that do not mind, the others one after the other) and the unit tests, and in the time that they leave of the cores the other builds and the
 checks that only compute.
 
 The unit tests run under ASan, which sees what a plain run sees and more; `make test` runs them plain. What takes long
@@ -24,7 +24,8 @@ DEPLOY = ["/usr/bin/python3", "-B", "tests/deploy/deploy.py"]
 # As make builds it, but for the places of variables, which only a debugger asks for and a fifth of the time goes into.
 FLAGS = "OPT=-O2 -g1"
 BUILDS = ["all", "build/bin/sim", "programs"]
-BUILD, ASAN_BUILD, UNIT, END_TO_END = "build", "build under ASan", "unit tests under ASan", "end-to-end tests"
+BUILD, ASAN_BUILD, UNIT = "build", "build under ASan", "unit tests under ASan"
+LANES = {1: "end-to-end tests, lane 1", 2: "end-to-end tests, lane 2", 0: "end-to-end tests, alone"}  # CraneTest.lane
 HOSTS, DEPLOYMENT = "package, and hosts to deploy it to", "deployment"
 LINES_OF_A_FAILURE = 400
 STARTED, ENDS_AFTER_S, LOOK_AGAIN_AFTER_S = time.monotonic(), 75 * 60, 0.2
@@ -151,6 +152,19 @@ def work_off(waiting, totals, in_the_background):
         totals.add(name, *run(command, limit_s, in_the_background))
 
 
+def run_lanes(totals):
+    """The last one by itself: its tests are about what other processes do meanwhile, or about the machine."""
+    def lane(number):
+        totals.add(LANES[number], *run_aloud([*RUN, "--lane", str(number)], 3000))
+
+    beside = [threading.Thread(target=lane, args=(number,)) for number in LANES if number != 0]
+    for one in beside:
+        one.start()
+    for one in beside:
+        one.join()
+    lane(0)
+
+
 def main():
     os.chdir(ROOT)
     totals = Totals()
@@ -162,7 +176,7 @@ def main():
     for check in checks():
         waiting.put(check)
         order.append(check[0])
-    order += [END_TO_END, HOSTS, DEPLOYMENT, UNIT]
+    order += [*LANES.values(), HOSTS, DEPLOYMENT, UNIT]
     asan_built = threading.Event()
 
     def build():
@@ -183,8 +197,7 @@ def main():
     beside += [threading.Thread(target=check_what_waits) for _ in range(CORES)]
     for worker in beside:
         worker.start()
-    # One after the other: some are about what other processes do meanwhile.
-    totals.add(END_TO_END, *run_aloud(RUN, 3000))
+    run_lanes(totals)
     hosts.join()
     if HOSTS not in totals.failed:
         totals.add(DEPLOYMENT, *run(DEPLOY, 360))

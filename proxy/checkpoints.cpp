@@ -13,7 +13,8 @@ namespace crane::proxy {
 namespace {
 
 constexpr size_t kKept = 2;
-constexpr int kEndPatienceMs = 15'000;
+/// In the loop: whoever can wait longer for `keeping()` to be over does so before.
+constexpr int kEndPatienceMs = 1000;
 constexpr char kFiles[] = "files.tar.zst";
 constexpr char kImage[] = "image.tar.zst";
 
@@ -32,7 +33,7 @@ Checkpoints::Checkpoints(event_base* base, const Config& config)
 }
 
 Checkpoints::~Checkpoints() {
-    if (unwanted_) *unwanted_ = true;
+    leave_unfinished();
     if (!keeper_.finish(kEndPatienceMs))
         spdlog::error("a checkpoint is still being written; look for uninterruptible I/O");
 }
@@ -112,6 +113,10 @@ std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t inde
     };
 }
 
+void Checkpoints::leave_unfinished() {
+    if (unwanted_) *unwanted_ = true;
+}
+
 void Checkpoints::pack(const CheckpointState& state, DomainRunner::Pack pack, std::set<uint64_t> in_use,
                        std::function<void(bool kept)> done) {
     auto problem = std::make_shared<std::string>();
@@ -144,7 +149,7 @@ void Checkpoints::refuse(const std::string& why) {
 }
 
 void Checkpoints::distrust(uint64_t index) {
-    if (unwanted_ && taking_index_ >= index) *unwanted_ = true;
+    if (taking_index_ >= index) leave_unfinished();
     try {
         for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
             if (one.index < index) continue;
@@ -238,9 +243,12 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
     }
     auto problem = std::make_shared<std::string>();
     auto kept = std::make_shared<checkpoint::StoredCheckpoint>();
-    const auto job = [store = store_, state, index, problem, kept, in_use = std::move(in_use)] {
+    const auto stop = [unwanted = taking_index_ == index ? unwanted_ : nullptr] {
+        return unwanted && *unwanted;
+    };
+    const auto job = [store = store_, state, index, problem, kept, stop, in_use = std::move(in_use)] {
         try {
-            *kept = store->complete(index, to_json(state));
+            *kept = store->complete(index, to_json(state), stop);
             store->prune(kKept, in_use);
         } catch (const std::exception& what) {
             *problem = what.what();

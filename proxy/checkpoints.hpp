@@ -63,6 +63,8 @@ class Checkpoints {
     std::optional<CheckpointState> take_point(uint64_t generation);
     /// Packs the server's files; called in a worker, and throws what is wrong.
     std::function<void(const checkpoint::DomainHost&)> packer(uint64_t index) const;
+    /// One that is being packed is not wanted any more.
+    void leave_unfinished();
     /// They are packed, or the error says why not. `done`: it is durable, or cannot be.
     /// `in_use`: checkpoints that must not go, however old.
     void packed(const CheckpointState& state, const std::string& error, std::set<uint64_t> in_use,

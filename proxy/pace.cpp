@@ -43,6 +43,12 @@ uint64_t Pace::behind_ns(const Other& other, uint64_t now_ns) const {
     return next == marks_.end() ? 0 : now_ns - next->at_ns;
 }
 
+bool Pace::lags(uint32_t replica, uint64_t now_ns) const {
+    const auto found = others_.find(replica);
+    return found != others_.end() && settings_.behind_ns != 0 &&
+           behind_ns(found->second, now_ns) > settings_.behind_ns;
+}
+
 void Pace::look(uint64_t now_ns, uint64_t last_index) {
     if (settings_.behind_ns == 0) return;
     if (marks_.empty() || last_index > marks_.back().index) marks_.push_back({last_index, now_ns});

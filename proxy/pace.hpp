@@ -39,6 +39,8 @@ class Pace {
     uint64_t open_at_ns(uint64_t now_ns) const;
     bool open(uint64_t now_ns) const { return open_at_ns(now_ns) == now_ns; }
     uint32_t shut_percent() const { return shut_percent_; }
+    /// That one is further behind than is well, whether it comes on or not.
+    bool lags(uint32_t replica, uint64_t now_ns) const;
     /// Whom it waits for, and how far that one is behind.
     uint32_t waits_for() const { return watched_; }
     uint64_t behind_ns() const { return behind_ns_; }

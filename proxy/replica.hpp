@@ -90,7 +90,7 @@ class Replica : public Participant {
     void reopen_logs() override { log_.reopen(); }
     bool leads() const override { return sequencer_.leads(); }
     uint32_t leader() const override { return sequencer_.leader(); }
-    bool settled() const override { return domain_.settled(); }
+    bool settled() const override { return domain_.settled() && !checkpoints_.keeping(); }
     bool disowned() const override { return sequencer_.disowned(); }
     bool alone() const override { return config_.replicas.size() == 1; }
     void hand_over() override { sequencer_.transfer(0); }

@@ -5,6 +5,7 @@
 // leaves no trace in the log. The primary only says whose turn it is (image_rounds.hpp).
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -40,6 +41,9 @@ void Replica::ask_for_images(uint64_t now_ns) {
         if (peer.voter)
             voters.push_back({peer.id, hears(peer) && !peer.rejoining && !peer.needs_checkpoint,
                               peer.checkpoint, witnesses_.count(peer.id) == 0});
+    // Who is behind has other things to do, and may have caught up when the others have taken theirs.
+    std::stable_partition(voters.begin(), voters.end(),
+                          [&](const ImageRounds::Voter& one) { return !pace_.lags(one.id, now_ns); });
     const uint32_t whom = image_rounds_.next(now_ns, sequencer_.decided_index(), voters);
     const uint64_t first = image_rounds_.first_index();
     if (whom == config_.replica_id) want_image(first);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the end-to-end tests (and, with --unit, the unit tests of the C++ parts and of the scripts first).
 
-usage: run.py [--quick] [--native] [--unit BINARY [--unit-halves]] [--sim BINARY] [--no-e2e] [--seed N] [--list] [NAME …]
+usage: run.py [--quick] [--native] [--unit BINARY [--unit-halves]] [--sim BINARY] [--no-e2e] [--lane N] [--seed N] [--list] [NAME …]
 
 A NAME selects every test whose name (file.Class.method) contains it. Progress is printed per test; the last line
 is `N passed, N failed, N skipped`. The exit status is 0 only if something passed and nothing failed.
@@ -21,10 +21,11 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from support.leftovers import Leftovers  # noqa: E402
-from support.paths import Settings  # noqa: E402
+from support.paths import Settings, use_ports_of  # noqa: E402
 
 
 UNIT_LIMIT_S = 1200
+LANES = 3  # CraneTest.lane
 UNIT_HALVES = [["~[.]paxos*"], ["~[.]~paxos*"]]  # by name, and without those that are run when they are named
 
 
@@ -184,6 +185,7 @@ def main():
     parser.add_argument("--unit-halves", action="store_true", help="run those in two processes at once")
     parser.add_argument("--sim", metavar="BINARY", help="run this simulator before the end-to-end tests")
     parser.add_argument("--no-e2e", action="store_true", help="stop before the end-to-end tests")
+    parser.add_argument("--lane", type=int, choices=range(LANES), help="only tests of that lane (support/case.py)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="keep the work directories")
     parser.add_argument("--list", action="store_true")
@@ -191,10 +193,14 @@ def main():
     Settings.quick, Settings.native = options.quick, options.native
     Settings.seed, Settings.keep = options.seed, options.keep
 
+    if options.lane is not None:
+        use_ports_of(options.lane, LANES)
+
     here = pathlib.Path(__file__).resolve().parent
     folders = ([here.parent / "unit_py"] if options.unit else []) + ([] if options.no_e2e else [here])
     tests = [test for folder in folders for test in discover(folder)
-             if not options.names or any(name in test.id() for name in options.names)]
+             if (not options.names or any(name in test.id() for name in options.names))
+             and options.lane in (None, getattr(test, "lane", 0))]
     if options.list:
         print("\n".join(short_name(test) for test in tests))
         return 0

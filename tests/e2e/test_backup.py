@@ -23,6 +23,7 @@ SOME = 300  # keys
 
 
 class Backup(CraneTest):
+    lane = 2
     timeout_s = 240
 
     def setUp(self):

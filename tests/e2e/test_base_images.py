@@ -17,6 +17,7 @@ CONFIGURATION = "bind 0.0.0.0\nport {port}\nprotected-mode no\nsave \"\"\nappend
 
 
 class BaseImages(CraneTest):
+    lane = 2
     timeout_s = 240
 
     def setUp(self):

@@ -39,6 +39,7 @@ def put_back(path):
 
 
 class Changed(CraneTest):
+    lane = 2
     timeout_s = 180
 
     def setUp(self):

@@ -18,6 +18,7 @@ SOME = 200  # keys
 
 
 class Checkpoint(CraneTest):
+    lane = 1
     timeout_s = 240
 
     def setUp(self):

@@ -67,6 +67,8 @@ def fill(server_class, address):
 
 
 class Databases(CraneTest):
+    lane = 2
+
     def counted(self, server_class, address):
         first, second = sql(server_class, address, "SELECT n FROM counters ORDER BY id;").split()
         self.assertEqual(int(second), 2 * int(first))

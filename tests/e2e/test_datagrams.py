@@ -69,6 +69,7 @@ its own address 192.0.0.8
 
 
 class Datagrams(CraneTest):
+    lane = 1
     timeout_s = 240
     log, await_back = test_checkpoint.Checkpoint.log, test_checkpoint.Checkpoint.await_back
     take, begin_there = test_images.Images.take, test_images.Images.begin_there

@@ -18,6 +18,7 @@ VARIANTS = {n: VALUE.replace(b"client", b"cosmo%d" % n) for n in (1, 2, 3)}
 
 
 class DecidedBase(CraneTest):
+    lane = 2
     timeout_s = 240
     log, await_back = test_checkpoint.Checkpoint.log, test_checkpoint.Checkpoint.await_back
 

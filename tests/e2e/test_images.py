@@ -62,6 +62,7 @@ class Deaf(Program):
 
 
 class Images(CraneTest):
+    lane = 2
     timeout_s = 240
     log, await_back = test_checkpoint.Checkpoint.log, test_checkpoint.Checkpoint.await_back
     checkpoints = test_checkpoint.Checkpoint.checkpoints

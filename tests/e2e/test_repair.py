@@ -34,6 +34,7 @@ def flip(pid, old, new):
 
 
 class Repair(CraneTest):
+    lane = 1
     timeout_s = 240
     log = test_checkpoint.Checkpoint.log
 

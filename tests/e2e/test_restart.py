@@ -85,6 +85,7 @@ def come_until(enough, address):
 
 
 class Restart(CraneTest):
+    lane = 1
     timeout_s = 180
 
     def setUp(self):

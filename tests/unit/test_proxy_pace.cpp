@@ -68,6 +68,8 @@ TEST_CASE("proxy pace: what one has lost it has back, and costs little meanwhile
     CHECK(cluster.pace.waits_for() == 0);  // from before this one led: nobody knows how long that is
     cluster.run(5);
     CHECK(cluster.pace.waits_for() == 3);
+    CHECK(cluster.pace.lags(3, cluster.now_ns));
+    CHECK_FALSE(cluster.pace.lags(2, cluster.now_ns));
     cluster.run(400);
     CHECK(cluster.behind(3) <= 2'000);
     CHECK(cluster.pace.waits_for() == 0);

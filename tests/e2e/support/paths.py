@@ -1,6 +1,5 @@
 """Where things are, and the settings of a test run that hold for all tests."""
 
-import itertools
 import os
 import pathlib
 import socket
@@ -32,20 +31,27 @@ class Settings:
     keep = False  # keep the work directories
 
 
-_ports = itertools.count(20000 + (os.getpid() * 37) % 9000)
+PORTS = range(20000, 32000)  # below the ephemeral range: no client's port can take one of them
+_ports = iter(PORTS[(os.getpid() * 37) % 9000:])
+
+
+def use_ports_of(lane, lanes):
+    """This process runs beside others, and a port is only taken some time after it was found free."""
+    global _ports  # pylint: disable=global-statement
+    share = len(PORTS) // lanes
+    _ports = iter(PORTS[lane * share:(lane + 1) * share])
 
 
 def free_port():
     """A TCP port that nothing listens on, on any loopback address."""
     for port in _ports:
-        if port >= 32000:  # below the ephemeral range: no client's port can take it
-            raise RuntimeError("no free port below 32000")
         with socket.socket() as probe:
             try:
                 probe.bind(("0.0.0.0", port))
             except OSError:
                 continue
         return port
+    raise RuntimeError(f"no free port among {PORTS}")
 
 
 def work_dir(name):
