@@ -90,7 +90,7 @@ def aborted_clients(address, count, seed):
 
 
 class ApacheTest(CraneTest):
-    lane = 2
+    lane = 1
     timeout_s = 240
 
     def test_answers_equal_native(self):
@@ -210,7 +210,7 @@ def put_and_get(address, page, body):
 class MicroBenchmark(CraneTest):
     """Section 7.2 of the paper."""
 
-    lane = 2
+    lane = 1
     timeout_s = 300
 
     def rounds(self, cluster, count):

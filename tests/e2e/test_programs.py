@@ -56,8 +56,6 @@ def keep_on_one_core(cluster):
 
 
 class Programs(CraneTest):
-    lane = 1
-
     def check(self, name, rounds=3, tools=(), prepare=None, finish=None, options=()):
         for program in (name, *tools):
             self.built_program(program)

@@ -26,26 +26,30 @@ static void semaphores(void) {
     say("none there %s", outcome(semop(id, &try, 1)));
     say("none in time %s", outcome(semtimedop(id, &take, 1, &(struct timespec){0, 20000000})));
     CHECK(semop(id, &give, 1) == 0);
+    int taken[2];
+    CHECK(pipe(taken) == 0);
     pid_t child = fork();
     if (child == 0) {
-        if (semop(id, &take, 1) != 0) _exit(1);  // given back by its end
+        if (semop(id, &take, 1) != 0 || write(taken[1], "", 1) != 1) _exit(1);  // given back by its end
         usleep(20000);
         _exit(0);
     }
-    usleep(5000);
+    CHECK(read(taken[0], &(char){0}, 1) == 1);
+    close(taken[0]);
+    close(taken[1]);
     say("from who ended %s", outcome(semop(id, &(struct sembuf){0, -1, 0}, 1)));
     reap(child);
+    CHECK(semctl(id, 1, SETVAL, 5) == 0);
     child = fork();
     if (child == 0) {
         usleep(5000);
         _exit(semctl(id, 1, SETVAL, 0) == 0 && semop(id, &give, 1) == 0 ? 0 : 1);
     }
-    CHECK(semctl(id, 1, SETVAL, 5) == 0);
     say("waits for zero %s", outcome(semop(id, (struct sembuf[]){zero, {0, -1, 0}}, 2)));
     reap(child);
     child = fork();
     if (child == 0) {
-        usleep(5000);
+        usleep(100000);  // on a machine of its own it waits by then, however busy that is
         _exit(semctl(id, 0, IPC_RMID) == 0 ? 0 : 1);
     }
     say("removed meanwhile %s", outcome(semop(id, &take, 1)));

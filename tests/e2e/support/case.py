@@ -17,7 +17,8 @@ class CraneTest(unittest.TestCase):
 
     timeout_s = 180
     # Classes of lane 1 may run beside those of lane 2 (run.py --lane): nothing of theirs depends on what others leave of the
-    # machine, nor is anything of theirs the same by name. Those of lane 0 have it to themselves.
+    # machine, nor is anything of theirs the same by name. Those of lane 0 have it to themselves, also where a native twin would
+    # do otherwise on a machine that is busy.
     lane = 0
     maxDiff = 4000
 
