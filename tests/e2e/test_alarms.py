@@ -74,9 +74,10 @@ class Server(Looked):
 
             def kill():
                 try:
-                    if "server-restarts" not in self.alarms(odd):
+                    # One that is still being started is another matter: it is tried again 20 s later.
+                    if "server-restarts" not in self.alarms(odd) and cluster.status()[odd]["server"] == "listening":
                         cluster.kill_server(odd)
-                except (AssertionError, OSError):
+                except (AssertionError, KeyError, OSError):
                     pass  # it has none now
 
             self.await_alarm(odd, "server-restarts", use=kill)

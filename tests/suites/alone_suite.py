@@ -1,6 +1,6 @@
 """Suites whose programs are client and server in one: each part of them is a server of its own for Crane (one replica,
-without a container and without consensus), as conformance.py runs its programs. CPython's, as Debian packages it, and
-libuv's."""
+without a container and without consensus), as conformance.py runs its programs. CPython's, as Debian packages it, libuv's,
+libevent's, and what of nginx' and memcached's is written in Perl."""
 
 import os
 import pathlib
@@ -18,6 +18,7 @@ NATIVE_S = 300
 # A part that takes longer than this, and than six times what it takes natively, hangs.
 HANG_S, END_S = 60, 30
 CLIENT_ADDRESS = "127.0.96.1"
+TOLD = "told"  # in TMPDIR: where a part may say what craned would keep the end of alone, as it does of all output
 
 
 def end(process):
@@ -70,7 +71,7 @@ class AloneSuite:
                     pass
                 process.wait()
         self.native_s[part] = max(self.native_s.get(part, 0), time.monotonic() - began)
-        return self.verdicts(part, text_of(output))
+        return self.verdicts(part, text_of(output, folder / TOLD))
 
     def under_crane(self, part, folder):
         state = folder / "state"
@@ -86,7 +87,7 @@ class AloneSuite:
             except subprocess.TimeoutExpired:
                 end(process)
         replica = state / "r1"
-        found = self.verdicts(part, text_of(replica / "stdout", replica / "stderr"))
+        found = self.verdicts(part, text_of(replica / "stdout", replica / "stderr", work / TOLD))
         if Settings.keep:
             shutil.copytree(folder, pathlib.Path(f"/var/tmp/crane-e2e-suite-{self.name}-{part}"), dirs_exist_ok=True, symlinks=True)
         return found
@@ -163,3 +164,93 @@ class LibuvSuite(AloneSuite):
         if re.search(r"^ok ", text, re.MULTILINE):
             return {part: PASSED}
         return {part: text.strip()[-600:] or "said nothing"}
+
+
+class LibeventSuite(AloneSuite):
+    """test/regress of a built source, a group of tests at a time."""
+
+    name = "libevent"
+    LINE = re.compile(r"^(\w+/\w+): ")
+    END = re.compile(r"\bOK \(|\[FAILED |\bSKIPPED\b")
+
+    def __init__(self, source):
+        super().__init__()
+        self.source = pathlib.Path(source).resolve()
+        if not (self.source / "test" / "regress").exists():
+            raise FileNotFoundError(f"{source} has no built tests: ./autogen.sh && ./configure --disable-shared && make test/regress")
+
+    def parts(self):
+        listed = subprocess.run([self.source / "test" / "regress", "--list-tests"], capture_output=True, text=True, check=False)
+        return sorted(set(re.findall(r"^\s+(\w+)/\w+", listed.stdout + listed.stderr, re.MULTILINE)))
+
+    def command(self, part):
+        return ["/bin/sh", "-c", f"cd '{self.source}' && exec test/regress {part}/.."]
+
+    def verdicts(self, part, text):
+        results, name, said = {}, None, []
+        for line in text.splitlines():
+            if found := self.LINE.match(line):
+                name, said = found[1], []
+            said.append(line)
+            if name and (ended := self.END.search(line)):
+                results[name] = "\n".join(said)[-600:] if "FAILED" in ended[0] else PASSED
+                name = None
+        if name:
+            results[name] = "did not end: " + "\n".join(said)[-600:]
+        return results
+
+
+class TapSuite(AloneSuite):
+    """Perl programs that say what held in TAP, each with servers and clients of its own."""
+
+    LINE = re.compile(r"^(not ok|ok) (\d+)(.*)$", re.MULTILINE)
+
+    def __init__(self, source, folder):
+        super().__init__()
+        self.source = pathlib.Path(source).resolve()
+        self.folder = self.source / folder
+        if not list(self.folder.glob("*.t")):
+            raise FileNotFoundError(f"{self.folder} has no tests (*.t)")
+
+    def parts(self):
+        return sorted(file.name for file in self.folder.glob("*.t"))
+
+    def command(self, part):
+        program = (self.folder / part).relative_to(self.source)
+        return ["/bin/sh", "-c", f"cd '{self.source}' && exec perl '{program}' > \"$TMPDIR/{TOLD}\" 2>&1"]
+
+    PLAN = re.compile(r"^1\.\.\d+", re.MULTILINE)
+
+    def verdicts(self, part, text):
+        results = {}
+        for word, number, rest in self.LINE.findall(text):
+            held = word == "ok" or "# TODO" in rest
+            results[f"{part}: {number}"] = PASSED if held else rest.strip() or "failed"
+        plan = self.PLAN.search(text)
+        if not results or (plan and plan.start() < self.LINE.search(text).start()):
+            return results
+        # It says at its end how many there were, which may be others the next time.
+        failed = "\n".join(f"{name}: {told}" for name, told in results.items() if told != PASSED)
+        return {part: failed[:600] or (PASSED if plan else "did not end: " + text[-600:])}
+
+
+class NginxSuite(TapSuite):
+    """nginx-tests, of the day of the nginx that is installed."""
+
+    name = "nginx"
+    environment = {"TEST_NGINX_BINARY": "/usr/sbin/nginx", "TEST_NGINX_MODULES": "/usr/lib/nginx/modules",
+                   "TEST_NGINX_GLOBALS": "user root;"}
+
+    def __init__(self, source):
+        super().__init__(source, ".")
+
+
+class MemcachedSuite(TapSuite):
+    """t/ of a built source."""
+
+    name = "memcached"
+
+    def __init__(self, source):
+        super().__init__(source, "t")
+        if not (self.source / "memcached-debug").exists():
+            raise FileNotFoundError(f"{source} is not built: ./autogen.sh && ./configure --enable-tls && make")

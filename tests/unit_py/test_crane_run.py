@@ -1,5 +1,6 @@
 """crane-run with a craned that only pretends: options, refusals, supervision, cleaning."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -208,9 +209,18 @@ class RunTest(LauncherCase):
         process, _ = self.start("deaf")
         self.stop(process)
 
+    @staticmethod
+    def port_of_no_client():
+        """Below the ephemeral range, and free on every address."""
+        for port in range(28000, 32000):
+            with socket.socket() as probe, contextlib.suppress(OSError):
+                probe.bind(("0.0.0.0", port))
+                return port
+        raise RuntimeError("no free port")
+
     def test_taken_client_port_is_named(self):
         with socket.socket() as taken:
-            taken.bind(("127.0.0.2", 0))
+            taken.bind(("127.0.0.2", self.port_of_no_client()))
             taken.listen()
             port = taken.getsockname()[1]
             code, text = self.finish("listen", options=("--port-map", f"80:{port}"))
