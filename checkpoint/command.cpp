@@ -39,12 +39,13 @@ int wait_status(pid_t pid) {
     return status;
 }
 
-void work_under(pid_t pid, const Check& check) {
+/// `killed`: as of kill(2); in the background what it has started goes, too.
+void work_under(pid_t pid, pid_t killed, const Check& check) {
     const int pidfd = check ? open_pidfd(pid) : -1;
     try {
         while (pidfd >= 0 && !wait_for_end(pidfd, kCheckMs)) check();
     } catch (...) {
-        ::kill(pid, SIGKILL);
+        ::kill(killed, SIGKILL);
         wait_status(pid);
         ::close(pidfd);
         throw;
@@ -80,7 +81,7 @@ std::string run(const std::vector<std::string>& words, const std::string& doing,
     ::posix_spawnattr_destroy(&attributes);
     if (error != 0) throw std::runtime_error(doing + ": " + all[0] + ": " + std::strerror(error));
     if (pace == Pace::kInBackground) set_session_nice(pid, kBackgroundNice);
-    work_under(pid, check);
+    work_under(pid, pace == Pace::kInBackground ? -pid : pid, check);
     const int status = wait_status(pid);
     if (!WIFEXITED(status) || WEXITSTATUS(status) > most_status)
         throw std::runtime_error(doing + ": " + words[0] +

@@ -1,5 +1,6 @@
 """Checkpoints of servers that run: images of their processes with live connections, and replicas that begin there."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -463,31 +464,59 @@ class Images(CraneTest):
                     client.check(redis, self)
             self.check_equal(cluster)
 
+    @contextlib.contextmanager
+    def packing_held_up(self, cluster, redis):
+        """The replica whose image is being packed, by a process that does not go on before the end of this; the order for it."""
+        for number in range(100):
+            redis("SET", f"noise:{number}", os.urandom(1 << 20))
+        order = subprocess.Popen([str(CRANE_TOOL), "checkpoint", "take", "--state-dir", str(cluster.state)],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        found = []
+        wait_until(lambda: found.append(self.packer_of(cluster)) or found[-1], 60, "an image is packed", poll_s=0.002)
+        replica, packer = found[-1]
+        os.kill(packer, signal.SIGSTOP)
+        try:
+            yield replica, order
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(packer, signal.SIGCONT)
+            order.wait(150)
+
     def test_server_goes_on_while_its_image_is_packed(self):
         with self.crane(Redis) as cluster, RedisClient(cluster.address(cluster.primary())) as redis:
-            for number in range(100):
-                redis("SET", f"noise:{number}", os.urandom(1 << 20))
-            order = subprocess.Popen([str(CRANE_TOOL), "checkpoint", "take", "--state-dir", str(cluster.state)],
-                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            found = []
-            wait_until(lambda: found.append(self.criu_of(cluster, "zstd")) or found[-1], 60, "an image is packed", poll_s=0.002)
-            replica, packer = found[-1]
-            os.kill(packer, signal.SIGSTOP)
-            try:
+            with self.packing_held_up(cluster, redis) as (replica, order):
                 for _ in range(100):
                     redis("INCR", "counter")
                 decided = cluster.status()[cluster.primary()]["decided"]
                 wait_until(lambda: cluster.status()[replica]["admitted"] >= decided, 30, "its server was given what was decided since")
-            finally:
-                os.kill(packer, signal.SIGCONT)
-                order.wait(150)
             self.assertEqual(order.returncode, 0)
+            self.check_equal(cluster)
+
+    def test_server_that_is_lost_while_its_image_is_packed(self):
+        with self.crane(Redis) as cluster, RedisClient(cluster.address(cluster.primary())) as redis:
+            with self.packing_held_up(cluster, redis) as (replica, order):
+                cluster.kill_server(replica)
+                for _ in range(100):
+                    redis("INCR", "counter")
+                decided = cluster.status()[cluster.primary()]["decided"]
+                wait_until(lambda: cluster.status().get(replica, {}).get("admitted", 0) >= decided, 60, "another server is there")
+            self.assertEqual(order.returncode, 0)  # others took theirs, or this one another
             self.check_equal(cluster)
 
     def await_there(self, cluster, replica):
         """Under load: it never has all."""
         wait_until(lambda: cluster.status().get(replica, {}).get("server") == "listening", 60,
                    f"replica {replica} serves")
+
+    def packer_of(self, cluster):
+        """What packs a checkpoint now, and the replica that it does so for."""
+        for replica in (1, 2, 3):
+            craned = cluster.craned_pid(replica)
+            for pid in procs.descendants(craned) if craned else ():
+                program, *words = procs.command_line(pid).split(" ")
+                if program.endswith("/tar") and any("/checkpoints/" in word for word in words):
+                    return replica, pid
+        return None
 
     def criu_of(self, cluster, program="crane-criu"):
         """What takes an image now, and the replica that it does so for."""
