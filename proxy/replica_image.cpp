@@ -96,7 +96,9 @@ void Replica::tell_at_image(uint64_t now_ns) {
 
 /// Who leads has other things to do, if another can.
 void Replica::forget_image() {
-    if (image_.phase != ImagePhase::kWanted || alone()) return;
+    if (alone()) return;
+    image_.next_index = 0;
+    if (image_.phase != ImagePhase::kWanted) return;
     image_.phase = ImagePhase::kNone;
     feed();
 }
