@@ -1,6 +1,6 @@
 """What .ci/run does once everything is installed: the build of what is installed and its tests, then the end-to-end
-tests (two at a time of those that do not mind, the others one after the other) and the unit tests, and in the time that they leave of the cores the other builds and the
-checks that only compute.
+tests (two at a time of those that do not mind, the others one after the other) and the unit tests, and in the time that
+they leave of the cores the other builds and the checks that only compute.
 
 The unit tests run under ASan, which sees what a plain run sees and more; `make test` runs them plain. What takes long
 and rarely changes is left to `make soak` (CRANE_SOAK, more seeds, minutes of fuzzing, the model's larger bounds).

@@ -97,6 +97,7 @@ std::unique_ptr<TakenImage> DomainHost::take_whole_image(uint64_t files_since_ns
 }
 
 ImageReport DomainHost::restore_packed(const std::string& archive, const std::string& image) {
+    fs::remove_all(spec_.state_dir + kTakenFolder);  // of a craned that was killed while it took one
     const ImageFolder folder(spec_.state_dir + kRestoredFolder);
     const Stopwatch files;
     unpack_folder(image, folder.path());

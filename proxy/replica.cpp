@@ -126,6 +126,10 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
                                         config.checkpoint_pause_s * 1'000'000'000ULL}),
       standstill_(uint64_t{config.endless_s} * 1'000'000'000),
       restarts_(config.restart) {
+    events_.lost = [this, lost = std::move(events_.lost)] {
+        checkpoints_.leave_unfinished();  // the next one waits for whoever packs it
+        lost();
+    };
     carrier_.set_ingress(&ingress_);
     if (config.mode == Mode::kProxy) {
         native_ = std::make_unique<NativeBackend>(

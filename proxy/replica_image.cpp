@@ -80,7 +80,7 @@ void Replica::want_image(uint64_t first_index) {
 }
 
 bool Replica::is_at_image() const {
-    return image_.phase != ImagePhase::kNone || image_.packing || checkpoints_.keeping();
+    return image_.phase != ImagePhase::kNone || checkpoints_.keeping();
 }
 
 /// In the housekeeping of whoever takes one, however long that takes.
@@ -180,8 +180,8 @@ void Replica::begin_image() {
                            if (error.empty()) {
                                pack_image(state, std::move(pack));
                            } else {
-                               checkpoints_.packed(state, error, {}, [](bool) {});
-                               image_failed(config_.replica_id);
+                               checkpoints_.packed(state, error, {},
+                                                   [this](bool) { image_failed(config_.replica_id); });
                            }
                            feed();
                        });

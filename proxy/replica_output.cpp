@@ -135,7 +135,6 @@ void Replica::on_domain_changed() {
         case DomainState::kLost:
             if (stopping_) return;
             spdlog::error("{}", domain_.message());
-            checkpoints_.leave_unfinished();
             if (domain_.image_refused()) checkpoints_.refuse(domain_.message());
             events_.lost();
             break;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the end-to-end tests (and, with --unit, the unit tests of the C++ parts and of the scripts first).
 
-usage: run.py [--quick] [--native] [--unit BINARY [--unit-halves]] [--sim BINARY] [--no-e2e] [--lane N] [--seed N] [--list] [NAME …]
+usage: run.py [--quick] [--native] [--unit BINARY [--unit-halves]] [--sim BINARY] [--no-e2e] [--lane N] [--seed N] [--list]
+              [NAME …]
 
 A NAME selects every test whose name (file.Class.method) contains it. Progress is printed per test; the last line
 is `N passed, N failed, N skipped`. The exit status is 0 only if something passed and nothing failed.

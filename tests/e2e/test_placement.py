@@ -2,36 +2,23 @@
 
 import os
 import subprocess
-import threading
 
-from support.case import CraneTest
+from support.case import CraneTest, meanwhile
 from support.procs import wait_until
 from support.servers import Apache
 
 
-class Load:
-    """Clients without an end, until it is left."""
+def load(address):
+    """Clients without an end."""
+    command = ["wrk", "-t1", "-c8", "-d1", f"http://{address[0]}:{address[1]}/compute.lua?1"]
 
-    def __init__(self, address):
-        self.command = ["wrk", "-t1", "-c8", "-d1", f"http://{address[0]}:{address[1]}/compute.lua?1"]
-        self.stop = threading.Event()
-        self.failed = []
-        self.thread = threading.Thread(target=self.run)
-
-    def run(self):
-        while not self.stop.is_set():
-            done = subprocess.run(self.command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    def run(stop):
+        while not stop.is_set():
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
             if done.returncode != 0 or "Non-2xx" in done.stdout:
-                self.failed.append(done.stdout + done.stderr)
-                return
+                raise OSError(done.stdout + done.stderr)
 
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.thread.join(30)
+    return run
 
 
 class Placement(CraneTest):
@@ -48,18 +35,16 @@ class Placement(CraneTest):
         with self.crane(Apache, replicas=1, options=("--mode", "dmt")) as cluster:
             everywhere = {frozenset(os.sched_getaffinity(cluster.craned_pid(1)))}
             self.assertEqual(self.server_cores(cluster), everywhere)
-            with Load(cluster.address()) as load:
+            with meanwhile(load(cluster.address())):
                 wait_until(lambda: cluster.status()[1]["core"] is not None and len(self.server_cores(cluster)) == 1 and
                            len(next(iter(self.server_cores(cluster)))) == 1, 150, "the server is kept on one core")
-            self.assertEqual(load.failed, [])
             self.assertEqual({frozenset(os.sched_getaffinity(cluster.craned_pid(1)))}, everywhere)
 
     def test_none_leaves_it_to_the_system(self):
         with self.crane(Apache, replicas=1, options=("--mode", "dmt", "--placement", "none")) as cluster:
             before = self.server_cores(cluster)
-            with Load(cluster.address()) as load:
+            with meanwhile(load(cluster.address())):
                 begun = cluster.status()[1]["counters"]["calls"]
                 wait_until(lambda: cluster.status()[1]["counters"]["calls"] > begun + 5000, 60, "there is load")
-            self.assertEqual(load.failed, [])
             self.assertIsNone(cluster.status()[1]["core"])
             self.assertEqual(self.server_cores(cluster), before)

@@ -7,8 +7,8 @@ usage: suites.py [--postgres DIR] [--redis DIR] [--python] [--libuv DIR] [--libe
 DIR is an unpacked source of the server, of the version that is installed (no package has the tests). PostgreSQL's tests are
 run one by one, then several at a time as their schedule says; Redis's as against any server that they did not start. Each
 suite is run twice natively, so that a test which is not stable by itself is told from one that Crane breaks, and once on
-three replicas, whose output has to be equal. CPython's, libuv's, libevent's, nginx' and memcached's tests (alone_suite.py) are servers by
-themselves, and run under one replica's shim. Tests, or units, whose name holds one of the WORDs are taken, or all.
+three replicas, whose output has to be equal. CPython's, libuv's, libevent's, nginx' and memcached's tests (alone_suite.py)
+are servers by themselves, and run under one replica's shim. Tests, or units, whose name holds one of the WORDs are taken, or all.
 
 A test that does not end fails alone: what the replicas say of themselves is told with it, and if the server answers nobody
 else either, it is started again. Tests named in known.toml may fail; it says why.

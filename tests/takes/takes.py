@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Checkpoints of servers at work: no client may notice one, and a replica made from one is like the others.
 
-usage: takes.py [--takes N] [--restores N] [--rows N] [--keep] [SERVER …]
+usage: takes.py [--takes N] [--restores N] [--rows N] [--back S] [--keep] [SERVER …]
 
 For each server three replicas are started and filled, and clients work on the primary.
 Again and again `crane checkpoint take` has the backups take one; now and then the craned of one that holds it is killed and
@@ -25,7 +25,7 @@ from support.cluster import Cluster  # noqa: E402
 from support.paths import Settings  # noqa: E402
 from support.procs import wait_until  # noqa: E402
 
-BACK_S = 300  # what it has missed is worked off beside the full load, with a fifth of the time that the primary gives up
+BACK_S = 120
 TAKE_S = 600  # a gigabyte is packed beside three servers at full load
 FROM_CHECKPOINT = "as it ran there"  # craned.log
 
@@ -54,7 +54,7 @@ class Trial:
         finally:
             stop.set()
             for client in clients:
-                client.join(BACK_S)
+                client.join(self.options.back)
         self.problems += [client.error for client in clients if client.error]
         self.problems += [f"{client.name} did nothing" for client in clients if not client.operations and not client.error]
         self.compare()
@@ -97,7 +97,7 @@ class Trial:
             row = self.cluster.status().get(replica, {})
             return row.get("server") == "listening" and row["lag"] < 100 and self.log(replica).count(FROM_CHECKPOINT) > before
 
-        wait_until(back, BACK_S, f"replica {replica} is back from its checkpoint", poll_s=0.1)
+        wait_until(back, self.options.back, f"replica {replica} is back from its checkpoint", poll_s=0.1)
         self.back_s.append(time.monotonic() - begin)
 
     def compare(self):
@@ -143,6 +143,8 @@ def main():
     parser.add_argument("--takes", type=int, default=20, help="checkpoints of each server (default 20)")
     parser.add_argument("--restores", type=int, default=4, help="of them so many are restored (default 4)")
     parser.add_argument("--rows", type=int, default=20_000, help="of each of MariaDB's four tables (default 20000)")
+    parser.add_argument("--back", type=int, default=BACK_S, metavar="S",
+                        help=f"a killed replica has to be back within so long (default {BACK_S})")
     parser.add_argument("--keep", action="store_true", help="keep the directories of state and site")
     options = parser.parse_args()
     for name in options.servers:

@@ -1,5 +1,7 @@
 """What the test files share: clusters that clean up after themselves, native twins, loads from many clients."""
 
+import concurrent.futures
+import contextlib
 import os
 import signal
 import subprocess
@@ -75,6 +77,20 @@ class CraneTest(unittest.TestCase):
 
     def built_program(self, name):
         self.assertTrue((PROGRAMS / name).exists(), f"{PROGRAMS / name} is not built: run `make programs`")
+
+
+@contextlib.contextmanager
+def meanwhile(*jobs, patience_s=30):
+    """Each job(stop) in a thread of its own until this is left, when the event `stop` is set. What one raised is raised."""
+    stop = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        running = [pool.submit(job, stop) for job in jobs]
+        try:
+            yield
+        finally:
+            stop.set()
+        for one in running:
+            one.result(patience_s)
 
 
 def together(*jobs, timeout_s=120):
