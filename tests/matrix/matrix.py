@@ -87,7 +87,8 @@ def main():
             pathlib.Path(options.json).write_text(json.dumps([dataclasses.asdict(r) for r in results], indent=1))
     good = ("ok", "refused", "slow") if options.require else GOOD
     bad = [result for result in results if result.verdict not in good]
-    print(f"{len(results) - len(bad)} of {len(results)} servers, {len({r.kind for r in results if r not in bad})} kinds")
+    print("; ".join([f"{len(results) - len(bad)} of {len(results)} servers, {len({r.kind for r in results if r not in bad})} kinds"] +
+                    [f"{result.name} {result.verdict}: {result.seen}" for result in bad]))
     return 1 if bad or not results else 0
 
 

@@ -32,7 +32,8 @@ class Dns(Entry):
         text = client(*words, *(word for name in asked for word in (name, "A"))) + client(*words, asked[0], "TXT")
         if self.transfer:
             text += str(len(client(*words, "crane.test", "AXFR")))
-        words[1:2] = ["+notcp", "+ignore", "+tries=1", "+time=20"]
+        # Its sockets share ports (SO_REUSEPORT), even with those of others at the same time: an address for each session.
+        words[1:2] = ["-b", f"127.78.{number // 250}.{number % 250 + 1}", "+notcp", "+ignore", "+tries=1", "+time=20"]
         return text + client(*words, *(word for name in asked for word in (name, "A"))) + client(*words, "+bufsize=512", asked[1], "TXT")
 
 
