@@ -47,7 +47,9 @@ SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhas
 # A guest in someone else's process: hidden by default, initial-exec TLS, bound at load, first to start.
 SHIM_SRCS  := $(wildcard interpose/*.cpp interpose/core/*.cpp) $(call srcs,dmt_scheduler) $(call srcs,timebubble)
 SHIM_OBJS  := $(patsubst %.cpp,$(BUILD)/shim/%.o,$(SHIM_SRCS))
-SHIM_FLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-plt -fno-enforce-eh-specs -U_FORTIFY_SOURCE -fno-stack-protector
+# libc declares pointers nonnull that the kernel may be given as null: a check of one must not be left out.
+MAY_BE_NULL := -D'__nonnull(which)=' -D'__attribute_nonnull__(which)='
+SHIM_FLAGS := $(MAY_BE_NULL) -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-plt -fno-enforce-eh-specs -U_FORTIFY_SOURCE -fno-stack-protector
 SHIM_MADE_WITH := $(call made_with,shim,$(SHIM_FLAGS))
 # Its wrappers call each other, whatever functions of these names the program has: Erlang's has a sigaction.
 SHIM_LD    := -shared -Wl,-z,initfirst -Wl,-z,now -Wl,-z,defs -Wl,-Bsymbolic-functions -Wl,--exclude-libs,ALL -static-libstdc++

@@ -264,7 +264,6 @@ CRANE_EXPORT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noe
         }
         return fail(EINVAL);
     }
-    asm("" : "+r"(event));
     SignalTimer made{true, realtime, 0, 0, false, 0, SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
     if (!readable_if_given(event)) return fail(EFAULT);
     if (event) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "interpose/core/runtime.hpp"
+#include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
 
@@ -115,12 +116,9 @@ CRANE_EXPORT int clock_getres(clockid_t clock, timespec* resolution) noexcept {
 
 CRANE_EXPORT int gettimeofday(timeval* time, void* zone) noexcept {
     if (!active()) return resolve_real(), real.gettimeofday(time, zone);
-    // Declared nonnull, yet called with none.
-    asm("" : "+r"(time));
     count_clock_reading();
     if (time) *time = to_timeval(wall_clock_ns());
-    if (zone) std::memset(zone, 0, sizeof(struct timezone));
-    return 0;
+    return !zone || store(zone, (struct timezone){}) ? 0 : fail(EFAULT);
 }
 
 CRANE_EXPORT time_t time(time_t* place) noexcept {
@@ -182,13 +180,15 @@ CRANE_EXPORT int clock_settime(clockid_t clock, const timespec* time) noexcept {
     const bool settable = clock == CLOCK_REALTIME;
     uint64_t now;
     if (!settable && clock >= 0 && !read_clock_ns(clock, now)) return fail(EINVAL);
-    if (!settable || !valid_timespec(time)) return fail(EINVAL);
-    return set_wall_clock(crane::interpose::to_ns(*time));
+    if (!settable) return fail(EINVAL);
+    timespec given;
+    if (!fetch(given, time)) return fail(EFAULT);
+    if (!valid_timespec(&given)) return fail(EINVAL);
+    return set_wall_clock(crane::interpose::to_ns(given));
 }
 
 CRANE_EXPORT int settimeofday(const timeval* time, const struct timezone* zone) noexcept {
     if (!active()) return resolve_real(), real.settimeofday(time, zone);
-    asm("" : "+r"(time));
     if (!time) return may_set_clock() ? 0 : fail(EPERM);
     if (time->tv_sec < 0 || time->tv_usec < 0 || time->tv_usec >= 1'000'000) return fail(EINVAL);
     return set_wall_clock(static_cast<uint64_t>(time->tv_sec) * kNsPerSecond +
@@ -205,11 +205,13 @@ CRANE_EXPORT int adjtime(const timeval* delta, timeval* old) noexcept {
 namespace {
 
 int read_adjustment(timex* adjustment) {
-    if (adjustment->modes != 0) return fail(EPERM);
-    *adjustment = {};
-    adjustment->time = to_timeval(wall_clock_ns());
-    adjustment->tick = 10'000;
-    return TIME_OK;
+    timex told{};
+    if (!fetch(told, adjustment)) return fail(EFAULT);
+    if (told.modes != 0) return fail(EPERM);
+    told = {};
+    told.time = to_timeval(wall_clock_ns());
+    told.tick = 10'000;
+    return store(adjustment, told) ? TIME_OK : fail(EFAULT);
 }
 
 }  // namespace

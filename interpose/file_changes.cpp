@@ -167,7 +167,6 @@ int set_times(int fd, const char* path, const timeval* times, int flags) {
 
 CRANE_EXPORT int utimensat(int fd, const char* path, const timespec times[2], int flags) noexcept {
     // Without a path it would act on the descriptor: libc has it an error.
-    asm("" : "+r"(path));
     return path ? set_times(fd, path, times, flags) : answer(-EINVAL);
 }
 CRANE_EXPORT int futimens(int fd, const timespec times[2]) noexcept {

@@ -82,13 +82,13 @@ CRANE_EXPORT int getcpu(unsigned int* cpu, unsigned int* node) noexcept {
 
 CRANE_EXPORT int sysinfo(struct sysinfo* out) noexcept {
     if (!active()) return resolve_real(), real.sysinfo(out);
-    std::memset(out, 0, sizeof(*out));
-    out->uptime = static_cast<long>(now_monotonic_ns() / kNsPerSecond);
-    out->totalram = virtual_memory_bytes();
-    out->freeram = virtual_free_bytes();
-    out->procs = 1;
-    out->mem_unit = 1;
-    return 0;
+    struct sysinfo told {};
+    told.uptime = static_cast<long>(now_monotonic_ns() / kNsPerSecond);
+    told.totalram = virtual_memory_bytes();
+    told.freeram = virtual_free_bytes();
+    told.procs = 1;
+    told.mem_unit = 1;
+    return store(out, told) ? 0 : fail(EFAULT);
 }
 
 CRANE_EXPORT int getloadavg(double* averages, int count) noexcept {

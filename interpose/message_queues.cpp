@@ -61,10 +61,10 @@ long send(mqd_t queue, const char* message, size_t bytes, unsigned priority, con
 long receive(mqd_t queue, char* message, size_t bytes, unsigned* priority, const Deadline& deadline) {
     const long rc = transfer(deadline, [&](const timespec* until) {
         const long got = raw(SYS_mq_timedreceive, queue, message, bytes, priority, until);
-        domain().threads[self.slot].receives_from = got == -ETIMEDOUT ? queue_number(queue) : 0;
+        domain().threads[self.slot].awaits = got == -ETIMEDOUT ? queue_number(queue) : 0;
         return got;
     });
-    domain().threads[self.slot].receives_from = 0;
+    domain().threads[self.slot].awaits = 0;
     return rc;
 }
 
@@ -87,8 +87,16 @@ void* await_notice(void* argument) {
     return nullptr;
 }
 
+/// 0, or -EINVAL for one that no queue could give.
+long check_notice(const sigevent& event) {
+    const int how = event.sigev_notify;
+    if (how != SIGEV_SIGNAL && how != SIGEV_NONE && how != SIGEV_THREAD) return -EINVAL;
+    return how == SIGEV_SIGNAL && (event.sigev_signo < 0 || event.sigev_signo >= kSignals) ? -EINVAL : 0;
+}
+
 long register_notice(mqd_t queue, const sigevent* event, uint64_t& made) {
     Operation turn(Op::kMessageQueue, queues_key());
+    if (const long wrong = event ? check_notice(*event) : 0; wrong != 0) return wrong;
     mq_attr attributes{};
     const long known = raw(SYS_mq_getsetattr, queue, nullptr, &attributes);
     if (known < 0) return known;
@@ -98,10 +106,6 @@ long register_notice(mqd_t queue, const sigevent* event, uint64_t& made) {
         scheduler().signal(queues_key(), ~uint32_t{0});
         return 0;
     }
-    const bool by_signal = event->sigev_notify == SIGEV_SIGNAL;
-    if (!by_signal && event->sigev_notify != SIGEV_NONE && event->sigev_notify != SIGEV_THREAD)
-        return -EINVAL;
-    if (by_signal && (event->sigev_signo < 0 || event->sigev_signo >= kSignals)) return -EINVAL;
     return add_queue_notice(number, *event, made);
 }
 

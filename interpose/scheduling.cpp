@@ -122,13 +122,15 @@ long find_bound(pid_t tid, dmt::SlotId& slot) {
 
 long set_scheduling_attributes(pid_t tid, const void* given) {
     Attributes wanted{};
+    if (!given || tid < 0) return -EINVAL;
     if (!fetch(wanted, given)) return -EFAULT;
     return set_policy(tid, static_cast<int>(wanted.policy), static_cast<int>(wanted.priority));
 }
 
-long get_scheduling_attributes(pid_t tid, void* shown, unsigned bytes) {
+long get_scheduling_attributes(pid_t tid, void* shown, unsigned bytes, unsigned flags) {
+    constexpr unsigned kMostBytes = 4096;  // a page
     SchedulingPolicy policy;
-    if (bytes < sizeof(Attributes)) return -EINVAL;
+    if (!shown || tid < 0 || flags != 0 || bytes < sizeof(Attributes) || bytes > kMostBytes) return -EINVAL;
     if (const long wrong = get_policy(tid, policy); wrong != 0) return wrong;
     Attributes told{};
     told.size = sizeof(Attributes);

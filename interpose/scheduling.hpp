@@ -7,6 +7,6 @@ namespace crane::interpose {
 
 /// sched_setattr(): policy and priority of it.
 long set_scheduling_attributes(pid_t tid, const void* given);
-long get_scheduling_attributes(pid_t tid, void* shown, unsigned bytes);
+long get_scheduling_attributes(pid_t tid, void* shown, unsigned bytes, unsigned flags);
 
 }  // namespace crane::interpose

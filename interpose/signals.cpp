@@ -61,8 +61,12 @@ long change_mask(int how, const sigset_t* set, sigset_t* old) {
     return 0;
 }
 
+/// Any of its threads names a process, too.
 uint32_t process_of(int pid) {
-    return pid == runtime.process->pid ? runtime.process_index : find_process(pid);
+    if (pid == runtime.process->pid) return runtime.process_index;
+    if (const uint32_t process = find_process(pid); process != kNone) return process;
+    const dmt::SlotId slot = slot_of_tid(pid);
+    return slot == dmt::kNoSlot ? kNone : domain().scheduler.slots[slot].process;
 }
 
 /// Whether the kernel would let this process send one: 0 or -EPERM.
@@ -71,11 +75,11 @@ long may_signal(int pid) {
     return raw(SYS_kill, pid, 0) == -EPERM ? -EPERM : 0;
 }
 
-/// kill() to one process, to a group (0, -group) or to all (-1) of the domain.
-long send_signal(int pid, int signal, int code = SI_USER, uint64_t value = 0) {
+/// To one process, to a group (0, -group) or to all (-1) of the domain.
+long send_signal(int pid, const SignalInfo& info) {
+    const int signal = info.signal;
     if (signal < 0 || signal >= kSignals) return -EINVAL;
     Operation turn(Op::kSignal, process_key(pid));
-    const SignalInfo info = signal_from_self(signal, code, value);
     if (pid > 0) {
         const uint32_t process = process_of(pid);
         if (process == kNone) return has_vanished(pid) ? -ESRCH : raw(SYS_kill, pid, signal);
@@ -109,6 +113,11 @@ long send_signal(int pid, int signal, int code = SI_USER, uint64_t value = 0) {
     }
     if (self_too) post_signal(runtime.process_index, info, dmt::kNoSlot);
     return rc;
+}
+
+/// Only to itself may a thread say that a signal is the kernel's, or one of kill().
+bool may_claim(const siginfo_t& given, int tid) {
+    return (given.si_code < 0 && given.si_code != SI_TKILL) || tid == raw(SYS_gettid);
 }
 
 /// Waits for one of `set` and takes it. Negative: -EAGAIN at the deadline, -EINTR for another signal's
@@ -158,14 +167,32 @@ long suspend(uint64_t mask) {
 
 }  // namespace
 
-long signal_task(int group, int tid, int signal) {
-    if (signal < 0 || signal >= kSignals || tid <= 0 || group == 0) return -EINVAL;
+namespace {
+
+long send_to_task(int group, int tid, const SignalInfo& info) {
+    if (info.signal < 0 || info.signal >= kSignals || tid <= 0 || group == 0) return -EINVAL;
     Operation turn(Op::kSignal, process_key(tid));
     const dmt::SlotId slot = slot_of_tid(tid);
     if (slot == dmt::kNoSlot) return -ESRCH;
     const uint32_t process = domain().scheduler.slots[slot].process;
     if (group > 0 && domain().processes[process].pid != group) return -ESRCH;
-    return -post_signal(process, signal_from_self(signal, SI_TKILL), slot);
+    return -post_signal(process, info, slot);
+}
+
+}  // namespace
+
+long signal_task(int group, int tid, int signal) {
+    return send_to_task(group, tid, signal_from_self(signal, SI_TKILL));
+}
+
+long queue_to_process(int pid, int signal, const siginfo_t& given) {
+    if (pid <= 0) return -ESRCH;  // no groups, unlike kill()
+    return may_claim(given, pid) ? send_signal(pid, signal_as_given(signal, given)) : -EPERM;
+}
+
+long queue_to_task(int group, int tid, int signal, const siginfo_t& given) {
+    if (group <= 0 || tid <= 0) return -EINVAL;
+    return may_claim(given, tid) ? send_to_task(group, tid, signal_as_given(signal, given)) : -EPERM;
 }
 
 }  // namespace crane::interpose
@@ -224,17 +251,21 @@ CRANE_EXPORT int sigpending(sigset_t* set) noexcept {
 
 CRANE_EXPORT int kill(pid_t pid, int signal) noexcept {
     if (!active()) return resolve_real(), real.kill(pid, signal);
-    return static_cast<int>(as_libc(send_signal(pid, signal)));
+    return static_cast<int>(as_libc(send_signal(pid, signal_from_self(signal, SI_USER))));
 }
 
 CRANE_EXPORT int pidfd_send_signal(int fd, int signal, siginfo_t* info, unsigned flags) noexcept {
-    if (!active() || flags != 0)
-        return static_cast<int>(as_libc(raw(SYS_pidfd_send_signal, fd, signal, info, flags)));
+    if (!active()) return static_cast<int>(as_libc(raw(SYS_pidfd_send_signal, fd, signal, info, flags)));
+    if (flags != 0) return static_cast<int>(as_libc(-EINVAL));
     int pid = process_behind(fd);
     if (pid == -EBADF) pid = process_of_folder(fd);
     if (pid == -1) return static_cast<int>(as_libc(-ESRCH));  // it has been waited for
     if (pid < 0) return static_cast<int>(as_libc(pid));
-    return info ? ::sigqueue(pid, signal, info->si_value) : ::kill(pid, signal);
+    if (!info) return ::kill(pid, signal);
+    siginfo_t given;
+    if (!fetch(given, info)) return static_cast<int>(as_libc(-EFAULT));
+    if (given.si_signo != signal) return static_cast<int>(as_libc(-EINVAL));
+    return static_cast<int>(as_libc(queue_to_process(pid, signal, given)));
 }
 
 CRANE_EXPORT int killpg(pid_t group, int signal) noexcept {
@@ -243,8 +274,9 @@ CRANE_EXPORT int killpg(pid_t group, int signal) noexcept {
 
 CRANE_EXPORT int sigqueue(pid_t pid, int signal, const union sigval value) noexcept {
     if (!active()) return resolve_real(), real.sigqueue(pid, signal, value);
-    return static_cast<int>(
-        as_libc(send_signal(pid, signal, SI_QUEUE, reinterpret_cast<uint64_t>(value.sival_ptr))));
+    if (pid <= 0) return static_cast<int>(as_libc(-ESRCH));
+    return static_cast<int>(as_libc(
+        send_signal(pid, signal_from_self(signal, SI_QUEUE, reinterpret_cast<uint64_t>(value.sival_ptr)))));
 }
 
 CRANE_EXPORT int raise(int signal) noexcept {

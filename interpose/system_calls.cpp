@@ -152,13 +152,14 @@ long rt_sigsuspend(Arguments a) {
 long rt_tgsigqueueinfo(Arguments a) {
     siginfo_t info;
     if (!fetch(info, as<const void*>(a[3]))) return fail(EFAULT);
-    return as_libc(signal_task(static_cast<int>(a[0]), static_cast<int>(a[1]), static_cast<int>(a[2])));
+    return as_libc(
+        queue_to_task(static_cast<int>(a[0]), static_cast<int>(a[1]), static_cast<int>(a[2]), info));
 }
 
 long rt_sigqueueinfo(Arguments a) {
     siginfo_t info;
     if (!fetch(info, as<const void*>(a[2]))) return fail(EFAULT);
-    return ::sigqueue(static_cast<pid_t>(a[0]), static_cast<int>(a[1]), info.si_value);
+    return as_libc(queue_to_process(static_cast<int>(a[0]), static_cast<int>(a[1]), info));
 }
 
 /// The same with the mask in a structure of its own.
@@ -247,10 +248,18 @@ long seccomp(Arguments a) {
     return to_kernel(SYS_seccomp, a);
 }
 
-/// What openat() cannot say is the kernel's.
+/// What openat() cannot say, or would not refuse, is the kernel's.
+bool as_openat(const open_how& how) {
+    constexpr uint64_t kFlags = O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK |
+                                O_SYNC | O_ASYNC | O_DIRECT | O_LARGEFILE | O_DIRECTORY | O_NOFOLLOW |
+                                O_NOATIME | O_CLOEXEC | O_PATH | O_TMPFILE;
+    const bool creates = (how.flags & O_CREAT) || (how.flags & O_TMPFILE) == O_TMPFILE;
+    return how.resolve == 0 && !(how.flags & ~kFlags) && !(how.mode & ~uint64_t{creates ? 07777U : 0U});
+}
+
 long openat2(Arguments a) {
     open_how how{};
-    if (a[3] < static_cast<long>(sizeof(how)) || !fetch(how, as<const void*>(a[2])) || how.resolve != 0)
+    if (a[3] != static_cast<long>(sizeof(how)) || !fetch(how, as<const void*>(a[2])) || !as_openat(how))
         return to_kernel(SYS_openat2, a);
     return ::openat(static_cast<int>(a[0]), as<const char*>(a[1]), static_cast<int>(how.flags),
                     static_cast<mode_t>(how.mode));
@@ -365,7 +374,7 @@ constexpr Row kRows[] = {
     AS(sched_getparam, ::sched_getparam(static_cast<pid_t>(a[0]), as<sched_param*>(a[1]))),
     AS(sched_setattr, as_libc(set_scheduling_attributes(static_cast<pid_t>(a[0]), as<const void*>(a[1])))),
     AS(sched_getattr, as_libc(get_scheduling_attributes(static_cast<pid_t>(a[0]), as<void*>(a[1]),
-                                                        static_cast<unsigned>(a[2])))),
+                                                        static_cast<unsigned>(a[2]), static_cast<unsigned>(a[3])))),
     AS(pidfd_send_signal, ::pidfd_send_signal(static_cast<int>(a[0]), static_cast<int>(a[1]), as<siginfo_t*>(a[2]),
                                               static_cast<unsigned>(a[3]))),
     AS(fork, ::fork()), AS(vfork, ::fork()),

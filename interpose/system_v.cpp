@@ -25,20 +25,40 @@ uint64_t table_key() {
     return make_key(ObjectKind::kFiles, uint64_t{3} << 32);
 }
 
-/// Whether the first of the operations that cannot be done now is one to wait for.
+/// Who waits for a semaphore of a set to become greater, or zero; no message queue has such a number.
+uint64_t awaited(int id, int number, bool zero) {
+    return uint64_t{1} << 63 | uint64_t{static_cast<uint32_t>(id)} << 17 |
+           static_cast<uint64_t>(number & 0xffff) << 1 | (zero ? 1 : 0);
+}
+
+/// GETNCNT and GETZCNT; the kernel knows of no waiting.
+long count_waiting(int id, int number, bool zero) {
+    const DomainState& d = domain();
+    long count = 0;
+    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot)
+        if (d.scheduler.slots[slot].state != dmt::SlotState::kFree &&
+            d.threads[slot].awaits == awaited(id, number, zero))
+            ++count;
+    return count;
+}
+
+/// Whether the first of the operations that cannot be done now is one to wait for; it is noted then.
 bool waits_for(int id, const sembuf* ops, size_t count) {
     for (size_t i = 0; i < count; ++i) {
         long value = raw(SYS_semctl, id, ops[i].sem_num, GETVAL, 0);
         if (value < 0) return false;
         for (size_t j = 0; j < i; ++j)
             if (ops[j].sem_num == ops[i].sem_num) value += ops[j].sem_op;
-        if (ops[i].sem_op == 0 ? value != 0 : value + ops[i].sem_op < 0)
+        if (ops[i].sem_op == 0 ? value != 0 : value + ops[i].sem_op < 0) {
+            domain().threads[self.slot].awaits = awaited(id, ops[i].sem_num, ops[i].sem_op == 0);
             return !(ops[i].sem_flg & IPC_NOWAIT);
+        }
     }
     return false;
 }
 
 long operate(int id, const sembuf* ops, size_t count, const timespec* timeout) {
+    if (!readable_if_given(timeout)) return -EFAULT;
     if (timeout && !valid_timespec(timeout)) return -EINVAL;
     if (count == 0 || count > kMostOperations) return raw(SYS_semtimedop, id, ops, count, nullptr);
     sembuf at_once[kMostOperations];
@@ -46,8 +66,10 @@ long operate(int id, const sembuf* ops, size_t count, const timespec* timeout) {
     for (size_t i = 0; i < count; ++i) at_once[i].sem_flg |= IPC_NOWAIT;
     const uint64_t deadline = timeout ? deadline_from_relative_ns(to_ns(*timeout)) : dmt::kNoDeadline;
     IpcWait wait{Op::kSystemV, semaphore_key(id), deadline, -EAGAIN, -EAGAIN};
-    return wait.until_done([&] { return raw(SYS_semtimedop, id, at_once, count, nullptr); },
-                           [&] { return waits_for(id, ops, count); });
+    const long rc = wait.until_done([&] { return raw(SYS_semtimedop, id, at_once, count, nullptr); },
+                                    [&] { return waits_for(id, ops, count); });
+    domain().threads[self.slot].awaits = 0;
+    return rc;
 }
 
 /// The kernel's clock tells when an object was last used; the program hears of none but the domain's own
@@ -77,15 +99,29 @@ void hide_times(shmid_ds* object) {
     hide_time(object->shm_ctime);
 }
 
+/// Whether a command tells of an object. The numbers mean other things for other kinds: what is SHM_STAT of a
+/// segment is GETALL of semaphores.
+template <typename Object>
+bool looks(int command);
+template <>
+bool looks<semid_ds>(int command) {
+    return command == IPC_STAT || command == SEM_STAT || command == SEM_STAT_ANY;
+}
+template <>
+bool looks<msqid_ds>(int command) {
+    return command == IPC_STAT || command == MSG_STAT || command == MSG_STAT_ANY;
+}
+template <>
+bool looks<shmid_ds>(int command) {
+    return command == IPC_STAT || command == SHM_STAT || command == SHM_STAT_ANY;
+}
+
 /// Whoever waits for the object sees what has changed, or that it is gone.
 template <typename Object, typename Call>
 long control(uint64_t key, int command, void* argument, Call call) {
     Operation turn(Op::kSystemV, key);
     const long rc = call();
-    constexpr int kStatAny[] = {SEM_STAT_ANY, MSG_STAT_ANY, SHM_STAT_ANY};
-    bool looks = command == IPC_STAT || command == SEM_STAT || command == MSG_STAT || command == SHM_STAT;
-    for (const int any : kStatAny) looks = looks || command == any;
-    if (rc >= 0 && looks) hide_times(static_cast<Object*>(argument));
+    if (rc >= 0 && looks<Object>(command)) hide_times(static_cast<Object*>(argument));
     if (rc >= 0 && (command == IPC_RMID || command == IPC_SET || command == SETVAL || command == SETALL))
         scheduler().signal(key, ~uint32_t{0});
     return rc;
@@ -124,7 +160,9 @@ CRANE_EXPORT int semctl(int id, int number, int command, ...) noexcept {
     va_end(list);
     if (!active()) return resolve_real(), real.semctl(id, number, command, argument);
     return static_cast<int>(as_libc(control<semid_ds>(semaphore_key(id), command, argument, [&] {
-        return raw(SYS_semctl, id, number, command, argument);
+        const long rc = raw(SYS_semctl, id, number, command, argument);
+        const bool counts = command == GETNCNT || command == GETZCNT;
+        return rc == 0 && counts ? count_waiting(id, number, command == GETZCNT) : rc;
     })));
 }
 
@@ -146,9 +184,10 @@ CRANE_EXPORT ssize_t msgrcv(int id, void* message, size_t bytes, long type, int 
     if (!active()) return resolve_real(), real.msgrcv(id, message, bytes, type, flags);
     ::pthread_testcancel();
     IpcWait wait{Op::kSystemV, queue_key(id), crane::dmt::kNoDeadline, -ENOMSG, -ENOMSG};
-    return as_libc(
-        wait.until_done([&] { return raw(SYS_msgrcv, id, message, bytes, type, flags | IPC_NOWAIT); },
-                        [&] { return !(flags & IPC_NOWAIT); }));
+    // A look at a message (MSG_COPY) never waits, and the kernel refuses one that might.
+    const int at_once = flags & MSG_COPY ? flags : flags | IPC_NOWAIT;
+    return as_libc(wait.until_done([&] { return raw(SYS_msgrcv, id, message, bytes, type, at_once); },
+                                   [&] { return !(flags & IPC_NOWAIT); }));
 }
 
 CRANE_EXPORT int msgctl(int id, int command, msqid_ds* argument) noexcept {

@@ -144,8 +144,11 @@ long wait_by_id(idtype_t type, id_t id, siginfo_t* info, int options) {
     if ((options & ~(kStates | WNOHANG | WNOWAIT | kOwnKinds)) || !(options & kStates)) return -EINVAL;
     int pid = -1, status = 0;
     if (const long wrong = children_by_id(type, id, pid); wrong != 0) return wrong;
-    const long rc = wait_child(pid, &status, options);
+    const bool refuses_to_wait = static_cast<int>(type) == P_PIDFD && !(options & WNOHANG) &&
+                                 (raw(SYS_fcntl, static_cast<int>(id), F_GETFL) & O_NONBLOCK);
+    const long rc = wait_child(pid, &status, refuses_to_wait ? options | WNOHANG : options);
     if (rc < 0) return rc;
+    if (rc == 0 && refuses_to_wait) return -EAGAIN;
     if (info) {
         *info = {};
         if (rc > 0) fill_child(*info, static_cast<int>(rc), status);

@@ -310,6 +310,7 @@ int process_of_folder(int fd) {
     if (!path_of_descriptor(fd, path, sizeof(path)) || strncmp(path, "/proc/", 6) != 0) return -EBADF;
     char* end = path + 6;
     const long pid = strtol(path + 6, &end, 10);
+    if (end != path + 6 && strcmp(end, " (deleted)") == 0) return -1;
     if (end == path + 6 || *end != 0) return -EBADF;
     return raw(SYS_kill, pid, 0) == -ESRCH ? -1 : static_cast<int>(pid);
 }

@@ -16,7 +16,7 @@ QueueNotice* notice_of(uint64_t queue) {
 bool somebody_waits(uint64_t queue) {
     const DomainState& d = domain();
     for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot)
-        if (d.scheduler.slots[slot].state != dmt::SlotState::kFree && d.threads[slot].receives_from == queue)
+        if (d.scheduler.slots[slot].state != dmt::SlotState::kFree && d.threads[slot].awaits == queue)
             return true;
     return false;
 }

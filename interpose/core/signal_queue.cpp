@@ -51,6 +51,17 @@ SignalInfo signal_from_self(int signal, int code, uint64_t value) {
     return info;
 }
 
+SignalInfo signal_as_given(int signal, const siginfo_t& given) {
+    SignalInfo info{};
+    info.signal = signal;
+    info.code = given.si_code;
+    info.sender = given.si_pid;
+    info.user = given.si_uid;
+    if (given.si_code == SI_TIMER) info.status = given.si_overrun;
+    info.value = reinterpret_cast<uint64_t>(given.si_value.sival_ptr);
+    return info;
+}
+
 SignalInfo signal_from_kernel(int signal) {
     SignalInfo info{};
     info.signal = signal;

@@ -19,6 +19,8 @@ constexpr uint64_t signal_bit(int signal) {
 
 /// Sent by the calling process: `code` is SI_USER, SI_TKILL or SI_QUEUE.
 SignalInfo signal_from_self(int signal, int code, uint64_t value = 0);
+/// As the program has filled it in (rt_sigqueueinfo).
+SignalInfo signal_as_given(int signal, const siginfo_t& given);
 /// Of nobody's sending.
 SignalInfo signal_from_kernel(int signal);
 /// Of an operator's (crane signal).

@@ -22,6 +22,9 @@ uint64_t pending_signals();
 void drop_pending(int signal);
 /// tgkill(), or with a negative `group` tkill(). An operation of its own; 0 or -errno.
 long signal_task(int group, int tid, int signal);
+/// As rt_sigqueueinfo and rt_tgsigqueueinfo: what the program says of the signal is told as it is.
+long queue_to_process(int pid, int signal, const siginfo_t& given);
+long queue_to_task(int group, int tid, int signal, const siginfo_t& given);
 bool ignored_by_default(int signal);
 /// True if a handler is due in this thread now.
 bool handler_due();

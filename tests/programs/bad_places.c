@@ -1,4 +1,5 @@
-// Addresses for what a call takes or tells, and nothing can be read or written there: by number, since libc itself looks at some.
+// Addresses for what a call takes or tells, and nothing can be read or written there: by number, since libc
+// itself looks at some.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -13,6 +14,7 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
@@ -53,6 +55,20 @@ static void files(char* bad) {
     CALL(sendfile, file, file, bad, 1);
     CALL(memfd_create, bad, 0);
     CALL(sysinfo, bad);
+    TRY(sysinfo((struct sysinfo*)bad));
+    CALL(openat2, AT_FDCWD, "/", bad, 24);
+    CALL(openat2, AT_FDCWD, bad, ((unsigned long long[3]){0}), 24);
+    CALL(openat2, AT_FDCWD, "/", ((unsigned long long[3]){1ULL << 40}), 24);
+    CALL(openat2, AT_FDCWD, "/", ((unsigned long long[3]){O_RDONLY, 0600}), 24);
+    CALL(openat2, AT_FDCWD, "/", ((unsigned long long[4]){O_RDONLY, 0, 0, 1}), 32);
+    CALL(openat2, AT_FDCWD, "/", ((unsigned long long[3]){0}), 16);
+    CALL(getxattr, bad, "user.a", NULL, 0);
+    CALL(access, bad, R_OK);
+    CALL(symlink, bad, "/tmp/none");
+    CALL(link, "/tmp/none", bad);
+    CALL(rename, bad, "/tmp/none");
+    CALL(truncate, bad, 0);
+    CALL(chdir, bad);
     CALL(uname, bad);
     CALL(getrandom, bad, 10, 0);
     close(file);
@@ -65,6 +81,9 @@ static void times(char* bad) {
     CALL(clock_gettime, CLOCK_REALTIME, bad);
     CALL(clock_getres, CLOCK_REALTIME, bad);
     CALL(gettimeofday, bad, NULL);
+    CALL(gettimeofday, NULL, bad);
+    CALL(clock_settime, CLOCK_REALTIME, bad);
+    CALL(adjtimex, bad);
     CALL(time, bad);
     CALL(times, bad);
     CALL(nanosleep, bad, NULL);
@@ -92,7 +111,16 @@ static void processes(char* bad) {
     CALL(sched_getparam, 0, bad);
     CALL(sched_setscheduler, 0, SCHED_OTHER, bad);
     CALL(sched_rr_get_interval, 0, bad);
+    CALL(sched_getattr, 0, bad, 48, 0);
+    CALL(sched_getattr, 0, NULL, 48, 0);
+    CALL(sched_getattr, 0, &(char[48]){0}, 48, 1);
+    CALL(sched_getattr, -1, &(char[48]){0}, 48, 0);
+    CALL(sched_setattr, 0, bad, 0);
+    CALL(sched_setattr, 0, NULL, 0);
     CALL(getcpu, bad, NULL, NULL);
+    CALL(getcpu, NULL, bad, NULL);
+    CALL(getgroups, 100, bad);
+    CALL(setgroups, 1, bad);
     CALL(getresuid, bad, bad, bad);
     CALL(prctl, PR_GET_NAME, bad);
     CALL(prctl, PR_SET_NAME, bad);
@@ -127,7 +155,8 @@ static void signals(char* bad) {
 static void nobody_listens(int no_socket, char* bad) {
     struct mmsghdr message = {0};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    int fresh = socket(AF_UNIX, SOCK_STREAM, 0), tcp = socket(AF_INET, SOCK_STREAM, 0), udp = socket(AF_INET, SOCK_DGRAM, 0);
+    int fresh = socket(AF_UNIX, SOCK_STREAM, 0), tcp = socket(AF_INET, SOCK_STREAM, 0),
+        udp = socket(AF_INET, SOCK_DGRAM, 0);
     TRY(accept(no_socket, NULL, NULL));
     TRY(accept(fresh, NULL, NULL));
     TRY(accept(tcp, NULL, NULL));
@@ -165,7 +194,12 @@ static void descriptors(char* bad) {
     CALL(epoll_ctl, epoll_create1(0), EPOLL_CTL_ADD, ends[0], bad);
     CALL(msgsnd, queue, bad, 1, 0);
     CALL(msgctl, queue, IPC_STAT, bad);
+    CALL(msgrcv, queue, bad, 1, 0, IPC_NOWAIT);
     CALL(semop, count, bad, 1);
+    CALL(semtimedop, count, &(struct sembuf){0}, 1, bad);
+    CALL(semctl, count, 0, GETALL, bad);
+    CALL(semctl, count, 0, SETALL, bad);
+    CALL(shmctl, 0, IPC_STAT, bad);
     CALL(semctl, count, 0, IPC_STAT, bad);
     CALL(mq_open, bad, O_RDONLY, 0, NULL);
     nobody_listens(ends[0], bad);
@@ -187,4 +221,6 @@ static void scenario(void) {
     }
 }
 
-int main(int argc, char** argv) { return serve(argc, argv, scenario); }
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}

@@ -240,10 +240,26 @@ static void pidfds_are_told(void) {
         }
         struct pollfd wait = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
         seen += poll(&wait, 1, -1) == 1;
+        siginfo_t info = {.si_signo = SIGUSR1, .si_code = SI_QUEUE};
+        CHECK(syscall(SYS_pidfd_send_signal, wait.fd, SIGUSR2, &info, 0) == -1 && errno == EINVAL);
+        CHECK(syscall(SYS_pidfd_send_signal, wait.fd, SIGUSR1, NULL, 999) == -1 && errno == EINVAL);
         close(wait.fd);
         CHECK(waitpid(pid, NULL, 0) == pid);
     }
     say("pidfds told %d", seen);
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) _exit(read(ends[0], &(char){0}, 1) == 1 ? 7 : 1);
+    const int other = (int)syscall(SYS_pidfd_open, pid, O_NONBLOCK);
+    siginfo_t info = {0};
+    say("does not wait %s", outcome(waitid(P_PIDFD, (id_t)other, &info, WEXITED)));
+    CHECK(write(ends[1], "", 1) == 1 && poll(&(struct pollfd){.fd = other, .events = POLLIN}, 1, -1) == 1);
+    say("ended %s %d", outcome(waitid(P_PIDFD, (id_t)other, &info, WEXITED)), info.si_status);
+    close(other);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 // Gives up the right to any descriptor but those it has, as sandboxed processes do, and still talks.

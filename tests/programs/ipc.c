@@ -1,5 +1,5 @@
-// What the kernel keeps without a descriptor: System V semaphores and queues, message queues, asynchronous input
-// and output, scheduling policies. Waiting in them is scheduled.
+// What the kernel keeps without a descriptor: System V semaphores and queues, message queues, asynchronous
+// input and output, scheduling policies. Waiting in them is scheduled.
 #include <aio.h>
 #include <fcntl.h>
 #include <mqueue.h>
@@ -57,6 +57,30 @@ static void semaphores(void) {
     say("gone %s", outcome(semop(id, &take, 1)));
 }
 
+// Every command has a meaning of its own for each kind of object: what asks for segments there reads values
+// here.
+static void many_semaphores(void) {
+    enum { kCount = 64 };
+    const int id = semget(IPC_PRIVATE, kCount, 0600);
+    CHECK(id >= 0);
+    unsigned short values[kCount], read_back[kCount];
+    for (int i = 0; i < kCount; ++i) values[i] = (unsigned short)(i + 1);
+    CHECK(semctl(id, 0, SETALL, values) == 0 && semctl(id, 0, GETALL, read_back) == 0);
+    say("all as set %d", memcmp(values, read_back, sizeof values) == 0);
+    say("by this process %d", semctl(id, 0, GETPID, 1) == getpid());
+    const pid_t child = fork();
+    if (child == 0) _exit(semop(id, (struct sembuf[]){{1, -1, 0}, {0, 0, 0}}, 2) == 0 ? 0 : 1);
+    while (semctl(id, 0, GETZCNT, 1) == 0) usleep(1000);
+    say("for more %d, for none %d, of another %d", semctl(id, 0, GETNCNT, 1), semctl(id, 0, GETZCNT, 1),
+        semctl(id, 1, GETNCNT, 1));
+    CHECK(semctl(id, 0, SETVAL, 0) == 0);
+    reap(child);
+    say("nobody %d", semctl(id, 0, GETZCNT, 1));
+    struct sembuf zero = {1, 0, 0};
+    say("bad time %s", outcome(syscall(SYS_semtimedop, id, &zero, 1, 8)));
+    CHECK(semctl(id, 0, IPC_RMID) == 0);
+}
+
 struct message {
     long type;
     char text[8000];
@@ -67,6 +91,7 @@ static void messages(void) {
     CHECK(id >= 0);
     static struct message message;
     say("none %s", outcome(msgrcv(id, &message, sizeof message.text, 0, IPC_NOWAIT)));
+    say("a look that might wait %s", outcome(msgrcv(id, &message, sizeof message.text, 0, MSG_COPY)));
     const pid_t child = fork();
     if (child == 0) {
         for (int i = 0; i < 8; ++i) {
@@ -91,7 +116,9 @@ static void on_notice(int signal, siginfo_t* info, void* context) {
     (void)context;
     notices = info->si_value.sival_int + (info->si_code == SI_MESGQ ? 100 : 0);
 }
-static void in_thread(union sigval value) { __atomic_store_n((int*)value.sival_ptr, 1, __ATOMIC_SEQ_CST); }
+static void in_thread(union sigval value) {
+    __atomic_store_n((int*)value.sival_ptr, 1, __ATOMIC_SEQ_CST);
+}
 
 static void queues(void) {
     struct mq_attr attributes = {.mq_maxmsg = 2, .mq_msgsize = 32};
@@ -102,6 +129,9 @@ static void queues(void) {
     mq_unlink(name);
     struct timespec soon = now_plus_ms(CLOCK_REALTIME, 20);
     say("none in time %s", outcome(mq_timedreceive(queue, text, sizeof text, NULL, &soon)));
+    // By number: libc declares the time nonnull, and the kernel takes none to mean for ever.
+    say("without a time %s", outcome(syscall(SYS_mq_timedsend, queue, "once", 4, 0, NULL)));
+    say("and back %s", outcome(syscall(SYS_mq_timedreceive, queue, text, sizeof text, NULL, NULL)));
     pid_t child = fork();
     if (child == 0) {
         for (int i = 0; i < 6; ++i) {
@@ -117,7 +147,8 @@ static void queues(void) {
     reap(child);
     struct sigaction action = {.sa_sigaction = on_notice, .sa_flags = SA_SIGINFO};
     sigaction(SIGUSR1, &action, NULL);
-    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 5};
+    struct sigevent event = {
+        .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 5};
     say("mq_notify %s", outcome(mq_notify(queue, &event)));
     say("again %s", outcome(mq_notify(queue, &event)));
     child = fork();
@@ -126,8 +157,8 @@ static void queues(void) {
     say("told %d", notices);
     CHECK(mq_receive(queue, text, sizeof text, NULL) == 1);
     int called = 0;
-    event = (struct sigevent){.sigev_notify = SIGEV_THREAD, .sigev_notify_function = in_thread,
-                              .sigev_value.sival_ptr = &called};
+    event = (struct sigevent){
+        .sigev_notify = SIGEV_THREAD, .sigev_notify_function = in_thread, .sigev_value.sival_ptr = &called};
     say("mq_notify %s", outcome(mq_notify(queue, &event)));
     CHECK(mq_send(queue, "y", 1, 0) == 0);
     while (!__atomic_load_n(&called, __ATOMIC_SEQ_CST)) usleep(1000);
@@ -144,7 +175,8 @@ static void asynchronous(void) {
     struct aiocb first = {.aio_fildes = fd, .aio_buf = "0123", .aio_nbytes = 4},
                  second = {.aio_fildes = fd, .aio_buf = "4567", .aio_nbytes = 4, .aio_offset = 4},
                  sync = {.aio_fildes = fd}, read_back = {.aio_fildes = fd, .aio_buf = back, .aio_nbytes = 15};
-    CHECK(aio_write(&first) == 0 && aio_write(&second) == 0 && aio_fsync(O_SYNC, &sync) == 0 && aio_read(&read_back) == 0);
+    CHECK(aio_write(&first) == 0 && aio_write(&second) == 0 && aio_fsync(O_SYNC, &sync) == 0 &&
+          aio_read(&read_back) == 0);
     const struct aiocb* list[] = {&read_back};
     while (aio_error(&read_back) == EINPROGRESS) CHECK(aio_suspend(list, 1, NULL) == 0);
     say("aio %zd %zd %zd %s", aio_return(&first), aio_return(&second), aio_return(&read_back), back);
@@ -183,10 +215,13 @@ static void policies(void) {
 
 static void scenario(void) {
     semaphores();
+    many_semaphores();
     messages();
     queues();
     asynchronous();
     policies();
 }
 
-int main(int argc, char** argv) { return serve(argc, argv, scenario); }
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}

@@ -1,5 +1,5 @@
-// Signals as POSIX has them: what is known of each, queues, alternate stacks, masks over jumps, stops, what may run
-// in a handler, and the older calls.
+// Signals as POSIX has them: what is known of each, queues, alternate stacks, masks over jumps, stops, what
+// may run in a handler, and the older calls.
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -25,11 +25,14 @@ static void handle(int signal, int flags) {
     CHECK(sigaction(signal, &action, NULL) == 0);
 }
 
-static void leave(int signal) { CHECK(sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL) == 0); }
+static void leave(int signal) {
+    CHECK(sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL) == 0);
+}
 
 static void say_told(const char* what) {
     char line[256] = "";
-    for (int i = 0; i < told_count; ++i) snprintf(line + strlen(line), sizeof line - strlen(line), " %d", (int)told[i]);
+    for (int i = 0; i < told_count; ++i)
+        snprintf(line + strlen(line), sizeof line - strlen(line), " %d", (int)told[i]);
     say("%s:%s", what, line);
     told_count = 0;
 }
@@ -107,7 +110,9 @@ static void stacks(void) {
 
 static sigjmp_buf out;
 static volatile int* volatile nowhere;
-static void jump(int signal) { siglongjmp(out, signal); }
+static void jump(int signal) {
+    siglongjmp(out, signal);
+}
 
 static int blocked(int signal) {
     sigset_t now;
@@ -136,7 +141,8 @@ static int seen_mask;
 static void fault(int signal, siginfo_t* info, void* context) {
     (void)signal;
     (void)info;
-    seen_mask = blocked(SIGSEGV) + 2 * blocked(SIGHUP) + 4 * sigismember(&((ucontext_t*)context)->uc_sigmask, SIGHUP);
+    seen_mask =
+        blocked(SIGSEGV) + 2 * blocked(SIGHUP) + 4 * sigismember(&((ucontext_t*)context)->uc_sigmask, SIGHUP);
     siglongjmp(out, 1);
 }
 
@@ -161,7 +167,8 @@ static const char* state_of(int status) {
     return text;
 }
 
-// Until so many signals were told of: each is let in before the next can be sent, for two that wait become one.
+// Until so many signals were told of: each is let in before the next can be sent, for two that wait become
+// one.
 static void let_in(const sigset_t* mask, int count) {
     while (told_count < count) sigsuspend(mask);
 }
@@ -267,7 +274,9 @@ static void waits(void) {
 }
 
 // A handler that ends its thread, in a call that says of itself that it throws nothing.
-static void end_here(int signal) { pthread_exit((void*)(long)signal); }
+static void end_here(int signal) {
+    pthread_exit((void*)(long)signal);
+}
 static void* end_by_signal(void* nothing) {
     raise(SIGUSR2);
     return nothing;
@@ -315,12 +324,43 @@ static void loops(void) {
     say("loops end");
 }
 
+// A process is named by each of its threads.
+static volatile int thread_id;
+static void* wait_for_end(void* lock) {
+    thread_id = (int)syscall(SYS_gettid);
+    pthread_mutex_lock(lock);
+    return NULL;
+}
+static void by_thread(void) {
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t thread;
+    pthread_mutex_lock(&lock);
+    thread_id = 0;
+    handle(SIGUSR1, 0);
+    CHECK(pthread_create(&thread, NULL, wait_for_end, &lock) == 0);
+    while (!thread_id) usleep(1000);
+    say("kill a thread's number %s", outcome(kill(thread_id, SIGUSR1)));
+    while (!told_count) usleep(1000);
+    say_told("told");
+    pthread_mutex_unlock(&lock);
+    pthread_join(thread, NULL);
+    leave(SIGUSR1);
+}
+
 // The same by the kernel's numbers.
 static void by_number(void) {
     handle(SIGRTMIN + 2, 0);
     siginfo_t info = {.si_signo = SIGRTMIN + 2, .si_code = SI_QUEUE, .si_value.sival_int = 77};
     say("rt_sigqueueinfo %s", outcome(syscall(SYS_rt_sigqueueinfo, getpid(), SIGRTMIN + 2, &info)));
     say_told("told");
+    info.si_value.sival_int = 78;
+    say("rt_tgsigqueueinfo %s",
+        outcome(syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), SIGRTMIN + 2, &info)));
+    say_told("told");
+    say("to a group %s", outcome(syscall(SYS_rt_sigqueueinfo, 0, SIGRTMIN + 2, &info)));
+    say("sigqueue to a group %s", outcome(sigqueue(-getpid(), SIGRTMIN + 2, (union sigval){0})));
+    info.si_code = SI_USER;
+    say("of another's name %s", outcome(syscall(SYS_rt_sigqueueinfo, getppid(), SIGRTMIN + 2, &info)));
     unsigned long set = 1UL << (SIGUSR1 - 1), old = 0;
     say("rt_sigprocmask %s", outcome(syscall(SYS_rt_sigprocmask, SIG_BLOCK, &set, &old, 8L)));
     say("blocked %d", blocked(SIGUSR1));
@@ -343,7 +383,10 @@ static void scenario(void) {
     waits();
     ends();
     loops();
+    by_thread();
     by_number();
 }
 
-int main(int argc, char** argv) { return serve(argc, argv, scenario); }
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}

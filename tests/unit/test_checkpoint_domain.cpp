@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <thread>
 
 #include "checkpoint/domain_host.hpp"
@@ -164,8 +165,11 @@ TEST_CASE("clean finds the container's cgroups below the cgroup that craned itse
     const Domain domain(Isolation::kLxc, "true");
     const std::string outer = "crane-outer-" + domain.spec.name.substr(domain.spec.name.size() - 6);
     std::vector<fs::path> made;
+    std::set<dev_t> hierarchies;  // one may be mounted more than once
     for (const Mount& mount : read_mounts()) {
         if (mount.type != "cgroup" && mount.type != "cgroup2") continue;
+        struct stat top {};
+        if (::stat(mount.point.c_str(), &top) != 0 || !hierarchies.insert(top.st_dev).second) continue;
         const fs::path own = fs::path(mount.point) / outer / "deeper";
         const fs::path other = own / ("lxc.payload." + domain.spec.name + "0");
         std::error_code refused;
