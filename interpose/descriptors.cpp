@@ -122,6 +122,7 @@ bool signal_fcntl(int fd, int command, long& argument, long& rc) {
 }
 
 long do_fcntl(int fd, int command, long argument) {
+    count_cheap_call();
     if (is_reserved_fd(fd)) return -EBADF;
     if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
         return duplicate(fd, command, static_cast<int>(argument));

@@ -89,6 +89,11 @@ long open_fifo(int directory, const char* path, int flags) {
     return fd;
 }
 
+void tell_other_end(int fd) {
+    const FdEntry* entry = fd_entry(fd);
+    if (entry && entry->kind == FdKind::kStream) all_streams_event();
+}
+
 int fifo_flags(const char* mode) {
     if (strchr(mode, '+')) return -1;
     const int kept = strchr(mode, 'e') ? O_CLOEXEC : 0;

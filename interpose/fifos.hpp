@@ -9,6 +9,8 @@ namespace crane::interpose {
 bool opens_fifo(int directory, const char* path, int flags);
 /// The same in turn: others run meanwhile. A descriptor, or -errno.
 long open_fifo(int directory, const char* path, int flags);
+/// A descriptor opened without waiting: if it is of a fifo, who waits for its other end goes on.
+void tell_other_end(int fd);
 /// Of fopen(); -1: `mode` says that it is opened for both, which does not wait.
 int fifo_flags(const char* mode);
 

@@ -43,6 +43,7 @@ long open_in_turn(int directory, const char* path, int flags, mode_t mode) {
     // A number that libc closed by itself may still have its old meaning.
     drop_entry(number);
     if (is_random_device(path)) set_entry(number, FdKind::kEntropy, 0);
+    if ((flags & O_NONBLOCK) || (flags & O_ACCMODE) == O_RDWR) tell_other_end(number);
     if (flags & (O_CREAT | O_TRUNC)) note_file_write(number);
     return fd;
 }
@@ -175,6 +176,7 @@ FILE* open_stream(const char* path, const char* mode) {
     }
     FILE* stream = real.fopen(path, mode);
     note_stream(stream, mode);
+    if (stream && strchr(mode, '+')) tell_other_end(fileno(stream));
     return show_stream(stream, mode);
 }
 

@@ -251,8 +251,8 @@ long seccomp(Arguments a) {
 /// What openat() cannot say, or would not refuse, is the kernel's.
 bool as_openat(const open_how& how) {
     constexpr uint64_t kFlags = O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK |
-                                O_SYNC | O_ASYNC | O_DIRECT | O_LARGEFILE | O_DIRECTORY | O_NOFOLLOW |
-                                O_NOATIME | O_CLOEXEC | O_PATH | O_TMPFILE;
+                                O_SYNC | O_ASYNC | O_DIRECT | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH |
+                                O_TMPFILE;  // O_DIRECTORY is part of it
     const bool creates = (how.flags & O_CREAT) || (how.flags & O_TMPFILE) == O_TMPFILE;
     return how.resolve == 0 && !(how.flags & ~kFlags) && !(how.mode & ~uint64_t{creates ? 07777U : 0U});
 }

@@ -82,15 +82,16 @@ void count(long number, uint64_t at) {
     const size_t first = (at * 0x9e37'79b9'7f4a'7c15) >> 56;
     for (size_t i = 0; i < kMostTries; ++i) {
         timebubble::TrapSite& site = trapped.sites[(first + i) % kSites];
-        uint64_t free = 0;
-        if (site.at.load(std::memory_order_relaxed) != at && !site.at.compare_exchange_strong(free, at))
-            continue;
-        if (free == 0) {
+        uint64_t before = site.at.load(std::memory_order_relaxed);
+        if (before == 0 && site.at.compare_exchange_strong(before, at)) {
+            // Once for each: it reads the whole of /proc/self/maps.
             site.number.store(static_cast<uint32_t>(number), std::memory_order_relaxed);
             uint64_t offset = 0;
             find_mapped_object(at, site.object, sizeof(site.object), offset);
             site.offset.store(offset, std::memory_order_relaxed);
+            before = at;
         }
+        if (before != at) continue;
         site.calls.fetch_add(1, std::memory_order_release);
         return;
     }

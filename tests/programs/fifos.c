@@ -57,6 +57,28 @@ static void readers_wait(void) {
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
+static void* open_at_once(void* flags) {
+    usleep(2000);
+    const int fd = open(path, *(int*)flags | O_NONBLOCK);
+    CHECK(fd >= 0);
+    usleep(2000);
+    close(fd);
+    return NULL;
+}
+
+// The other end is opened by one who does not wait itself.
+static void ends_that_do_not_wait(void) {
+    static int flags[] = {O_RDONLY, O_RDWR};
+    for (int n = 0; n < 2; ++n) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, open_at_once, &flags[n]) == 0);
+        const int fd = open(path, O_WRONLY);
+        say("with %d at the other end: %d", n, fd >= 0);
+        close(fd);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+}
+
 static void writers_wait(void) {
     pthread_t thread;
     char text[64] = "";
@@ -91,7 +113,9 @@ static void nobody_waits(void) {
 }
 
 static int signals;
-static void on_signal(int number) { signals += number == SIGALRM; }
+static void on_signal(int number) {
+    signals += number == SIGALRM;
+}
 
 static void interrupted(int restarts) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = restarts ? SA_RESTART : 0};
@@ -108,6 +132,7 @@ static void interrupted(int restarts) {
 
 static void scenario(void) {
     readers_wait();
+    ends_that_do_not_wait();
     writers_wait();
     nobody_waits();
     interrupted(0);

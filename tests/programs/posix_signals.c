@@ -1,5 +1,6 @@
 // Signals as POSIX has them: what is known of each, queues, alternate stacks, masks over jumps, stops, what
 // may run in a handler, and the older calls.
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -321,6 +322,12 @@ static void loops(void) {
     pthread_create(&thread, NULL, stop_loop, NULL);
     while (go_on) pthread_sigmask(SIG_BLOCK, NULL, NULL);
     pthread_join(thread, NULL);
+    for (int command = 0; command < 2; ++command) {
+        go_on = 1;
+        pthread_create(&thread, NULL, stop_loop, NULL);
+        while (go_on) fcntl(0, command == 0 ? F_GETFD : F_SETLEASE, F_WRLCK);
+        pthread_join(thread, NULL);
+    }
     say("loops end");
 }
 
