@@ -117,12 +117,52 @@ bool writes_already(const pthread_rwlock_t* l) {
            l->__data.__cur_writer == static_cast<int>(scheduler().slot(self.slot).tid);
 }
 
+/// PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP: who reads waits while one who writes does. A lock between
+/// processes has no key of its own to tell by.
+bool prefers_writers(const pthread_rwlock_t* l) {
+    return l->__data.__flags == PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP && !is_shared(l);
+}
+
+bool writer_waits(uint64_t key) {
+    const DomainState& d = domain();
+    for (crane::dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot)
+        if (d.scheduler.slots[slot].state != crane::dmt::SlotState::kFree && d.threads[slot].awaits == key)
+            return true;
+    return false;
+}
+
+int try_reading(pthread_rwlock_t* l) {
+    if (prefers_writers(l) && writer_waits(rwlock_key(l))) return EBUSY;
+    return real.pthread_rwlock_tryrdlock(l);
+}
+
 int read_lock(pthread_rwlock_t* l, uint64_t deadline) {
     if (writes_already(l)) {
         Operation turn(Op::kRwLock, rwlock_key(l));
         return EDEADLK;
     }
-    return lock_with(Op::kRwLock, rwlock_key(l), deadline, [l] { return real.pthread_rwlock_tryrdlock(l); });
+    return lock_with(Op::kRwLock, rwlock_key(l), deadline, [l] { return try_reading(l); });
+}
+
+/// It holds those back who read, until it has the lock or gives up.
+int write_preferred(pthread_rwlock_t* l, uint64_t deadline) {
+    const uint64_t key = rwlock_key(l);
+    Operation turn(Op::kRwLock, key);
+    uint64_t& awaits = domain().threads[self.slot].awaits;
+    bool timed_out = false;
+    for (;;) {
+        const int rc = real.pthread_rwlock_trywrlock(l);
+        const bool cancelled = rc == EBUSY && asynchronous_cancel_due();
+        if (rc == EBUSY && !timed_out && !cancelled) {
+            awaits = key;
+            timed_out = turn.outlast(key, deadline, true, 0) == crane::dmt::WaitResult::kTimedOut;
+            continue;
+        }
+        awaits = 0;
+        if (rc != EBUSY) return rc;
+        wake_waiters(l, false, ~uint32_t{0});
+        return cancelled ? kCancelled : ETIMEDOUT;
+    }
 }
 
 int write_lock(pthread_rwlock_t* l, uint64_t deadline) {
@@ -130,7 +170,12 @@ int write_lock(pthread_rwlock_t* l, uint64_t deadline) {
         Operation turn(Op::kRwLock, rwlock_key(l));
         return EDEADLK;
     }
-    return lock_with(Op::kRwLock, rwlock_key(l), deadline, [l] { return real.pthread_rwlock_trywrlock(l); });
+    if (!prefers_writers(l))
+        return lock_with(Op::kRwLock, rwlock_key(l), deadline,
+                         [l] { return real.pthread_rwlock_trywrlock(l); });
+    int rc;
+    while ((rc = write_preferred(l, deadline)) == kCancelled) test_cancel();
+    return rc;
 }
 
 uint64_t checked_deadline(clockid_t clock, const timespec* until, int& error) {
@@ -152,7 +197,7 @@ CRANE_EXPORT int pthread_rwlock_wrlock(pthread_rwlock_t* l) noexcept {
 
 CRANE_EXPORT int pthread_rwlock_tryrdlock(pthread_rwlock_t* l) noexcept {
     if (!active()) return resolve_real(), real.pthread_rwlock_tryrdlock(l);
-    return try_in_turn(Op::kRwLock, rwlock_key(l), [l] { return real.pthread_rwlock_tryrdlock(l); });
+    return try_in_turn(Op::kRwLock, rwlock_key(l), [l] { return try_reading(l); });
 }
 
 CRANE_EXPORT int pthread_rwlock_trywrlock(pthread_rwlock_t* l) noexcept {

@@ -24,15 +24,17 @@ CRANE_EXPORT int pthread_tryjoin_np(pthread_t thread, void** result) noexcept {
     return join_thread(thread, result, crane::dmt::kNoDeadline, true);
 }
 
-CRANE_EXPORT int pthread_timedjoin_np(pthread_t thread, void** result, const timespec* until) {
-    if (!active()) return resolve_real(), real.pthread_timedjoin_np(thread, result, until);
-    return join_thread(thread, result, deadline_from_absolute(CLOCK_REALTIME, *until), false);
-}
-
 CRANE_EXPORT int pthread_clockjoin_np(pthread_t thread, void** result, clockid_t clock,
                                       const timespec* until) {
     if (!active()) return resolve_real(), real.pthread_clockjoin_np(thread, result, clock, until);
+    if (!until) return join_thread(thread, result, crane::dmt::kNoDeadline, false);
+    if (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC) return EINVAL;
     return join_thread(thread, result, deadline_from_absolute(clock, *until), false);
+}
+
+CRANE_EXPORT int pthread_timedjoin_np(pthread_t thread, void** result, const timespec* until) {
+    if (!active()) return resolve_real(), real.pthread_timedjoin_np(thread, result, until);
+    return ::pthread_clockjoin_np(thread, result, CLOCK_REALTIME, until);
 }
 
 CRANE_EXPORT int pthread_detach(pthread_t thread) noexcept {

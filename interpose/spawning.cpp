@@ -107,8 +107,21 @@ int apply_attributes(const posix_spawnattr_t* attributes) {
     _exit(127);
 }
 
+/// What is made of calls that a thread can be cancelled in, and is none itself.
+class Uncancelled {
+  public:
+    Uncancelled() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    ~Uncancelled() { ::pthread_setcancelstate(before_, nullptr); }
+    Uncancelled(const Uncancelled&) = delete;
+    Uncancelled& operator=(const Uncancelled&) = delete;
+
+  private:
+    int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 int spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
           const posix_spawnattr_t* attributes, char* const* argv, char* const* environment, bool search) {
+    const Uncancelled whole;
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0) return errno;
     // Out of the way of the numbers that file actions name.
@@ -120,9 +133,13 @@ int spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* action
     close(error_pipe);
     int error = child < 0 ? fork_error : 0;
     // Ends when the exec closes the other end, or brings the reason why there was none.
-    if (child > 0 && read(fds[0], &error, sizeof(error)) != sizeof(error)) error = 0;
+    ssize_t got = 0;
+    while (child > 0 && (got = read(fds[0], &error, sizeof(error))) < 0 && errno == EINTR) {
+    }
+    if (child > 0 && got != sizeof(error)) error = 0;
     close(fds[0]);
-    if (child > 0 && error != 0) waitpid(child, nullptr, 0);
+    while (child > 0 && error != 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
     if (error == 0 && pid) *pid = child;
     return error;
 }
@@ -133,28 +150,34 @@ struct Popened {
     FILE* stream;
     pid_t pid;
 };
-/// stdio reads past every wrapper and would block with the turn in hand. So the child's output is taken in
-/// first, in the schedule, and the stream is over a memory file. Returns that file, or -1.
-int take_output(int fd) {
-    const int file = static_cast<int>(raw(SYS_memfd_create, "popen", MFD_CLOEXEC));
-    if (file < 0) return -1;
-    char buffer[8192];
-    for (ssize_t got; (got = read(fd, buffer, sizeof(buffer))) != 0;) {
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0 || raw(SYS_write, file, buffer, got) != got) break;
-    }
-    raw(SYS_lseek, file, 0, SEEK_SET);
-    return file;
-}
-
 constexpr size_t kMaxPopened = 64;
 Popened popened[kMaxPopened];
 
 Popened* popened_slot(FILE* stream) {
-    for (Popened& p : popened) {
-        if (p.stream == stream) return &p;
-    }
+    for (Popened& p : popened)
+        if (__atomic_load_n(&p.stream, __ATOMIC_ACQUIRE) == stream) return &p;
     return nullptr;
+}
+
+/// False: too many.
+bool keep_popened(FILE* stream, pid_t child) {
+    for (Popened& p : popened) {
+        FILE* none = nullptr;
+        if (!__atomic_compare_exchange_n(&p.stream, &none, stream, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            continue;
+        p.pid = child;
+        return true;
+    }
+    return false;
+}
+
+[[noreturn]] void run_popened(int theirs, bool reads, const char* command) {
+    if (dup2(theirs, reads ? 1 : 0) < 0) _exit(127);
+    // Of what was opened before: who reads there shall see its end.
+    for (const Popened& p : popened)
+        if (p.stream) close(fileno(p.stream));
+    execl(_PATH_BSHELL, "sh", "-c", command, static_cast<char*>(nullptr));
+    _exit(127);
 }
 
 }  // namespace
@@ -213,41 +236,40 @@ CRANE_EXPORT int system(const char* command) {
 CRANE_EXPORT FILE* popen(const char* command, const char* mode) {
     if (!active()) return resolve_real(), real.popen(command, mode);
     const bool reads = mode[0] == 'r';
-    Popened* slot = popened_slot(nullptr);
-    if ((!reads && mode[0] != 'w') || !slot) {
-        errno = slot ? EINVAL : EMFILE;
+    if (!reads && mode[0] != 'w') {
+        errno = EINVAL;
         return nullptr;
     }
+    if (!popened_slot(nullptr)) {
+        errno = EMFILE;
+        return nullptr;
+    }
+    const Uncancelled whole;
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0) return nullptr;
     const int mine = reads ? fds[0] : fds[1], theirs = reads ? fds[1] : fds[0];
     const pid_t child = fork();
-    if (child == 0) {
-        if (dup2(theirs, reads ? 1 : 0) < 0) _exit(127);
-        execl(_PATH_BSHELL, "sh", "-c", command, static_cast<char*>(nullptr));
-        _exit(127);
-    }
+    if (child == 0) run_popened(theirs, reads, command);
     close(theirs);
-    int end = mine;
-    if (reads && child > 0) {
-        end = take_output(mine);
-        close(mine);
-    }
-    FILE* stream = child > 0 && end >= 0 ? fdopen(end, reads ? "r" : "w") : nullptr;
+    FILE* stream = child > 0 ? fdopen(mine, reads ? "r" : "w") : nullptr;
     if (!stream) {
-        if (end >= 0) close(end);
+        close(mine);
         return nullptr;
     }
-    if (!strchr(mode, 'e')) fcntl(end, F_SETFD, 0);
-    *slot = {stream, child};
+    if (!strchr(mode, 'e')) fcntl(mine, F_SETFD, 0);
+    if (!keep_popened(stream, child)) {  // others were quicker
+        fclose(stream);
+        errno = EMFILE;
+        return nullptr;
+    }
     return stream;
 }
 
 CRANE_EXPORT int pclose(FILE* stream) {
     Popened* slot = popened_slot(stream);
-    if (!active() || !slot) return resolve_real(), real.pclose(stream);
+    if (!active() || !stream || !slot) return resolve_real(), real.pclose(stream);
     const pid_t child = slot->pid;
-    *slot = {};
+    __atomic_store_n(&slot->stream, nullptr, __ATOMIC_RELEASE);
     const int fd = fileno(stream);
     const int keep = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     fclose(stream);

@@ -167,7 +167,8 @@ struct ThreadExtra {
     uint64_t processors_off;  ///< that it has bound itself away from; the schedule does not care
     uint64_t born_ns;         ///< virtual time at its start; 0: with its process
     uint64_t barrier_round;   ///< that it waits in; 0: in none
-    uint64_t awaits;  ///< the message queue (the kernel's number) or the semaphore that it waits for; 0: none
+    uint64_t awaits;  ///< what others look for: the message queue (the kernel's number), the semaphore, or
+                      ///< the key of the lock for writing that it waits for; 0: none
     uint32_t held_count;
     uint32_t held[kMaxHeld];  ///< sockets of the calls that it sleeps in, handlers' calls last
 };

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <cstring>
+#include <optional>
 
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/scheduling_policy.hpp"
+#include "interpose/core/signal_masks.hpp"
 #include "interpose/core/signal_queue.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/xid_signal.hpp"
@@ -122,6 +124,32 @@ dmt::SlotId slot_of_tid(int tid) {
     return dmt::kNoSlot;
 }
 
+namespace {
+
+/// Blocked signals that the attributes name: the domain's affair, while the kernel would hold back the shim's
+/// own. What they refer to is shared with the program's attributes, which shall be as they were.
+class GivenMask {
+  public:
+    GivenMask(pthread_attr_t& attributes, uint64_t& mask) : attributes_(attributes) {
+        given_ = pthread_attr_getsigmask_np(&attributes, &set_) == 0;
+        if (!given_) return;
+        mask = mask_from(&set_);
+        pthread_attr_setsigmask_np(&attributes, nullptr);
+    }
+    ~GivenMask() {
+        if (given_) pthread_attr_setsigmask_np(&attributes_, &set_);
+    }
+    GivenMask(const GivenMask&) = delete;
+    GivenMask& operator=(const GivenMask&) = delete;
+
+  private:
+    pthread_attr_t& attributes_;
+    sigset_t set_{};
+    bool given_ = false;
+};
+
+}  // namespace
+
 int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                   void* argument) {
     reap_detached();
@@ -141,6 +169,7 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
     domain().threads[slot].born_ns = now_realtime_ns();
     *record = {RecordState::kRunning, slot, {}, routine, argument, false};
     pthread_attr_t joinable;
+    std::optional<GivenMask> given_mask;
     if (attributes) {
         int state = PTHREAD_CREATE_JOINABLE;
         pthread_attr_getdetachstate(attributes, &state);
@@ -149,6 +178,7 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
         std::memcpy(&joinable, attributes, sizeof(joinable));
         pthread_attr_setdetachstate(&joinable, PTHREAD_CREATE_JOINABLE);
         pthread_attr_setinheritsched(&joinable, PTHREAD_INHERIT_SCHED);  // see scheduling.cpp
+        given_mask.emplace(joinable, domain().threads[slot].mask);
         attributes = &joinable;
     }
     const int rc = real.pthread_create(&record->thread, attributes, run_thread, record);

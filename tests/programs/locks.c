@@ -136,11 +136,68 @@ static void queueing(void) {
     order("by consumer %d %d %d", consumed[0], consumed[1], consumed[2]);
 }
 
+// Who writes comes before those who read and asked later, if the lock is made so.
+static pthread_rwlock_t preferring = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+static char came[4];
+static void* write_it(void* until) {
+    if (until) return pthread_rwlock_timedwrlock(&preferring, until) == ETIMEDOUT ? until : NULL;
+    CHECK(pthread_rwlock_wrlock(&preferring) == 0);
+    strcat(came, "w");
+    CHECK(pthread_rwlock_unlock(&preferring) == 0);
+    return NULL;
+}
+static void* read_it(void* nothing) {
+    CHECK(pthread_rwlock_rdlock(&preferring) == 0);
+    strcat(came, "r");
+    CHECK(pthread_rwlock_unlock(&preferring) == 0);
+    return nothing;
+}
+static void until_one_waits_to_write(void) {
+    while (pthread_rwlock_tryrdlock(&preferring) == 0) {
+        CHECK(pthread_rwlock_unlock(&preferring) == 0);
+        usleep(1000);
+    }
+}
+static void joins(void) {
+    pthread_t thread;
+    void* result = NULL;
+    CHECK(pthread_create(&thread, NULL, write_it, NULL) == 0);
+    say("bad clock %d", pthread_clockjoin_np(thread, NULL, CLOCK_BOOTTIME, &(struct timespec){0, 0}));
+    say("for ever %d", pthread_timedjoin_np(thread, &result, NULL));
+}
+static void preferred_writers(void) {
+    pthread_t writer, reader;
+    came[0] = 0;
+    CHECK(pthread_rwlock_rdlock(&preferring) == 0);
+    CHECK(pthread_create(&writer, NULL, write_it, NULL) == 0);
+    until_one_waits_to_write();
+    CHECK(pthread_create(&reader, NULL, read_it, NULL) == 0);
+    usleep(2000);
+    CHECK(pthread_rwlock_unlock(&preferring) == 0);
+    CHECK(pthread_join(writer, NULL) == 0 && pthread_join(reader, NULL) == 0);
+    say("preferred %s", came);
+    // One that gives up holds nobody back.
+    struct timespec until;
+    void* gave_up;
+    CHECK(pthread_rwlock_rdlock(&preferring) == 0 && clock_gettime(CLOCK_REALTIME, &until) == 0);
+    until.tv_sec += 1;
+    CHECK(pthread_create(&writer, NULL, write_it, &until) == 0);
+    until_one_waits_to_write();
+    CHECK(pthread_create(&reader, NULL, read_it, NULL) == 0);
+    CHECK(pthread_join(reader, NULL) == 0 && pthread_join(writer, &gave_up) == 0);
+    say("gave up %d, then %s", gave_up == &until, came);
+    CHECK(pthread_rwlock_unlock(&preferring) == 0);
+}
+
 static void scenario(void) {
     contention();
     errors();
     timed();
     queueing();
+    preferred_writers();
+    joins();
 }
 
-int main(int argc, char** argv) { return serve(argc, argv, scenario); }
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}

@@ -354,6 +354,31 @@ static void by_thread(void) {
     leave(SIGUSR1);
 }
 
+// A thread that begins with signals blocked, whatever its maker blocks.
+static void* told_late(void* nothing) {
+    say("blocked at first %d %d", blocked(SIGUSR1), blocked(SIGUSR2));
+    raise(SIGUSR1);
+    say_told("not yet");
+    pthread_sigmask(SIG_SETMASK, &(sigset_t){0}, NULL);
+    say_told("told");
+    return nothing;
+}
+static void blocked_from_the_start(void) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all;
+    sigfillset(&all);
+    sigdelset(&all, SIGUSR2);
+    handle(SIGUSR1, 0);
+    CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setsigmask_np(&attributes, &all) == 0);
+    for (int i = 0; i < 2; ++i) {
+        CHECK(pthread_create(&thread, &attributes, told_late, NULL) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+    pthread_attr_destroy(&attributes);
+    leave(SIGUSR1);
+}
+
 // The same by the kernel's numbers.
 static void by_number(void) {
     handle(SIGRTMIN + 2, 0);
@@ -391,6 +416,7 @@ static void scenario(void) {
     ends();
     loops();
     by_thread();
+    blocked_from_the_start();
     by_number();
 }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <spawn.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -16,11 +17,16 @@ struct Shared {
 };
 
 static volatile sig_atomic_t usr1_seen, child_seen;
-static void on_usr1(int number) { usr1_seen += number == SIGUSR1; }
-static void on_child(int number) { child_seen += number == SIGCHLD; }
+static void on_usr1(int number) {
+    usr1_seen += number == SIGUSR1;
+}
+static void on_child(int number) {
+    child_seen += number == SIGCHLD;
+}
 
 static struct Shared* make_shared(void) {
-    struct Shared* shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct Shared* shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_mutexattr_t mutex;
     pthread_condattr_t cond;
     CHECK(shared != MAP_FAILED);
@@ -253,12 +259,45 @@ static void executes(void) {
     say("popen %s", strtok(text, "\n"));
     say("pclose %d", pclose(pipe));
     say("system %d", WEXITSTATUS(system("exit 4")));
+    // One that goes on for ever ends when nobody reads.
+    pipe = popen("while echo again; do :; done 2> /dev/null; exit 3", "r");
+    CHECK(pipe && fgets(text, sizeof text, pipe));
+    say("endless %s, %d", strtok(text, "\n"), WEXITSTATUS(pclose(pipe)));
+    // The second does not hold the end open that the first waits for.
+    FILE *one = popen("cat", "w"), *other = popen("cat > /dev/null; exit 5", "w");
+    CHECK(one && other);
+    say("first %d", WEXITSTATUS(pclose(one)));
+    say("second %d", WEXITSTATUS(pclose(other)));
+}
+
+static pthread_barrier_t cancelled;
+static void* spawn_all_the_same(void* pid) {
+    pthread_barrier_wait(&cancelled);
+    char* words[] = {"sh", "-c", "exit 6", NULL};
+    CHECK(posix_spawn(pid, "/bin/sh", NULL, NULL, words, environ) == 0);
+    return NULL;
+}
+// posix_spawn() is nothing to be cancelled in.
+static void spawned_by_the_cancelled(void) {
+    pthread_t thread;
+    pid_t child = 0;
+    int status = 0;
+    CHECK(pthread_barrier_init(&cancelled, NULL, 2) == 0);
+    CHECK(pthread_create(&thread, NULL, spawn_all_the_same, &child) == 0);
+    CHECK(pthread_cancel(thread) == 0);
+    pthread_barrier_wait(&cancelled);
+    void* result;
+    CHECK(pthread_join(thread, &result) == 0);
+    say("cancelled %d", result == PTHREAD_CANCELED);
+    if (child > 0) waitpid(child, &status, 0);
+    say("spawned %d", WEXITSTATUS(status));
 }
 
 static void send_fd(int over, int fd) {
     char data = 'd', control[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec vector = {&data, 1};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     struct cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
@@ -270,7 +309,8 @@ static void send_fd(int over, int fd) {
 static int receive_fd(int over) {
     char data, control[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec vector = {&data, 1};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {
+        .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     int fd = -1;
     if (recvmsg(over, &message, 0) != 1) return -1;
     struct cmsghdr* header = CMSG_FIRSTHDR(&message);
@@ -286,6 +326,7 @@ static void scenario(void) {
     signals_before_waits();
     file_locks();
     executes();
+    spawned_by_the_cancelled();
 }
 
 // A child of the server's own: answers the clients whose descriptors it is sent.
