@@ -184,8 +184,9 @@ int semaphore_wait_in_turn(sem_t* s, uint64_t deadline) {
     }
 }
 
-/// One that has it is not cancelled here: what it has taken would be lost.
+/// One that has it is not cancelled any more: what it has taken would be lost.
 int semaphore_wait(sem_t* s, uint64_t deadline) {
+    test_cancel();
     const int rc = semaphore_wait_in_turn(s, deadline);
     if (rc == 0) return 0;
     const int error = errno;
@@ -195,7 +196,7 @@ int semaphore_wait(sem_t* s, uint64_t deadline) {
 }
 
 int semaphore_timed(sem_t* s, clockid_t clock, const timespec* until) {
-    if (bad_time(until)) {
+    if (bad_time(until) || (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC)) {
         errno = EINVAL;
         return -1;
     }

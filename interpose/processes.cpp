@@ -51,10 +51,9 @@ void reap_children_nobody_waits_for() {
     }
 }
 
-long do_fork() {
+/// The first `handlers` of the program's run in the schedule: before the fork, and after it on both sides.
+long do_fork(size_t handlers) {
     trap_loops();
-    // The program's handlers run in the schedule: before the fork, and after it on both sides.
-    const size_t handlers = fork_handler_count;
     for (size_t i = handlers; i > 0; --i) {
         if (fork_handlers[i - 1].prepare) fork_handlers[i - 1].prepare();
     }
@@ -143,8 +142,21 @@ long do_exec(const char* path, char* const* argv, char* const* environment) {
     return rc;
 }
 
+/// What the kernel does not know how to begin is a script for the shell.
+long exec_or_shell(const char* path, char* const* argv, char* const* environment) {
+    const long rc = do_exec(path, argv, environment);
+    if (rc != -ENOEXEC) return rc;
+    const size_t count = count_entries(argv);
+    const auto** shell = static_cast<const char**>(alloca((count + 3) * sizeof(char*)));
+    shell[0] = "/bin/sh";
+    shell[1] = path;
+    for (size_t i = 1; i <= count; ++i) shell[i + 1] = argv[i];
+    if (count == 0) shell[2] = nullptr;
+    return do_exec("/bin/sh", const_cast<char* const*>(shell), environment);
+}
+
 long exec_by_search(const char* file, char* const* argv, char* const* environment) {
-    if (strchr(file, '/')) return do_exec(file, argv, environment);
+    if (strchr(file, '/')) return exec_or_shell(file, argv, environment);
     const char* path = getenv("PATH");
     if (!path) path = "/bin:/usr/bin";
     long rc = -ENOENT;
@@ -157,17 +169,8 @@ long exec_by_search(const char* file, char* const* argv, char* const* environmen
             std::memcpy(candidate, path, n);
             candidate[n] = '/';
             strcpy(candidate + n + (n ? 1 : 0), file);
-            rc = do_exec(candidate, argv, environment);
+            rc = exec_or_shell(candidate, argv, environment);
             if (rc == -EACCES) denied = true;
-            if (rc == -ENOEXEC) {
-                const size_t count = count_entries(argv);
-                const auto** shell = static_cast<const char**>(alloca((count + 3) * sizeof(char*)));
-                shell[0] = "/bin/sh";
-                shell[1] = candidate;
-                for (size_t i = 1; i <= count; ++i) shell[i + 1] = argv[i];
-                if (count == 0) shell[2] = nullptr;
-                return do_exec("/bin/sh", const_cast<char* const*>(shell), environment);
-            }
             if (rc != -ENOENT && rc != -ENOTDIR && rc != -EACCES) return rc;
         }
         if (*end == 0) break;
@@ -203,7 +206,7 @@ CRANE_EXPORT int __register_atfork(void (*prepare)(), void (*parent)(), void (*c
 }
 
 CRANE_EXPORT pid_t fork() noexcept {
-    if (active()) return static_cast<pid_t>(as_libc(do_fork()));
+    if (active()) return static_cast<pid_t>(as_libc(do_fork(fork_handler_count)));
     resolve_real();
     for (size_t i = fork_handler_count; i > 0; --i) {
         if (fork_handlers[i - 1].prepare) fork_handlers[i - 1].prepare();
@@ -216,8 +219,9 @@ CRANE_EXPORT pid_t fork() noexcept {
     return pid;
 }
 
+/// Runs no handlers: a signal's handler may call it.
 CRANE_EXPORT pid_t _Fork() noexcept {
-    return fork();
+    return active() ? static_cast<pid_t>(as_libc(do_fork(0))) : fork();
 }
 
 // A vfork child may only exec or exit; a forked one may do that too.

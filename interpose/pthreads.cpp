@@ -45,8 +45,13 @@ CRANE_EXPORT int pthread_detach(pthread_t thread) noexcept {
 
 CRANE_EXPORT int pthread_cancel(pthread_t thread) {
     if (!active()) return resolve_real(), real.pthread_cancel(thread);
-    Operation turn(Op::kSignal, thread_key(thread));
-    return cancel_thread(thread);
+    int rc;
+    {
+        Operation turn(Op::kSignal, thread_key(thread));
+        rc = cancel_thread(thread);
+    }
+    if (asynchronous_cancel_due()) test_cancel();  // itself
+    return rc;
 }
 
 /// Noted, and not passed on: libc would end an asynchronously cancelled thread by a signal wherever it is, in
@@ -70,7 +75,9 @@ CRANE_EXPORT void pthread_testcancel() {
 CRANE_EXPORT int pthread_setcancelstate(int state, int* old) {
     resolve_real();
     const int rc = real.pthread_setcancelstate(state, old);
-    if (rc == 0 && active()) domain().threads[self.slot].cancel_disabled = state == PTHREAD_CANCEL_DISABLE;
+    if (rc != 0 || !active()) return rc;
+    domain().threads[self.slot].cancel_disabled = state == PTHREAD_CANCEL_DISABLE;
+    if (asynchronous_cancel_due()) test_cancel();
     return rc;
 }
 

@@ -140,7 +140,7 @@ long await_signal(uint64_t set, uint64_t deadline, bool just_look, siginfo_t* sh
         own().waiting_signals = 0;
         if (result == dmt::WaitResult::kTimedOut) return -EAGAIN;
         if (handler_due() && !(pending_signals() & set)) return -EINTR;
-        if (own().cancelled) return -EINTR;
+        if (cancel_due()) return -EINTR;
     }
 }
 
@@ -157,8 +157,7 @@ long suspend(uint64_t mask) {
     own().mask = mask;
     {
         Operation turn(Op::kSigwait, make_key(ObjectKind::kSignal, self.slot));
-        while (!handler_due() && !own().cancelled)
-            turn.wait(make_key(ObjectKind::kSignal, self.slot), 0, true);
+        while (!handler_due() && !cancel_due()) turn.wait(make_key(ObjectKind::kSignal, self.slot), 0, true);
     }
     own().mask = before;
     test_cancel();

@@ -273,6 +273,8 @@ long execveat(Arguments a) {
     auto* const* environment = as<char* const*>(a[3]);
     if (first == 0 && (a[4] & AT_EMPTY_PATH)) return ::fexecve(static_cast<int>(a[0]), argv, environment);
     if (first == '/' || static_cast<int>(a[0]) == AT_FDCWD) return ::execve(path, argv, environment);
+    if (first == 0) return fail(ENOENT);
+    if (raw(SYS_fcntl, static_cast<int>(a[0]), F_GETFD) < 0) return fail(EBADF);
     char whole[PATH_MAX];
     const int bytes = snprintf(whole, sizeof(whole), "/proc/self/fd/%d/%s", static_cast<int>(a[0]), path);
     return bytes < static_cast<int>(sizeof(whole)) ? ::execve(whole, argv, environment) : fail(ENAMETOOLONG);

@@ -172,6 +172,33 @@ long lead(long number, const long* a, uint64_t at, ucontext_t& context) {
     return as_kernel(lead_system_call(number, a));
 }
 
+/// Where libc can be cancelled it makes its call with asynchronous cancellation on: a request would end the
+/// thread anywhere in the shim, by a signal. It is looked at when the call is done. Where it is not on, the
+/// thread is in the midst of something that is no cancellation point.
+class AsLibcCancels {
+  public:
+    AsLibcCancels() {
+        real.pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type_);
+        if (type_ == PTHREAD_CANCEL_DEFERRED) ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_);
+    }
+    ~AsLibcCancels() noexcept(false) {
+        if (type_ == PTHREAD_CANCEL_DEFERRED)
+            ::pthread_setcancelstate(state_, nullptr);
+        else
+            real.pthread_setcanceltype(type_, nullptr);
+    }
+    AsLibcCancels(const AsLibcCancels&) = delete;
+    AsLibcCancels& operator=(const AsLibcCancels&) = delete;
+
+  private:
+    int type_ = PTHREAD_CANCEL_DEFERRED, state_ = PTHREAD_CANCEL_ENABLE;
+};
+
+long lead_for_libc(long number, const long* a, uint64_t at, ucontext_t& context) {
+    const AsLibcCancels cancels;
+    return lead(number, a, at, context);
+}
+
 void on_trapped_call(siginfo_t& info, ucontext_t& context) {
     greg_t* registers = context.uc_mcontext.gregs;
     const long number = info.si_syscall;
@@ -194,7 +221,7 @@ void on_trapped_call(siginfo_t& info, ucontext_t& context) {
         result = raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     } else {
         count(number, at);
-        result = lead(number, a, at, context);
+        result = of_libc(at) ? lead_for_libc(number, a, at, context) : lead(number, a, at, context);
     }
     registers[REG_RAX] = result;
     errno = saved;

@@ -4,12 +4,13 @@
 
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/threads.hpp"
 
 namespace crane::interpose {
 
 bool restart_after_signals() {
     const uint64_t due = pending_signals() & ~domain().threads[self.slot].mask;
-    bool restart = !domain().threads[self.slot].cancelled;
+    bool restart = !cancel_due();
     for (int signal = 1; signal < kSignals; ++signal) {
         if ((due & signal_bit(signal)) && !(runtime.process->actions[signal].flags & SA_RESTART))
             restart = false;

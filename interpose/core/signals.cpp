@@ -205,8 +205,8 @@ bool handler_due() {
 
 bool interruption_due() {
     if (runtime.process->attention != 0 && handler_due()) return true;
-    // Said once: a thread that has cancellation disabled must be able to wait.
-    if (own().cancelled != 1) return false;
+    // Said once, and not to a thread that has it disabled.
+    if (own().cancelled != 1 || own().cancel_disabled != 0) return false;
     own().cancelled = 2;
     return true;
 }

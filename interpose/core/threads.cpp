@@ -238,8 +238,9 @@ int cancel_thread(pthread_t thread) {
     const dmt::SlotId slot = slot_of_thread(thread);
     if (slot == dmt::kNoSlot) return 0;
     const int rc = real.pthread_cancel(thread);
-    domain().threads[slot].cancelled = 1;
-    scheduler().interrupt(slot);
+    ThreadExtra& extra = domain().threads[slot];
+    extra.cancelled = 1;
+    if (extra.cancel_disabled == 0) scheduler().interrupt(slot);
     return rc;
 }
 
@@ -295,9 +296,13 @@ void test_cancel() {
     if (__builtin_expect(domain().threads[self.slot].cancelled != 0, 0)) pthread_testcancel();
 }
 
-bool asynchronous_cancel_due() {
+bool cancel_due() {
     const ThreadExtra& own = domain().threads[self.slot];
-    return own.cancelled != 0 && own.cancel_type == PTHREAD_CANCEL_ASYNCHRONOUS && own.cancel_disabled == 0;
+    return own.cancelled != 0 && own.cancel_disabled == 0;
+}
+
+bool asynchronous_cancel_due() {
+    return cancel_due() && domain().threads[self.slot].cancel_type == PTHREAD_CANCEL_ASYNCHRONOUS;
 }
 
 dmt::SlotId slot_of_thread(pthread_t thread) {

@@ -15,7 +15,9 @@ void keep_only_this_thread();
 /// Acts on a pthread_cancel that reached this thread. Call at cancellation points, outside of an
 /// Operation.
 void test_cancel();
-/// It has been cancelled, and wants to end wherever it is.
+/// It has been cancelled, and does not put it off.
+bool cancel_due();
+/// The same, and wants to end wherever it is.
 bool asynchronous_cancel_due();
 /// A thread that has left the schedule may still be on its way out: waits until it is gone.
 void await_ended_thread();

@@ -1,4 +1,5 @@
-// Threads that are cancelled while they wait: on a condition, a semaphore, a read, a sleep; asynchronously or not.
+// Threads that are cancelled while they wait: on a condition, a semaphore, a read, a sleep; asynchronously or
+// not.
 #include "serve.h"
 
 #include <pthread.h>
@@ -56,6 +57,41 @@ static void* on_sleep(void* unused) {
     return unused;
 }
 
+// libc writes what it has gathered, and can be cancelled there, in the midst of a system call of its own.
+static void* inside_libc(void* unused) {
+    FILE* file = fopen("/dev/null", "w");
+    CHECK(file != NULL);
+    sem_post(&waits);
+    for (;;) fprintf(file, "something");
+    return unused;
+}
+
+static void* put_off(void* unused) {
+    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL) == 0);
+    sem_post(&waits);
+    held = usleep(20000);  // to its end
+    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
+    pthread_testcancel();
+    return unused;
+}
+
+static void* before_it_takes(void* unused) {
+    sem_t free;
+    CHECK(sem_init(&free, 0, 1) == 0 && pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL) == 0);
+    sem_post(&waits);
+    usleep(20000);
+    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
+    sem_wait(&free);
+    return unused;
+}
+
+static void* by_itself(void* unused) {
+    CHECK(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL) == 0);
+    sem_post(&waits);
+    CHECK(pthread_cancel(pthread_self()) == 0);
+    return unused;
+}
+
 static void* asynchronously(void* body) {
     int old = -1;
     CHECK(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old) == 0 && old == PTHREAD_CANCEL_DEFERRED);
@@ -80,16 +116,25 @@ static void scenario(void) {
     static const struct {
         const char* name;
         void* (*body)(void*);
-    } kinds[] = {{"condition", on_condition}, {"timed condition", on_timed_condition}, {"semaphore", on_semaphore},
-                 {"read", on_read}, {"sleep", on_sleep}};
+    } kinds[] = {{"condition", on_condition},
+                 {"timed condition", on_timed_condition},
+                 {"semaphore", on_semaphore},
+                 {"read", on_read},
+                 {"sleep", on_sleep}};
     CHECK(sem_init(&gate, 0, 0) == 0 && sem_init(&waits, 0, 0) == 0 && pipe(ends) == 0);
     for (size_t n = 0; n < sizeof(kinds) / sizeof(kinds[0]); n++) {
         cancel_one(kinds[n].name, kinds[n].body, NULL);
         cancel_one("asynchronously", asynchronously, (void*)kinds[n].body);
     }
+    cancel_one("inside libc", inside_libc, NULL);
+    cancel_one("put off", put_off, NULL);
+    cancel_one("before it takes", before_it_takes, NULL);
+    cancel_one("by itself", by_itself, NULL);
     say("bad type %s", code(pthread_setcanceltype(77, NULL)));
     close(ends[0]);
     close(ends[1]);
 }
 
-int main(int argc, char** argv) { return serve(argc, argv, scenario); }
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}

@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 struct Shared {
@@ -259,6 +260,18 @@ static void executes(void) {
     say("popen %s", strtok(text, "\n"));
     say("pclose %d", pclose(pipe));
     say("system %d", WEXITSTATUS(system("exit 4")));
+    // A script that does not name who runs it.
+    char script[] = "/tmp/crane-script-XXXXXX";
+    const int file = mkstemp(script);
+    CHECK(file >= 0 && dprintf(file, "exit $1\n") > 0 && fchmod(file, 0700) == 0 && close(file) == 0);
+    child = fork();
+    if (child == 0) {
+        execvpe(script, (char* const[]){script, "9", NULL}, NULL);
+        _exit(1);
+    }
+    waitpid(child, &status, 0);
+    say("script for the shell %d", WEXITSTATUS(status));
+    unlink(script);
     // One that goes on for ever ends when nobody reads.
     pipe = popen("while echo again; do :; done 2> /dev/null; exit 3", "r");
     CHECK(pipe && fgets(text, sizeof text, pipe));
