@@ -59,13 +59,11 @@ long send(mqd_t queue, const char* message, size_t bytes, unsigned priority, con
 }
 
 long receive(mqd_t queue, char* message, size_t bytes, unsigned* priority, const Deadline& deadline) {
-    const long rc = transfer(deadline, [&](const timespec* until) {
+    return transfer(deadline, [&](const timespec* until) {
         const long got = raw(SYS_mq_timedreceive, queue, message, bytes, priority, until);
         domain().threads[self.slot].awaits = got == -ETIMEDOUT ? queue_number(queue) : 0;
         return got;
     });
-    domain().threads[self.slot].awaits = 0;
-    return rc;
 }
 
 struct Told {

@@ -172,10 +172,11 @@ bool keep_popened(FILE* stream, pid_t child) {
 }
 
 [[noreturn]] void run_popened(int theirs, bool reads, const char* command) {
-    if (dup2(theirs, reads ? 1 : 0) < 0) _exit(127);
     // Of what was opened before: who reads there shall see its end.
     for (const Popened& p : popened)
         if (p.stream) close(fileno(p.stream));
+    const int end = reads ? 1 : 0;
+    if (theirs == end ? fcntl(end, F_SETFD, 0) < 0 : dup2(theirs, end) < 0) _exit(127);
     execl(_PATH_BSHELL, "sh", "-c", command, static_cast<char*>(nullptr));
     _exit(127);
 }
@@ -259,6 +260,8 @@ CRANE_EXPORT FILE* popen(const char* command, const char* mode) {
     if (!strchr(mode, 'e')) fcntl(mine, F_SETFD, 0);
     if (!keep_popened(stream, child)) {  // others were quicker
         fclose(stream);
+        while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+        }
         errno = EMFILE;
         return nullptr;
     }

@@ -66,10 +66,8 @@ long operate(int id, const sembuf* ops, size_t count, const timespec* timeout) {
     for (size_t i = 0; i < count; ++i) at_once[i].sem_flg |= IPC_NOWAIT;
     const uint64_t deadline = timeout ? deadline_from_relative_ns(to_ns(*timeout)) : dmt::kNoDeadline;
     IpcWait wait{Op::kSystemV, semaphore_key(id), deadline, -EAGAIN, -EAGAIN};
-    const long rc = wait.until_done([&] { return raw(SYS_semtimedop, id, at_once, count, nullptr); },
-                                    [&] { return waits_for(id, ops, count); });
-    domain().threads[self.slot].awaits = 0;
-    return rc;
+    return wait.until_done([&] { return raw(SYS_semtimedop, id, at_once, count, nullptr); },
+                           [&] { return waits_for(id, ops, count); });
 }
 
 /// The kernel's clock tells when an object was last used; the program hears of none but the domain's own

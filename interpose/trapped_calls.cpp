@@ -182,10 +182,13 @@ class AsLibcCancels {
         if (type_ == PTHREAD_CANCEL_DEFERRED) ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_);
     }
     ~AsLibcCancels() noexcept(false) {
-        if (type_ == PTHREAD_CANCEL_DEFERRED)
-            ::pthread_setcancelstate(state_, nullptr);
-        else
+        if (type_ != PTHREAD_CANCEL_DEFERRED) {
             real.pthread_setcanceltype(type_, nullptr);
+            return;
+        }
+        // Not by the wrapper, which may end the thread, in the midst of libc.
+        real.pthread_setcancelstate(state_, nullptr);
+        domain().threads[self.slot].cancel_disabled = state_ == PTHREAD_CANCEL_DISABLE;
     }
     AsLibcCancels(const AsLibcCancels&) = delete;
     AsLibcCancels& operator=(const AsLibcCancels&) = delete;

@@ -5,6 +5,16 @@
 
 namespace crane::interpose {
 
+/// What the thread waits for is looked for by others until the call is done: taken back with the turn in
+/// hand.
+class AwaitsNothing {
+  public:
+    AwaitsNothing() = default;
+    ~AwaitsNothing() { domain().threads[self.slot].awaits = 0; }
+    AwaitsNothing(const AwaitsNothing&) = delete;
+    AwaitsNothing& operator=(const AwaitsNothing&) = delete;
+};
+
 /// One call: it is tried without waiting, and again after whatever may have changed the object.
 struct IpcWait {
     Op op;
@@ -18,6 +28,7 @@ struct IpcWait {
     template <typename Attempt, typename MayWait>
     long until_done(Attempt attempt, MayWait may_wait) {
         Operation turn(op, key);
+        const AwaitsNothing afterwards;
         bool waited = false;
         for (;;) {
             const long rc = uninterrupted(attempt);

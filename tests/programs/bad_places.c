@@ -1,5 +1,4 @@
-// Addresses for what a call takes or tells, and nothing can be read or written there: by number, since libc
-// itself looks at some.
+// Addresses for what a call takes or tells, and nothing can be read or written there: by number, since libc itself looks at some.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -155,8 +154,7 @@ static void signals(char* bad) {
 static void nobody_listens(int no_socket, char* bad) {
     struct mmsghdr message = {0};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    int fresh = socket(AF_UNIX, SOCK_STREAM, 0), tcp = socket(AF_INET, SOCK_STREAM, 0),
-        udp = socket(AF_INET, SOCK_DGRAM, 0);
+    int fresh = socket(AF_UNIX, SOCK_STREAM, 0), tcp = socket(AF_INET, SOCK_STREAM, 0), udp = socket(AF_INET, SOCK_DGRAM, 0);
     TRY(accept(no_socket, NULL, NULL));
     TRY(accept(fresh, NULL, NULL));
     TRY(accept(tcp, NULL, NULL));
@@ -221,6 +219,4 @@ static void scenario(void) {
     }
 }
 
-int main(int argc, char** argv) {
-    return serve(argc, argv, scenario);
-}
+int main(int argc, char** argv) { return serve(argc, argv, scenario); }

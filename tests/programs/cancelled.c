@@ -1,5 +1,4 @@
-// Threads that are cancelled while they wait: on a condition, a semaphore, a read, a sleep; asynchronously or
-// not.
+// Threads that are cancelled while they wait: on a condition, a semaphore, a read, a sleep; asynchronously or not.
 #include "serve.h"
 
 #include <pthread.h>
@@ -116,11 +115,8 @@ static void scenario(void) {
     static const struct {
         const char* name;
         void* (*body)(void*);
-    } kinds[] = {{"condition", on_condition},
-                 {"timed condition", on_timed_condition},
-                 {"semaphore", on_semaphore},
-                 {"read", on_read},
-                 {"sleep", on_sleep}};
+    } kinds[] = {{"condition", on_condition}, {"timed condition", on_timed_condition}, {"semaphore", on_semaphore},
+                 {"read", on_read}, {"sleep", on_sleep}};
     CHECK(sem_init(&gate, 0, 0) == 0 && sem_init(&waits, 0, 0) == 0 && pipe(ends) == 0);
     for (size_t n = 0; n < sizeof(kinds) / sizeof(kinds[0]); n++) {
         cancel_one(kinds[n].name, kinds[n].body, NULL);
@@ -135,6 +131,4 @@ static void scenario(void) {
     close(ends[1]);
 }
 
-int main(int argc, char** argv) {
-    return serve(argc, argv, scenario);
-}
+int main(int argc, char** argv) { return serve(argc, argv, scenario); }

@@ -113,9 +113,7 @@ static void nobody_waits(void) {
 }
 
 static int signals;
-static void on_signal(int number) {
-    signals += number == SIGALRM;
-}
+static void on_signal(int number) { signals += number == SIGALRM; }
 
 static void interrupted(int restarts) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = restarts ? SA_RESTART : 0};

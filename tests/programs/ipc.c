@@ -1,5 +1,5 @@
-// What the kernel keeps without a descriptor: System V semaphores and queues, message queues, asynchronous
-// input and output, scheduling policies. Waiting in them is scheduled.
+// What the kernel keeps without a descriptor: System V semaphores and queues, message queues, asynchronous input
+// and output, scheduling policies. Waiting in them is scheduled.
 #include <aio.h>
 #include <fcntl.h>
 #include <mqueue.h>
@@ -116,9 +116,7 @@ static void on_notice(int signal, siginfo_t* info, void* context) {
     (void)context;
     notices = info->si_value.sival_int + (info->si_code == SI_MESGQ ? 100 : 0);
 }
-static void in_thread(union sigval value) {
-    __atomic_store_n((int*)value.sival_ptr, 1, __ATOMIC_SEQ_CST);
-}
+static void in_thread(union sigval value) { __atomic_store_n((int*)value.sival_ptr, 1, __ATOMIC_SEQ_CST); }
 
 static void queues(void) {
     struct mq_attr attributes = {.mq_maxmsg = 2, .mq_msgsize = 32};
@@ -147,8 +145,7 @@ static void queues(void) {
     reap(child);
     struct sigaction action = {.sa_sigaction = on_notice, .sa_flags = SA_SIGINFO};
     sigaction(SIGUSR1, &action, NULL);
-    struct sigevent event = {
-        .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 5};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 5};
     say("mq_notify %s", outcome(mq_notify(queue, &event)));
     say("again %s", outcome(mq_notify(queue, &event)));
     child = fork();
@@ -157,8 +154,8 @@ static void queues(void) {
     say("told %d", notices);
     CHECK(mq_receive(queue, text, sizeof text, NULL) == 1);
     int called = 0;
-    event = (struct sigevent){
-        .sigev_notify = SIGEV_THREAD, .sigev_notify_function = in_thread, .sigev_value.sival_ptr = &called};
+    event = (struct sigevent){.sigev_notify = SIGEV_THREAD, .sigev_notify_function = in_thread,
+                              .sigev_value.sival_ptr = &called};
     say("mq_notify %s", outcome(mq_notify(queue, &event)));
     CHECK(mq_send(queue, "y", 1, 0) == 0);
     while (!__atomic_load_n(&called, __ATOMIC_SEQ_CST)) usleep(1000);
@@ -175,8 +172,7 @@ static void asynchronous(void) {
     struct aiocb first = {.aio_fildes = fd, .aio_buf = "0123", .aio_nbytes = 4},
                  second = {.aio_fildes = fd, .aio_buf = "4567", .aio_nbytes = 4, .aio_offset = 4},
                  sync = {.aio_fildes = fd}, read_back = {.aio_fildes = fd, .aio_buf = back, .aio_nbytes = 15};
-    CHECK(aio_write(&first) == 0 && aio_write(&second) == 0 && aio_fsync(O_SYNC, &sync) == 0 &&
-          aio_read(&read_back) == 0);
+    CHECK(aio_write(&first) == 0 && aio_write(&second) == 0 && aio_fsync(O_SYNC, &sync) == 0 && aio_read(&read_back) == 0);
     const struct aiocb* list[] = {&read_back};
     while (aio_error(&read_back) == EINPROGRESS) CHECK(aio_suspend(list, 1, NULL) == 0);
     say("aio %zd %zd %zd %s", aio_return(&first), aio_return(&second), aio_return(&read_back), back);
@@ -222,6 +218,4 @@ static void scenario(void) {
     policies();
 }
 
-int main(int argc, char** argv) {
-    return serve(argc, argv, scenario);
-}
+int main(int argc, char** argv) { return serve(argc, argv, scenario); }

@@ -198,6 +198,4 @@ static void scenario(void) {
     joins();
 }
 
-int main(int argc, char** argv) {
-    return serve(argc, argv, scenario);
-}
+int main(int argc, char** argv) { return serve(argc, argv, scenario); }

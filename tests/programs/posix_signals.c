@@ -1,5 +1,5 @@
-// Signals as POSIX has them: what is known of each, queues, alternate stacks, masks over jumps, stops, what
-// may run in a handler, and the older calls.
+// Signals as POSIX has them: what is known of each, queues, alternate stacks, masks over jumps, stops, what may run
+// in a handler, and the older calls.
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -26,14 +26,11 @@ static void handle(int signal, int flags) {
     CHECK(sigaction(signal, &action, NULL) == 0);
 }
 
-static void leave(int signal) {
-    CHECK(sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL) == 0);
-}
+static void leave(int signal) { CHECK(sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL) == 0); }
 
 static void say_told(const char* what) {
     char line[256] = "";
-    for (int i = 0; i < told_count; ++i)
-        snprintf(line + strlen(line), sizeof line - strlen(line), " %d", (int)told[i]);
+    for (int i = 0; i < told_count; ++i) snprintf(line + strlen(line), sizeof line - strlen(line), " %d", (int)told[i]);
     say("%s:%s", what, line);
     told_count = 0;
 }
@@ -111,9 +108,7 @@ static void stacks(void) {
 
 static sigjmp_buf out;
 static volatile int* volatile nowhere;
-static void jump(int signal) {
-    siglongjmp(out, signal);
-}
+static void jump(int signal) { siglongjmp(out, signal); }
 
 static int blocked(int signal) {
     sigset_t now;
@@ -142,8 +137,7 @@ static int seen_mask;
 static void fault(int signal, siginfo_t* info, void* context) {
     (void)signal;
     (void)info;
-    seen_mask =
-        blocked(SIGSEGV) + 2 * blocked(SIGHUP) + 4 * sigismember(&((ucontext_t*)context)->uc_sigmask, SIGHUP);
+    seen_mask = blocked(SIGSEGV) + 2 * blocked(SIGHUP) + 4 * sigismember(&((ucontext_t*)context)->uc_sigmask, SIGHUP);
     siglongjmp(out, 1);
 }
 
@@ -168,8 +162,7 @@ static const char* state_of(int status) {
     return text;
 }
 
-// Until so many signals were told of: each is let in before the next can be sent, for two that wait become
-// one.
+// Until so many signals were told of: each is let in before the next can be sent, for two that wait become one.
 static void let_in(const sigset_t* mask, int count) {
     while (told_count < count) sigsuspend(mask);
 }
@@ -275,9 +268,7 @@ static void waits(void) {
 }
 
 // A handler that ends its thread, in a call that says of itself that it throws nothing.
-static void end_here(int signal) {
-    pthread_exit((void*)(long)signal);
-}
+static void end_here(int signal) { pthread_exit((void*)(long)signal); }
 static void* end_by_signal(void* nothing) {
     raise(SIGUSR2);
     return nothing;
@@ -420,6 +411,4 @@ static void scenario(void) {
     by_number();
 }
 
-int main(int argc, char** argv) {
-    return serve(argc, argv, scenario);
-}
+int main(int argc, char** argv) { return serve(argc, argv, scenario); }

@@ -18,16 +18,11 @@ struct Shared {
 };
 
 static volatile sig_atomic_t usr1_seen, child_seen;
-static void on_usr1(int number) {
-    usr1_seen += number == SIGUSR1;
-}
-static void on_child(int number) {
-    child_seen += number == SIGCHLD;
-}
+static void on_usr1(int number) { usr1_seen += number == SIGUSR1; }
+static void on_child(int number) { child_seen += number == SIGCHLD; }
 
 static struct Shared* make_shared(void) {
-    struct Shared* shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct Shared* shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_mutexattr_t mutex;
     pthread_condattr_t cond;
     CHECK(shared != MAP_FAILED);
@@ -309,8 +304,7 @@ static void spawned_by_the_cancelled(void) {
 static void send_fd(int over, int fd) {
     char data = 'd', control[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec vector = {&data, 1};
-    struct msghdr message = {
-        .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     struct cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
@@ -322,8 +316,7 @@ static void send_fd(int over, int fd) {
 static int receive_fd(int over) {
     char data, control[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec vector = {&data, 1};
-    struct msghdr message = {
-        .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     int fd = -1;
     if (recvmsg(over, &message, 0) != 1) return -1;
     struct cmsghdr* header = CMSG_FIRSTHDR(&message);
