@@ -31,7 +31,7 @@ LINES_OF_A_FAILURE = 400
 STARTED, ENDS_AFTER_S, LOOK_AGAIN_AFTER_S = time.monotonic(), 75 * 60, 0.2
 LINES_OF_A_TEST, WIDTH_OF_A_LINE = 12, 300
 # How the test runner, Catch2 (to the next empty line), clang-tidy and the compilers name what failed.
-FAILURES = re.compile(r"^(failed: .*|\S+:\d+: FAILED:\n(?:.+\n)+|\S+:\d+:\d+: (?:fatal )?(?:error|warning): .*)$", re.MULTILINE)
+FAILURES = re.compile(r"^(failed: .*(?:\n  .+)*|\S+:\d+: FAILED:\n(?:.+\n)+|\S+:\d+:\d+: (?:fatal )?(?:error|warning): .*)$", re.MULTILINE)
 COUNTS = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)
 
 

@@ -116,7 +116,18 @@ def run_one(test, place, total, tally, leftovers):
         tally.skipped += 1
     else:
         tally.failed += 1
-        tally.failures.append(f"{short_name(test)}: {(result.detail.strip().splitlines() or ['?'])[-1]}")
+        tally.failures.append(f"{short_name(test)}: {in_short(result.detail)}")
+
+
+def in_short(detail, lines=12):
+    """What went wrong, for the summary: the exception's own words, without frames before and reports after them."""
+    rows = detail.strip().splitlines() or ["?"]
+    said = next((place for place, row in enumerate(rows) if row.startswith("--- ")), len(rows))
+    begin = max((place for place, row in enumerate(rows[:said]) if row.startswith("Traceback ")), default=None)
+    if begin is None:
+        return rows[-1]
+    words = next((place for place in range(begin + 1, said) if not rows[place].startswith(" ")), said - 1)
+    return "\n  ".join(row for row in rows[words:min(said, words + lines)] if row.strip())
 
 
 def run_unit(binary, choices, tally):

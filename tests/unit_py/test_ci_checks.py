@@ -57,6 +57,11 @@ class ChecksTest(unittest.TestCase):
                                "  failed: redis.Kills", "unit tests under ASan", "  tests/unit/a.cpp:7: FAILED:",
                                "    REQUIRE( x )", "  with expansion:", "    false", "  failed: unit"])
 
+    def test_words_of_a_failed_test_are_kept_with_its_name(self):
+        _, lines = self.result(e2e="echo 'failed: redis.Kills: ClusterError: they differ'; echo '  at entry 7'; echo 0 passed; exit 1")
+        end = lines[lines.index("failed:"):-1]
+        self.assertEqual(end, ["failed:", "end-to-end tests", "  failed: redis.Kills: ClusterError: they differ", "    at entry 7"])
+
     def test_a_check_that_counts_nothing_can_still_fail(self):
         status, lines = self.result(check="exit 2", e2e="echo 2 passed, 0 failed, 0 skipped")
         self.assertEqual((status, lines[-1]), (1, "2 passed, 0 failed, 0 skipped"))
