@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 """Servers' own test suites, natively and on three replicas: the same failures, and none more.
 
-usage: suites.py [--postgres DIR] [--redis DIR] [--python] [--libuv DIR] [--libevent DIR] [--nginx DIR]
-                 [--memcached DIR] [--results FILE] [--keep] [--only SUITE]… [WORD …]
+usage: suites.py [--postgres DIR] [--mariadb] [--redis DIR] [--python] [--libuv DIR] [--libevent DIR]
+                 [--nginx DIR] [--memcached DIR] [--results FILE] [--keep] [--only SUITE]… [WORD …]
 
 DIR is an unpacked source of the server, of the version that is installed (no package has the tests). PostgreSQL's tests are
-run one by one, then several at a time as their schedule says; Redis's as against any server that they did not start. Each
-suite is run twice natively, so that a test which is not stable by itself is told from one that Crane breaks, and once on
-three replicas, whose output has to be equal. CPython's, libuv's, libevent's, nginx' and memcached's tests (alone_suite.py)
+run one by one, then several at a time as their schedule says; MariaDB's and Redis's as against any server that they did not
+start. Each suite is run twice natively, so that a test which is not stable by itself is told from one that Crane breaks, and
+once on three replicas, whose output has to be equal. CPython's, libuv's, libevent's, nginx' and memcached's tests (alone_suite.py)
 are servers by themselves, and run under one replica's shim. Tests, or units, whose name holds one of the WORDs are taken, or all.
 
 A test that does not end fails alone: what the replicas say of themselves is told with it, and if the server answers nobody
@@ -29,6 +29,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE)]
 from alone_suite import AloneSuite, LibeventSuite, LibuvSuite, MemcachedSuite, NginxSuite, PythonSuite  # noqa: E402
 from compare import excused, judge, summary, wrong  # noqa: E402
+from mtr_suite import MariaDbSuite  # noqa: E402
 from pg_suite import PgSuite  # noqa: E402
 from redis_suite import RedisSuite  # noqa: E402
 from support.cluster import Cluster, ClusterError  # noqa: E402
@@ -85,6 +86,8 @@ def chosen(options):
     suites = []
     if options.postgres:
         suites += [PgSuite(options.postgres, serial=True), PgSuite(options.postgres, serial=False)]
+    if options.mariadb:
+        suites.append(MariaDbSuite())
     if options.redis:
         suites.append(RedisSuite(options.redis))
     if options.python:
@@ -116,6 +119,7 @@ def compared(suite, options, known):
 def main():
     parser = argparse.ArgumentParser(description="Servers' own test suites, natively and on three replicas.")
     parser.add_argument("--postgres", metavar="DIR", help="sources of PostgreSQL, of the installed version")
+    parser.add_argument("--mariadb", action="store_true", help="MariaDB's tests, of Debian's mariadb-test")
     parser.add_argument("--redis", metavar="DIR", help="sources of Redis, of the installed version")
     parser.add_argument("--python", action="store_true", help="CPython's tests, of Debian's libpython3.11-testsuite")
     parser.add_argument("--libuv", metavar="DIR", help="sources of libuv, with its tests built")
@@ -123,7 +127,7 @@ def main():
     parser.add_argument("--nginx", metavar="DIR", help="nginx-tests")
     parser.add_argument("--memcached", metavar="DIR", help="sources of memcached, built")
     parser.add_argument("--only", metavar="SUITE", action="append",
-                        help="postgres-serial, postgres-parallel, redis, python, libuv, libevent, nginx or memcached")
+                        help="postgres-serial, postgres-parallel, mariadb, redis, python, libuv, libevent, nginx or memcached")
     parser.add_argument("--results", metavar="FILE", help="write all results as JSON")
     parser.add_argument("--keep", action="store_true", help="keep the state directories in /var/tmp/crane-e2e-suite-*")
     parser.add_argument("words", metavar="WORD", nargs="*")
@@ -135,8 +139,8 @@ def main():
         print(f"suites: {error}", file=sys.stderr)
         return 2
     if not suites:
-        print("suites: name a suite: --postgres DIR, --redis DIR, --python, --libuv DIR, --libevent DIR, --nginx DIR, "
-              "--memcached DIR", file=sys.stderr)
+        print("suites: name a suite: --postgres DIR, --mariadb, --redis DIR, --python, --libuv DIR, --libevent DIR, "
+              "--nginx DIR, --memcached DIR", file=sys.stderr)
         return 2
     known = tomllib.loads((HERE / "known.toml").read_text())
     results, failed, let = {}, 0, 0

@@ -2,11 +2,13 @@
 
 import pathlib
 import sys
+import tempfile
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "e2e"), str(TESTS / "suites")]
 import compare  # noqa: E402  pylint: disable=wrong-import-position
+import mtr_suite  # noqa: E402  pylint: disable=wrong-import-position
 import pg_suite  # noqa: E402  pylint: disable=wrong-import-position
 import redis_suite  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -49,6 +51,25 @@ class Postgres(unittest.TestCase):
                 "+++ /x/results/a.out\t2026-01-01 00:00:01\n@@ -1 +1 @@\n-one\n+two\n"
                 "diff -U3 /x/expected/b_1.out /x/results/b.out\n@@ -3 +3 @@\n-x\n+y\n")
         self.assertEqual(pg_suite.differences(text), {"a": "@@ -1 +1 @@\n-one\n+two", "b": "@@ -3 +3 @@\n-x\n+y"})
+
+
+class MariaDb(unittest.TestCase):
+    def test_what_mtr_says_of_one_test(self):
+        head = "TEST    RESULT   TIME (ms) or COMMENT\n-----\n\nworker[01] Using MTR_BUILD_THREAD 300\n"
+        self.assertEqual(mtr_suite.verdict(head + "main.alias                               [ pass ]     21\n", "/x"), "")
+        self.assertIsNone(mtr_suite.verdict(head + "main.big          [ skipped ]  Test needs --big-test\n", "/x"))
+        failed = head + ("main.ansi                                [ fail ]\n        Test ended at 2026-01-01 00:00:00\n\n"
+                         "CURRENT_TEST: main.ansi\n--- a.result\t2026-01-01\n+++ a.reject\t2026-01-02\n@@ -1 +1 @@\n-one\n+two /x/var\n\n"
+                         " - saving '/x/var/log/main.ansi/' to '/x/var/log/main.ansi/'\n\nOnly  1  of 2 completed.\n")
+        self.assertEqual(mtr_suite.verdict(failed, "/x"), "CURRENT_TEST: main.ansi\n@@ -1 +1 @@\n-one\n+two DIR/var")
+        self.assertEqual(mtr_suite.verdict("mysql-test-run: *** ERROR: no server", "/x"), "mysql-test-run: *** ERROR: no server")
+
+    def test_tests_that_need_a_server_of_their_own_are_left_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {"a.test": "select 1;", "b.test": "select 1;", "b.opt": "--x", "c.test": "--source include/restart_mysqld.inc",
+                               "d.test": "select 1;", "d-master.opt": "--x"}.items():
+                (pathlib.Path(folder) / name).write_text(text, encoding="utf-8")
+            self.assertEqual([test.stem for test in sorted(pathlib.Path(folder).glob("*.test")) if mtr_suite.runs_here(test)], ["a"])
 
 
 class Redis(unittest.TestCase):

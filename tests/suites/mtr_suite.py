@@ -1,0 +1,161 @@
+"""MariaDB's own tests (suite main of Debian's mariadb-test), a test at a time by mtr, against a server that it did not start."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+
+from compare import PASSED
+from support import procs
+from support.databases import MariaDb
+from support.paths import free_port, work_dir
+from support.servers import write
+
+SOURCE = pathlib.Path("/usr/share/mysql/mysql-test")
+TEST_S = 150
+ANSWER_S = 20
+# As mtr starts a server (include/default_mysqld.cnf), and what it looks for there.
+SETTINGS = """\
+server-id=1
+log-bin=log
+binlog-direct-non-transactional-updates
+log-bin-trust-function-creators=1
+default-storage-engine=myisam
+character-set-server=latin1
+collation-server=latin1_swedish_ci
+use-stat-tables=preferably
+histogram-type=json_hb
+key-buffer-size=1M
+sort-buffer-size=256K
+max-heap-table-size=1M
+innodb-stats-persistent=off
+local-infile
+secure-file-priv=
+"""
+NOT_AS_MTR = ("skip-name-resolve", "skip-log-bin", "user=", "init-file=")
+# A test with one of these files wants a server that was started for it alone, and one with such words stops or starts it.
+OPTIONS_OF_ITS_OWN = (".opt", "-master.opt", ".cnf", ".combinations", "-master.sh")
+WORDS_OF_ITS_OWN = re.compile(r"shutdown|restart_mysqld|start_mysqld|kill_mysqld|have_debug|big_test", re.IGNORECASE)
+# Whatever is no system's own, so that what a test that failed has left is nobody else's.
+OF_OTHERS = "SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN " \
+            "('mysql', 'information_schema', 'performance_schema', 'sys')"
+
+
+def runs_here(test):
+    return not any(test.with_name(test.stem + end).exists() for end in OPTIONS_OF_ITS_OWN) \
+        and not WORDS_OF_ITS_OWN.search(test.read_text(encoding="utf-8", errors="replace"))
+
+
+def verdict(text, folder):
+    """What mtr said of one test: PASSED, None if it left it out, or why it failed, without paths and times."""
+    said = re.search(r"^main\.\S+ .*\[ (pass|fail|skipped|disabled) \]", text, re.MULTILINE)
+    if not said:
+        return text[-500:]
+    if said[1] != "fail":
+        return PASSED if said[1] == "pass" else None
+    end = text.find("\n - ", said.end())
+    rows = text[said.end():end if end > 0 else len(text)].replace(str(folder), "DIR").splitlines()
+    return "\n".join(row for row in rows if not row.startswith(("--- ", "+++ ")) and "Test ended at" not in row).strip()
+
+
+class MariaDbSuite:
+    name = "mariadb"
+
+    def __init__(self):
+        if not (SOURCE / "mariadb-test-run.pl").exists():
+            raise FileNotFoundError(f"{SOURCE}/mariadb-test-run.pl is missing: apt install mariadb-test")
+
+    def server(self, native):
+        server = MtrServer(free_port() if native else None)
+        server.tests = work_dir("mtr")
+        server.tests.chmod(0o777)
+        return server
+
+    def run(self, server, address, words, hang, said):
+        results = {}
+        with Relay(server.tests / "socket", address):
+            for test in sorted((SOURCE / "main").glob("*.test")):
+                if words and not any(word in test.stem for word in words) or not runs_here(test):
+                    continue
+                server.put_back(address)
+                result = server.one(test.stem, address, hang)
+                if result is not None:
+                    results[test.stem] = result
+                if result or len(results) % 50 == 0:
+                    said(f"{len(results)} tests, after {test.stem}{'; it failed' if result else ''}")
+                if not (server.answers(address) or hang(None) or server.answers(address)):
+                    said("the server answers nobody")
+                    break
+        return results
+
+
+class Relay:
+    """Tests that connect to localhost take a Unix socket, which is a container's own there."""
+
+    def __init__(self, path, address):
+        self.words = ["socat", f"UNIX-LISTEN:{path},fork,mode=777", f"TCP:{address[0]}:{address[1]}"]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def __exit__(self, *_):
+        end_group(self.process)
+
+
+class MtrServer(MariaDb):
+    def prepare(self):
+        super().prepare()
+        config = self.site / "my.cnf"
+        rows = [row for row in config.read_text().splitlines() if not row.startswith(NOT_AS_MTR)]
+        write(config, "\n".join(rows) + f"\nuser=root\n{SETTINGS}")
+
+    def remove(self):
+        shutil.rmtree(self.tests, ignore_errors=True)
+        super().remove()
+
+    @staticmethod
+    def ask(address, text):
+        words = ["mariadb", "--no-defaults", "-h", address[0], "-P", str(address[1]), "-u", "root", "-N", "-B", "-f"]
+        return subprocess.run(words, input=text, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+
+    def answers(self, address):
+        try:
+            return self.ask(address, "SELECT 1").stdout == "1\n"
+        except subprocess.TimeoutExpired:
+            return False
+
+    def put_back(self, address):
+        try:
+            for name in self.ask(address, OF_OTHERS).stdout.split():
+                self.ask(address, f"DROP DATABASE `{name}`")
+            self.ask(address, "CREATE DATABASE test; CREATE DATABASE mtr")
+            self.ask(address, f"USE mtr;\n{(SOURCE / 'include' / 'mtr_warnings.sql').read_text()}")
+        except subprocess.TimeoutExpired:
+            pass  # the test will fail by it
+
+    def one(self, name, address, hang):
+        var, output = self.tests / "var", self.tests / "mtr.out"
+        shutil.rmtree(var, ignore_errors=True)
+        words = ["perl", "./mariadb-test-run.pl", "--extern", f"host={address[0]}", "--extern", f"port={address[1]}", "--extern",
+                 "user=root", f"--vardir={var}", f"--tmpdir={self.tests}/tmp", f"main.{name}"]
+        environment = os.environ | {"MYSQL_UNIX_PORT": str(self.tests / "socket")}
+        with open(output, "wb") as sink:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=SOURCE,
+                                       env=environment, start_new_session=True)
+            try:
+                process.wait(TEST_S)
+                late = None
+            except subprocess.TimeoutExpired:
+                late = f"hangs: {hang(name)}"
+            end_group(process)
+        return late or verdict(procs.read(output), self.tests)
+
+
+def end_group(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
