@@ -1,25 +1,17 @@
 // Calls that are the kernel's as they are, and that servers make often: a wrapper costs less than a trapped
 // call (core/backstop.hpp).
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/operation.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/plain_call.hpp"
 
 using namespace crane::interpose;
 
 namespace {
-
-/// The program's own filters judge it, as ever.
-template <typename... Args>
-long plain(long number, Args... args) {
-    if (!active() || runtime.process->judged == Judged::kByNobody) return as_libc(raw(number, args...));
-    const long all[6 + 1] = {(long)args...};
-    return as_libc(crane_judged_call(all, number));
-}
 
 /// One at which a thread that is cancelled ends.
 template <typename... Args>
@@ -59,22 +51,6 @@ CRANE_EXPORT off64_t lseek64(int fd, off64_t offset, int whence) noexcept {
 CRANE_EXPORT int access(const char* path, int mode) noexcept {
     if (active()) count_file_call();
     return static_cast<int>(plain(SYS_access, path, mode));
-}
-CRANE_EXPORT void* mmap(void* place, size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {
-    return reinterpret_cast<void*>(plain(SYS_mmap, place, bytes, protection, flags, fd, offset));
-}
-CRANE_EXPORT void* mmap64(void* place, size_t bytes, int protection, int flags, int fd,
-                          off64_t offset) noexcept {
-    return reinterpret_cast<void*>(plain(SYS_mmap, place, bytes, protection, flags, fd, offset));
-}
-CRANE_EXPORT int munmap(void* place, size_t bytes) noexcept {
-    return static_cast<int>(plain(SYS_munmap, place, bytes));
-}
-CRANE_EXPORT int mprotect(void* place, size_t bytes, int protection) noexcept {
-    return static_cast<int>(plain(SYS_mprotect, place, bytes, protection));
-}
-CRANE_EXPORT int madvise(void* place, size_t bytes, int advice) noexcept {
-    return static_cast<int>(plain(SYS_madvise, place, bytes, advice));
 }
 CRANE_EXPORT ssize_t pread(int fd, void* place, size_t bytes, off_t offset) {
     return cancellable(SYS_pread64, fd, place, bytes, offset);

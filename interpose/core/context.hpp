@@ -48,6 +48,7 @@ struct Self {
     uint64_t handler_frames[kMostFrames];  ///< where on the stack the first of them are (handler_frames.hpp)
     uint64_t trapped_at;  ///< the address of the call that the program's filters judge (sandbox.hpp)
     uint32_t image;       ///< that this thread knows to have come out of (timebubble::Control::image)
+    bool leaves;          ///< is at the end of its process, or was when it faulted there
 };
 extern thread_local Self self __attribute__((tls_model("initial-exec")));
 

@@ -72,10 +72,11 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     drop_signals(p.pending, ~uint64_t{0});
     drop_queue_notices(index, 0);
     p.stop_news = StopNews::kNone;
-    p.state = ProcessState::kExited;
-    p.status = wait_status;
     const timebubble::ExitRecord record{static_cast<uint32_t>(p.pid), wait_status, p.is_main, 0};
     emit(timebubble::OutputKind::kExit, 0, 0, &record, sizeof(record));
+    // Not before: one that has unmapped the ring dies there, and another has to do all this for it.
+    p.state = ProcessState::kExited;
+    p.status = wait_status;
     part_from_children(index);
     runtime.view.control->status.processes.fetch_sub(1, std::memory_order_relaxed);
     if (p.parent == kNone) {
@@ -172,8 +173,10 @@ void become_child(uint32_t index) {
 }
 
 bool leave_domain(int wait_status) {
-    if (!self.active) return false;
+    // One that faults here dies with the turn in hand, and is buried by its parent.
+    if (!self.active || self.leaves) return false;
     scheduler().get_turn(self.slot);
+    self.leaves = true;
     const bool alone = runtime.process->state == ProcessState::kLive;
     const uint32_t heir = alone && runtime.process->is_main ? heir_of_main(wait_status) : kNone;
     const bool stays = heir != kNone && is_first_process();
@@ -184,7 +187,7 @@ bool leave_domain(int wait_status) {
     else
         domain().ending_pid = runtime.process->pid;
     const dmt::SlotId slot = self.slot;
-    self.active = false;
+    self.active = self.leaves = false;
     leave_backstop();
     // With the main process the domain ends: its exit is the last that is heard, and nobody has a turn again.
     if (!runtime.process->is_main) scheduler().finish(slot);

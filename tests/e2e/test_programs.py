@@ -84,6 +84,9 @@ class Programs(CraneTest):
     def test_watched_files(self):
         self.check("watched")
 
+    def test_children_that_unmap_what_is_not_theirs(self):
+        self.check("unmapped")
+
     def test_fifos(self):
         self.check("fifos")
 

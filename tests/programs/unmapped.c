@@ -1,0 +1,59 @@
+// Children that unmap what is not theirs (any of the shared memory that /proc/self/maps lists, or all from one piece on)
+// end, in whatever way, and nobody else by it.
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "serve.h"
+
+enum { MOST = 64, PIECES = 12, ROUNDS = 2 };
+
+static void end(int signal) {
+    (void)signal;
+    _exit(3);
+}
+
+static int shared(unsigned long from[MOST], unsigned long to[MOST]) {
+    FILE* maps = fopen("/proc/self/maps", "r");
+    char line[512], access[8];
+    int count = 0;
+    CHECK(maps);
+    while (count < MOST && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx %7s", &from[count], &to[count], access) == 3 && access[3] == 's') count++;
+    }
+    fclose(maps);
+    return count;
+}
+
+static void unmap(int piece, int all, int handle) {
+    unsigned long from[MOST], to[MOST];
+    const int count = shared(from, to);
+    if (handle) signal(SIGSEGV, end);
+    for (int i = all ? count - 1 : piece; i >= piece && i < count; --i) munmap((void*)from[i], to[i] - from[i]);
+    _exit(4);
+}
+
+static void scenario(void) {
+    char* own = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(own != MAP_FAILED);
+    strcpy(own, "keeps what it shares");
+    for (int round = 0; round < ROUNDS; ++round) {
+        for (int kind = 0; kind < 4 * PIECES; ++kind) {
+            const pid_t child = fork();
+            if (child == 0) unmap(kind / 4, kind & 1, kind & 2);
+            int status = 0;
+            CHECK(waitpid(child, &status, 0) == child);
+            CHECK(WIFEXITED(status) || WIFSIGNALED(status));
+        }
+        char said[64] = "";
+        FILE* pipe = popen("echo has its children as ever", "r");
+        CHECK(pipe && fgets(said, sizeof said, pipe));
+        pclose(pipe);
+        say("round %d: the parent %s, and %.*s", round, own, (int)strcspn(said, "\n"), said);
+    }
+    munmap(own, 4096);
+}
+
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}
