@@ -48,16 +48,18 @@ def runs_here(test):
         and not WORDS_OF_ITS_OWN.search(test.read_text(encoding="utf-8", errors="replace"))
 
 
-def verdict(text, folder):
-    """What mtr said of one test: PASSED, None if it left it out, or why it failed, without paths and times."""
+def verdict(text, folders=()):
+    """What mtr said of one test: PASSED, None if it left it out, or why it failed, without the folders' names and times."""
     said = re.search(r"^main\.\S+ .*\[ (pass|fail|skipped|disabled) \]", text, re.MULTILINE)
     if not said:
         return text[-500:]
     if said[1] != "fail":
         return PASSED if said[1] == "pass" else None
     end = text.find("\n - ", said.end())
-    rows = text[said.end():end if end > 0 else len(text)].replace(str(folder), "DIR").splitlines()
-    return "\n".join(row for row in rows if not row.startswith(("--- ", "+++ ")) and "Test ended at" not in row).strip()
+    text = text[said.end():end if end > 0 else len(text)]
+    for folder in folders:
+        text = text.replace(str(folder), "DIR")
+    return "\n".join(row for row in text.splitlines() if not row.startswith(("--- ", "+++ ")) and "Test ended at" not in row).strip()
 
 
 class MariaDbSuite:
@@ -74,12 +76,12 @@ class MariaDbSuite:
         return server
 
     def run(self, server, address, words, hang, said):
-        results = {}
+        results, settings = {}, server.settings(address)
         with Relay(server.tests / "socket", address):
             for test in sorted((SOURCE / "main").glob("*.test")):
                 if words and not any(word in test.stem for word in words) or not runs_here(test):
                     continue
-                server.put_back(address)
+                server.put_back(address, settings)
                 result = server.one(test.stem, address, hang)
                 if result is not None:
                     results[test.stem] = result
@@ -126,12 +128,19 @@ class MtrServer(MariaDb):
         except subprocess.TimeoutExpired:
             return False
 
-    def put_back(self, address):
+    def settings(self, address):
+        return dict(row.split("\t") for row in self.ask(address, "SHOW GLOBAL VARIABLES").stdout.splitlines() if row.count("\t") == 1)
+
+    def put_back(self, address, settings):
+        """What a test that failed has left, which others would fail by."""
         try:
             for name in self.ask(address, OF_OTHERS).stdout.split():
                 self.ask(address, f"DROP DATABASE `{name}`")
             self.ask(address, "CREATE DATABASE test; CREATE DATABASE mtr")
             self.ask(address, f"USE mtr;\n{(SOURCE / 'include' / 'mtr_warnings.sql').read_text()}")
+            for name, now in self.settings(address).items():
+                if name in settings and now != settings[name]:
+                    self.ask(address, f"SET GLOBAL {name} = {literal(settings[name])}")
         except subprocess.TimeoutExpired:
             pass  # the test will fail by it
 
@@ -150,7 +159,11 @@ class MtrServer(MariaDb):
             except subprocess.TimeoutExpired:
                 late = f"hangs: {hang(name)}"
             end_group(process)
-        return late or verdict(procs.read(output), self.tests)
+        return late or verdict(procs.read(output), (self.tests, self.site))
+
+
+def literal(text):
+    return text if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) else "'" + text.replace("'", "''") + "'"
 
 
 def end_group(process):

@@ -56,13 +56,17 @@ class Postgres(unittest.TestCase):
 class MariaDb(unittest.TestCase):
     def test_what_mtr_says_of_one_test(self):
         head = "TEST    RESULT   TIME (ms) or COMMENT\n-----\n\nworker[01] Using MTR_BUILD_THREAD 300\n"
-        self.assertEqual(mtr_suite.verdict(head + "main.alias                               [ pass ]     21\n", "/x"), "")
-        self.assertIsNone(mtr_suite.verdict(head + "main.big          [ skipped ]  Test needs --big-test\n", "/x"))
+        self.assertEqual(mtr_suite.verdict(head + "main.alias                               [ pass ]     21\n", ["/x"]), "")
+        self.assertIsNone(mtr_suite.verdict(head + "main.big          [ skipped ]  Test needs --big-test\n"))
         failed = head + ("main.ansi                                [ fail ]\n        Test ended at 2026-01-01 00:00:00\n\n"
                          "CURRENT_TEST: main.ansi\n--- a.result\t2026-01-01\n+++ a.reject\t2026-01-02\n@@ -1 +1 @@\n-one\n+two /x/var\n\n"
                          " - saving '/x/var/log/main.ansi/' to '/x/var/log/main.ansi/'\n\nOnly  1  of 2 completed.\n")
-        self.assertEqual(mtr_suite.verdict(failed, "/x"), "CURRENT_TEST: main.ansi\n@@ -1 +1 @@\n-one\n+two DIR/var")
-        self.assertEqual(mtr_suite.verdict("mysql-test-run: *** ERROR: no server", "/x"), "mysql-test-run: *** ERROR: no server")
+        self.assertEqual(mtr_suite.verdict(failed, ["/x"]), "CURRENT_TEST: main.ansi\n@@ -1 +1 @@\n-one\n+two DIR/var")
+        self.assertEqual(mtr_suite.verdict("mysql-test-run: *** ERROR: no server"), "mysql-test-run: *** ERROR: no server")
+
+    def test_settings_are_put_back_as_what_they_are(self):
+        self.assertEqual([mtr_suite.literal(text) for text in ("16777216", "-1", "0.500000", "ON", "it's", "")],
+                         ["16777216", "-1", "0.500000", "'ON'", "'it''s'", "''"])
 
     def test_tests_that_need_a_server_of_their_own_are_left_out(self):
         with tempfile.TemporaryDirectory() as folder:
