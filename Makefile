@@ -298,7 +298,7 @@ takes: all
 conformance: all
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/conformance/conformance.py --ltp $(or $(LTP),missing) $(CONFORMANCE)
 
-# Servers' own tests, natively and under Crane: make suites POSTGRES=DIR REDIS=DIR PYTHON=1 LIBUV=DIR
+# Servers' own tests, natively and under Crane: make suites POSTGRES=DIR MARIADB=1 REDIS=DIR PYTHON=1 LIBUV=DIR
 # LIBEVENT=DIR NGINX=DIR MEMCACHED=DIR [SUITES="--only redis unit/expire"]
 suites: all
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/suites/suites.py $(if $(POSTGRES),--postgres $(POSTGRES)) $(if $(MARIADB),--mariadb) \

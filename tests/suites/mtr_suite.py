@@ -4,7 +4,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 
 from compare import PASSED
@@ -97,13 +96,15 @@ class Relay:
     """Tests that connect to localhost take a Unix socket, which is a container's own there."""
 
     def __init__(self, path, address):
+        self.path = path
         self.words = ["socat", f"UNIX-LISTEN:{path},fork,mode=777", f"TCP:{address[0]}:{address[1]}"]
 
     def __enter__(self):
         self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        procs.wait_until(self.path.exists, ANSWER_S, f"socat listens at {self.path}")
 
     def __exit__(self, *_):
-        end_group(self.process)
+        procs.end_group(self.process)
 
 
 class MtrServer(MariaDb):
@@ -158,17 +159,9 @@ class MtrServer(MariaDb):
                 late = None
             except subprocess.TimeoutExpired:
                 late = f"hangs: {hang(name)}"
-            end_group(process)
+            procs.end_group(process)
         return late or verdict(procs.read(output), (self.tests, self.site))
 
 
 def literal(text):
     return text if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text) else "'" + text.replace("'", "''") + "'"
-
-
-def end_group(process):
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import time
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -81,6 +82,15 @@ def listening(host, port, protocol="tcp"):
             if fields[3] == ready and fields[1] in wanted:
                 return True
     return False
+
+
+def end_group(process):
+    """What was started in a session of its own, and all that it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
 
 
 def wait_until(condition, timeout_s, what, poll_s=0.02):
