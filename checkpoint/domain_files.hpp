@@ -28,9 +28,12 @@ enum class Kept { kFiles, kAll };  ///< kAll: /run and /tmp, too, for a server t
 void pack_files(const std::string& container_dir, const std::string& archive, Kept kept = Kept::kFiles,
                 const Check& check = {});
 
-/// All that pack_files() would pack, into the folder `copy`, from where it can be packed in its own time:
-/// much sooner done, above all where the file system lets copies share their blocks. Throws as pack_files().
+/// All that pack_files() would pack with kAll, into the folder `copy`, from where pack_copy() packs it in its
+/// own time: much sooner done. As files where the file system lets copies share their blocks; else as one
+/// archive, since making many files takes longer than reading them. Throws as pack_files().
 void copy_files(const std::string& container_dir, const std::string& copy, const Check& check = {});
+/// As pack_files().
+void pack_copy(const std::string& copy, const std::string& archive, const Check& check = {});
 
 /// Into `container_dir`, which is there and empty. Throws as pack_files().
 void unpack_files(const std::string& archive, const std::string& container_dir);

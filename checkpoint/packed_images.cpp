@@ -68,7 +68,7 @@ class ImageInFolder : public TakenImage {
     ImageInFolder(const ImageReport& report, std::unique_ptr<ImageFolder> folder)
         : TakenImage(report), folder_(std::move(folder)) {}
     void pack(const std::string& archive, const std::string& image, const Check& check) const override {
-        pack_files(folder_->files(), archive, Kept::kAll, folder_->checked(check));
+        pack_copy(folder_->files(), archive, folder_->checked(check));
         pack_folder(folder_->processes(), image, Pace::kInBackground, check);
         fail_point("image.packed");
     }
