@@ -19,89 +19,23 @@ import datetime
 import json
 import pathlib
 import re
-import socket
 import statistics
 import sys
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "e2e"))
+TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"
+sys.path[:0] = [str(TESTS / "e2e"), str(TESTS / "takes")]
 
+from checkpointed import LONG, OPTIONS, SERVERS  # noqa: E402
 from loads import LOADS  # noqa: E402
 from support.cluster import Cluster  # noqa: E402
-from support.databases import MariaDb, Postgres  # noqa: E402
 from support.procs import wait_until  # noqa: E402
-from support.redisclient import Redis as RedisClient  # noqa: E402
-from support.servers import Apache, Memcached, Nginx, Redis  # noqa: E402
-from support.webclient import get  # noqa: E402
-from test_databases import fill, sql  # noqa: E402
 
-FILL_MB = 100
 HEALTHY_S = 9  # after which crane-run takes a replica that served for a sound one
 RESTORED = "the server was restored:"
 # Milliseconds for the process and for the file system: to dump, to restore (the paper's Table 2; MySQL there).
 PAPER = {"apache": (33, 48, 3069, 237), "mariadb": (88, 81, 53473, 712)}
-
-
-def touch_web(cluster):
-    get(cluster.address(cluster.primary()), "/10k.bin")
-
-
-def fill_redis(cluster):
-    with RedisClient(cluster.address(cluster.primary())) as redis:
-        for number in range(FILL_MB):
-            redis("SET", f"key:{number}", "x" * (1 << 20))
-
-
-def fill_mariadb(cluster):
-    fill(MariaDb, cluster.address(cluster.primary()))
-    sql(MariaDb, cluster.address(cluster.primary()),
-        "CREATE TABLE big (id int PRIMARY KEY AUTO_INCREMENT, body varchar(1000));"
-        "INSERT INTO big (body) SELECT REPEAT('x', 1000) FROM words a JOIN words b LIMIT 5000;")
-
-
-def touch_redis(cluster):
-    with RedisClient(cluster.address(cluster.primary())) as redis:
-        redis("INCR", "counter")
-
-
-def touch_memcached(cluster):
-    with socket.create_connection(cluster.address(cluster.primary()), timeout=10) as client:
-        client.sendall(b"version\r\n")
-        client.recv(100)
-
-
-def touch_database(server_class):
-    return lambda cluster: sql(server_class, cluster.address(cluster.primary()), "SELECT 1;")
-
-
-def fill_mariadb_1gb(cluster):
-    """A table of a thousand thousand rows of a kilobyte; and what belongs to it."""
-    fill(MariaDb, cluster.address(cluster.primary()))
-    address = cluster.address(cluster.primary())
-    sql(MariaDb, address, "CREATE TABLE big (id int PRIMARY KEY AUTO_INCREMENT, body varchar(1000));"
-                          "INSERT INTO big (body) SELECT REPEAT('x', 1000) FROM words a JOIN words b LIMIT 4000;")
-    for _ in range(8):  # each doubles it
-        sql(MariaDb, address, "INSERT INTO big (body) SELECT body FROM big;")
-
-
-# How it is filled, and a request that is answered.
-SERVERS = {
-    "apache": (Apache, touch_web, touch_web),
-    "nginx": (Nginx, touch_web, touch_web),
-    "memcached": (Memcached, touch_memcached, touch_memcached),
-    "redis": (Redis, touch_redis, touch_redis),
-    "redis-100mb": (Redis, fill_redis, touch_redis),
-    "mariadb": (MariaDb, fill_mariadb, touch_database(MariaDb)),
-    "mariadb-1gb": (MariaDb, fill_mariadb_1gb, touch_database(MariaDb)),
-    "mariadb-1gb-xfs": (MariaDb, fill_mariadb_1gb, touch_database(MariaDb)),
-    "postgres": (Postgres, lambda cluster: fill(Postgres, cluster.address(cluster.primary())), touch_database(Postgres)),
-}
-
-
-# Of its own; each replica takes the space.
-OPTIONS = {"mariadb-1gb-xfs": ("--disk-quota-bytes", str(3 << 30), "--disk-format", "xfs")}
-SKIPPED = ("mariadb-1gb", "mariadb-1gb-xfs")  # unless they are named: they take long
 DIP_LOADS = {"redis": "redis-50", "memcached": "memcached", "apache": "apache-static"}
 DIP_S = 8
 
@@ -243,7 +177,7 @@ def tell_table(names, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description="checkpoints of servers that run")
-    parser.add_argument("servers", nargs="*", metavar="SERVER", help=f"of: {', '.join(SERVERS)} (default all)")
+    parser.add_argument("servers", nargs="*", metavar="SERVER", help=f"of: {', '.join(SERVERS)} (default all but {', '.join(LONG)})")
     parser.add_argument("--rounds", type=int, default=5, help="for each server (default 5)")
     parser.add_argument("--dip", action="store_true", help=f"what clients notice of one: {', '.join(DIP_LOADS)}")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
@@ -254,7 +188,7 @@ def main():
     if options.dip:
         results = tell_dips([name for name in options.servers or DIP_LOADS if name in DIP_LOADS], options.rounds)
     else:
-        results = tell_table(options.servers or [name for name in SERVERS if name not in SKIPPED], options.rounds)
+        results = tell_table(options.servers or [name for name in SERVERS if name not in LONG], options.rounds)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
     return 0
