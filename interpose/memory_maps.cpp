@@ -1,4 +1,5 @@
 // The program's memory is its own affair, but for what the shim has in it (core/own_memory.hpp): that stays.
+#include <stdarg.h>
 #include <sys/mman.h>
 
 #include "interpose/core/own_memory.hpp"
@@ -62,4 +63,16 @@ CRANE_EXPORT int mprotect(void* place, size_t bytes, int protection) noexcept {
 CRANE_EXPORT int madvise(void* place, size_t bytes, int advice) noexcept {
     if (concerns_shim(place, bytes)) return static_cast<int>(refuse(EINVAL));
     return static_cast<int>(plain(SYS_madvise, place, bytes, advice));
+}
+CRANE_EXPORT void* mremap(void* place, size_t bytes, size_t bytes_then, int flags, ...) noexcept {
+    void* other = nullptr;
+    if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0) {
+        va_list list;
+        va_start(list, flags);
+        other = va_arg(list, void*);
+        va_end(list);
+    }
+    const bool onto_shim = (flags & MREMAP_FIXED) != 0 && concerns_shim(other, bytes_then);
+    if (onto_shim || concerns_shim(place, bytes)) return reinterpret_cast<void*>(refuse(EFAULT));
+    return reinterpret_cast<void*>(plain(SYS_mremap, place, bytes, bytes_then, flags, other));
 }

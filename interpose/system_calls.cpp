@@ -300,6 +300,10 @@ long sched_getaffinity3(Arguments a) {
     return rc < 0 ? rc : std::min<long>(a[1], sizeof(uint64_t));
 }
 
+long mapped_at(const void* place) {
+    return reinterpret_cast<long>(place);  // MAP_FAILED is -1
+}
+
 #define SAME(name)                                                                               \
     {                                                                                            \
         SYS_##name, #name, []([[maybe_unused]] Arguments a) -> long { return call(&::name, a); } \
@@ -335,7 +339,11 @@ constexpr Row kRows[] = {
     SAME(timerfd_gettime), SAME(timerfd_settime), SAME(times), SAME(uname),
     SAME(unlink), SAME(unlinkat), SAME(utime), SAME(utimensat), SAME(utimes), SAME(vmsplice), SAME(wait4),
     SAME(write), SAME(writev), SAME(getppid), SAME(mq_timedsend), SAME(mq_timedreceive), SAME(mq_notify),
-    SAME(settimeofday),
+    SAME(settimeofday), SAME(munmap), SAME(mprotect), SAME(madvise),
+    AS(mmap, mapped_at(::mmap(as<void*>(a[0]), static_cast<size_t>(a[1]), static_cast<int>(a[2]),
+                              static_cast<int>(a[3]), static_cast<int>(a[4]), a[5]))),
+    AS(mremap, mapped_at(::mremap(as<void*>(a[0]), static_cast<size_t>(a[1]), static_cast<size_t>(a[2]),
+                                  static_cast<int>(a[3]), as<void*>(a[4])))),
     AS(futex, do_futex(a[0], a[1], a[2], a[3], a[4], a[5])),
     AS(gettimeofday, ::gettimeofday(as<timeval*>(a[0]), as<void*>(a[1]))),
     AS(clock_nanosleep, by_error(::clock_nanosleep(static_cast<clockid_t>(a[0]), static_cast<int>(a[1]),
@@ -391,8 +399,8 @@ constexpr Row kRows[] = {
 
 // They concern nobody but the process, or are the same on every replica as they are.
 #define CRANE_KERNEL_CALLS(X) \
-    X(rt_sigreturn) X(remap_file_pages) X(userfaultfd) X(lseek) X(pread64) X(truncate) X(mmap) X(mprotect) X(munmap) X(brk) X(access) X(mremap) X(msync) X(mincore) \
-    X(madvise) X(shmat) X(getpid) X(shmdt) X(fsync) X(fdatasync) X(getcwd) X(chdir) X(fchdir) X(mkdir) \
+    X(rt_sigreturn) X(remap_file_pages) X(userfaultfd) X(lseek) X(pread64) X(truncate) X(brk) X(access) X(msync) X(mincore) \
+    X(shmat) X(getpid) X(shmdt) X(fsync) X(fdatasync) X(getcwd) X(chdir) X(fchdir) X(mkdir) \
     X(symlink) X(umask) X(ptrace) X(getuid) X(syslog) X(getgid) X(setuid) X(setgid) X(geteuid) \
     X(getegid) X(setpgid) X(getpgrp) X(setsid) X(setreuid) X(setregid) X(getgroups) X(setgroups) X(setresuid) \
     X(getresuid) X(setresgid) X(getresgid) X(getpgid) X(setfsuid) X(setfsgid) X(getsid) X(capget) X(capset) \

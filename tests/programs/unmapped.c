@@ -1,12 +1,13 @@
-// Children that unmap what is not theirs (any of the shared memory that /proc/self/maps lists, or all from one piece on)
-// end, in whatever way, and nobody else by it.
+// Children that unmap what is not theirs (any of the shared memory that /proc/self/maps lists, or all from one piece on),
+// by name or by number, or that move it elsewhere, end, in whatever way, and nobody else by it.
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "serve.h"
 
-enum { MOST = 64, PIECES = 12, ROUNDS = 2 };
+enum { MOST = 64, PIECES = 12, ROUNDS = 2, BY_NAME = 0, BY_NUMBER, BY_MOVING, WAYS };
 
 static void end(int signal) {
     (void)signal;
@@ -25,11 +26,22 @@ static int shared(unsigned long from[MOST], unsigned long to[MOST]) {
     return count;
 }
 
-static void unmap(int piece, int all, int handle) {
+static void take_away(unsigned long from, unsigned long bytes, int way) {
+    if (way == BY_NAME) {
+        munmap((void*)from, bytes);
+    } else if (way == BY_NUMBER) {
+        syscall(SYS_munmap, from, bytes);
+    } else {
+        void* place = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (place != MAP_FAILED) mremap((void*)from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+    }
+}
+
+static void unmap(int piece, int all, int handle, int way) {
     unsigned long from[MOST], to[MOST];
     const int count = shared(from, to);
     if (handle) signal(SIGSEGV, end);
-    for (int i = all ? count - 1 : piece; i >= piece && i < count; --i) munmap((void*)from[i], to[i] - from[i]);
+    for (int i = all ? count - 1 : piece; i >= piece && i < count; --i) take_away(from[i], to[i] - from[i], way);
     _exit(4);
 }
 
@@ -38,9 +50,9 @@ static void scenario(void) {
     CHECK(own != MAP_FAILED);
     strcpy(own, "keeps what it shares");
     for (int round = 0; round < ROUNDS; ++round) {
-        for (int kind = 0; kind < 4 * PIECES; ++kind) {
+        for (int kind = 0; kind < 4 * WAYS * PIECES; ++kind) {
             const pid_t child = fork();
-            if (child == 0) unmap(kind / 4, kind & 1, kind & 2);
+            if (child == 0) unmap(kind / 4 / WAYS, kind & 1, kind & 2, kind / 4 % WAYS);
             int status = 0;
             CHECK(waitpid(child, &status, 0) == child);
             CHECK(WIFEXITED(status) || WIFSIGNALED(status));
