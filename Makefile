@@ -301,7 +301,8 @@ conformance: all
 # Servers' own tests, natively and under Crane: make suites POSTGRES=DIR MARIADB=1 REDIS=DIR PYTHON=1 LIBUV=DIR
 # LIBEVENT=DIR NGINX=DIR MEMCACHED=DIR [SUITES="--only redis unit/expire"]
 suites: all
-	BUILD=$(BUILD) /usr/bin/python3 -B tests/suites/suites.py $(if $(POSTGRES),--postgres $(POSTGRES)) $(if $(MARIADB),--mariadb) \
+	BUILD=$(BUILD) /usr/bin/python3 -B tests/suites/suites.py $(if $(POSTGRES),--postgres $(POSTGRES)) \
+	  $(if $(MARIADB),--mariadb $(patsubst %,--mariadb-suite %,$(filter-out 1,$(MARIADB)))) \
 	  $(if $(REDIS),--redis $(REDIS)) $(if $(PYTHON),--python) $(if $(LIBUV),--libuv $(LIBUV)) $(if $(LIBEVENT),--libevent $(LIBEVENT)) \
 	  $(if $(NGINX),--nginx $(NGINX)) $(if $(MEMCACHED),--memcached $(MEMCACHED)) $(SUITES)
 

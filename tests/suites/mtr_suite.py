@@ -1,4 +1,4 @@
-"""MariaDB's own tests (suite main of Debian's mariadb-test), a test at a time by mtr, against a server that it did not start."""
+"""MariaDB's own tests (suites of Debian's mariadb-test), a test at a time by mtr, against a server that it did not start."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ ANSWER_S = 20
 # As mtr starts a server (include/default_mysqld.cnf), and what it looks for there.
 SETTINGS = """\
 server-id=1
-log-bin=log
+log-bin=master-bin
 binlog-direct-non-transactional-updates
 log-bin-trust-function-creators=1
 default-storage-engine=myisam
@@ -37,19 +37,30 @@ NOT_AS_MTR = ("skip-name-resolve", "skip-log-bin", "user=", "init-file=")
 # A test with one of these files wants a server that was started for it alone, and one with such words stops or starts it.
 OPTIONS_OF_ITS_OWN = (".opt", "-master.opt", ".cnf", ".combinations", "-master.sh")
 WORDS_OF_ITS_OWN = re.compile(r"shutdown|restart_mysqld|start_mysqld|kill_mysqld|have_debug|big_test", re.IGNORECASE)
+# One that fails after such words leaves a server that knows nobody.
+SYSTEM_TABLES = re.compile(r"(truncate|drop table|rename table|alter table|drop view|create or replace table)(\s+table|\s+ignore|\s+if exists)*\s+mysql\.\w"
+                           r"|delete from mysql\.(user|global_priv)\s*;", re.IGNORECASE)
 # Whatever is no system's own, so that what a test that failed has left is nobody else's.
 OF_OTHERS = "SELECT schema_name FROM information_schema.schemata WHERE schema_name NOT IN " \
             "('mysql', 'information_schema', 'performance_schema', 'sys')"
+ACCOUNTS = "SELECT IF(is_role = 'Y', CONCAT('ROLE ', QUOTE(user)), CONCAT('USER ', QUOTE(user), '@', QUOTE(host))) FROM mysql.user"
+
+
+def tests_of(suite):
+    folder = SOURCE / suite if suite == "main" else SOURCE / "suite" / suite
+    return sorted([*folder.glob("*.test"), *folder.glob("t/*.test")])
 
 
 def runs_here(test):
-    return not any(test.with_name(test.stem + end).exists() for end in OPTIONS_OF_ITS_OWN) \
-        and not WORDS_OF_ITS_OWN.search(test.read_text(encoding="utf-8", errors="replace"))
+    if any(test.with_name(test.stem + end).exists() for end in OPTIONS_OF_ITS_OWN):
+        return False
+    text = test.read_text(encoding="utf-8", errors="replace")
+    return not WORDS_OF_ITS_OWN.search(text) and not SYSTEM_TABLES.search(text)
 
 
 def verdict(text, folders=()):
     """What mtr said of one test: PASSED, None if it left it out, or why it failed, without the folders' names and times."""
-    said = re.search(r"^main\.\S+ .*\[ (pass|fail|skipped|disabled) \]", text, re.MULTILINE)
+    said = re.search(r"^[\w/]+\.\S+ .*\[ (pass|fail|skipped|disabled) \]", text, re.MULTILINE)
     if not said:
         return text[-500:]
     if said[1] != "fail":
@@ -64,36 +75,40 @@ def verdict(text, folders=()):
 class MariaDbSuite:
     name = "mariadb"
 
-    def __init__(self):
+    def __init__(self, suites=()):
+        self.suites = suites or ["main"]
         if not (SOURCE / "mariadb-test-run.pl").exists():
             raise FileNotFoundError(f"{SOURCE}/mariadb-test-run.pl is missing: apt install mariadb-test")
+        for suite in self.suites:
+            if not tests_of(suite):
+                raise FileNotFoundError(f"{SOURCE} has no suite {suite}")
 
     def server(self, native):
         server = MtrServer(free_port() if native else None)
         server.tests = work_dir("mtr")
         server.tests.chmod(0o777)
+        (server.tests / "tmp").mkdir()
         return server
 
     def run(self, server, address, words, hang, said):
-        results, settings = {}, server.settings(address)
-        with Relay(server.tests / "socket", address):
-            for test in sorted((SOURCE / "main").glob("*.test")):
-                if words and not any(word in test.stem for word in words) or not runs_here(test):
+        results, settings, accounts = {}, server.settings(address), server.accounts(address)
+        with Relay(server.tests / "tmp" / "mysqld.sock", address):
+            for name, test in ((f"{suite}.{test.stem}", test) for suite in self.suites for test in tests_of(suite)):
+                if words and not any(word in name for word in words) or not runs_here(test):
                     continue
-                server.put_back(address, settings)
-                result = server.one(test.stem, address, hang)
+                server.put_back(address, settings, accounts)
+                result = server.one(name, address, hang)
                 if result is not None:
-                    results[test.stem] = result
+                    results[name] = result
                 if result or len(results) % 50 == 0:
-                    said(f"{len(results)} tests, after {test.stem}{'; it failed' if result else ''}")
+                    said(f"{len(results)} tests, after {name}{'; it failed' if result else ''}")
                 if not (server.answers(address) or hang(None) or server.answers(address)):
-                    said("the server answers nobody")
-                    break
+                    raise RuntimeError(f"the server answers nobody after {name}")
         return results
 
 
 class Relay:
-    """Tests that connect to localhost take a Unix socket, which is a container's own there."""
+    """Tests that connect to localhost take a Unix socket in /tmp, which is a container's own there."""
 
     def __init__(self, path, address):
         self.path = path
@@ -132,13 +147,19 @@ class MtrServer(MariaDb):
     def settings(self, address):
         return dict(row.split("\t") for row in self.ask(address, "SHOW GLOBAL VARIABLES").stdout.splitlines() if row.count("\t") == 1)
 
-    def put_back(self, address, settings):
+    def accounts(self, address):
+        return set(self.ask(address, ACCOUNTS).stdout.splitlines())
+
+    def put_back(self, address, settings, accounts):
         """What a test that failed has left, which others would fail by."""
         try:
             for name in self.ask(address, OF_OTHERS).stdout.split():
                 self.ask(address, f"DROP DATABASE `{name}`")
             self.ask(address, "CREATE DATABASE test; CREATE DATABASE mtr")
-            self.ask(address, f"USE mtr;\n{(SOURCE / 'include' / 'mtr_warnings.sql').read_text()}")
+            for account in self.accounts(address) - accounts:
+                self.ask(address, f"DROP {account}")
+            # mtr's own client takes the semicolon behind a delimiter as the end of the command that sets it.
+            self.ask(address, f"USE mtr;\n{(SOURCE / 'include' / 'mtr_warnings.sql').read_text().replace('delimiter ||;', 'delimiter ||')}")
             for name, now in self.settings(address).items():
                 if name in settings and now != settings[name]:
                     self.ask(address, f"SET GLOBAL {name} = {literal(settings[name])}")
@@ -148,12 +169,14 @@ class MtrServer(MariaDb):
     def one(self, name, address, hang):
         var, output = self.tests / "var", self.tests / "mtr.out"
         shutil.rmtree(var, ignore_errors=True)
-        words = ["perl", "./mariadb-test-run.pl", "--extern", f"host={address[0]}", "--extern", f"port={address[1]}", "--extern",
-                 "user=root", f"--vardir={var}", f"--tmpdir={self.tests}/tmp", f"main.{name}"]
-        environment = os.environ | {"MYSQL_UNIX_PORT": str(self.tests / "socket")}
+        # Its own /tmp, with the relay in it.
+        words = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /tmp && exec "$@"', self.tests / "tmp", "perl", "./mariadb-test-run.pl",
+                 "--extern", f"host={address[0]}", "--extern", f"port={address[1]}", "--extern", "user=root", f"--vardir={var}",
+                 f"--tmpdir={self.tests}/mtr", name]
         with open(output, "wb") as sink:
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=SOURCE,
-                                       env=environment, start_new_session=True)
+                                       env=os.environ | {"MASTER_MYSOCK": "/tmp/mysqld.sock", "MASTER_MYPORT": str(address[1])},
+                                       start_new_session=True)
             try:
                 process.wait(TEST_S)
                 late = None

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Servers' own test suites, natively and on three replicas: the same failures, and none more.
 
-usage: suites.py [--postgres DIR] [--mariadb] [--redis DIR] [--python] [--libuv DIR] [--libevent DIR]
+usage: suites.py [--postgres DIR] [--mariadb [--mariadb-suite NAME]…] [--redis DIR] [--python] [--libuv DIR] [--libevent DIR]
                  [--nginx DIR] [--memcached DIR] [--results FILE] [--keep] [--only SUITE]… [WORD …]
 
 DIR is an unpacked source of the server, of the version that is installed (no package has the tests). PostgreSQL's tests are
@@ -87,7 +87,7 @@ def chosen(options):
     if options.postgres:
         suites += [PgSuite(options.postgres, serial=True), PgSuite(options.postgres, serial=False)]
     if options.mariadb:
-        suites.append(MariaDbSuite())
+        suites.append(MariaDbSuite(options.mariadb_suite))
     if options.redis:
         suites.append(RedisSuite(options.redis))
     if options.python:
@@ -120,6 +120,7 @@ def main():
     parser = argparse.ArgumentParser(description="Servers' own test suites, natively and on three replicas.")
     parser.add_argument("--postgres", metavar="DIR", help="sources of PostgreSQL, of the installed version")
     parser.add_argument("--mariadb", action="store_true", help="MariaDB's tests, of Debian's mariadb-test")
+    parser.add_argument("--mariadb-suite", action="append", metavar="NAME", help="of it, instead of main")
     parser.add_argument("--redis", metavar="DIR", help="sources of Redis, of the installed version")
     parser.add_argument("--python", action="store_true", help="CPython's tests, of Debian's libpython3.11-testsuite")
     parser.add_argument("--libuv", metavar="DIR", help="sources of libuv, with its tests built")

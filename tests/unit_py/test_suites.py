@@ -71,9 +71,10 @@ class MariaDb(unittest.TestCase):
     def test_tests_that_need_a_server_of_their_own_are_left_out(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in {"a.test": "select 1;", "b.test": "select 1;", "b.opt": "--x", "c.test": "--source include/restart_mysqld.inc",
-                               "d.test": "select 1;", "d-master.opt": "--x"}.items():
+                               "d.test": "select 1;", "d-master.opt": "--x", "e.test": "truncate table mysql.global_priv;",
+                               "f.test": "drop table if exists mysql.user;", "g.test": "drop table t; delete from mysql.user where user='a';"}.items():
                 (pathlib.Path(folder) / name).write_text(text, encoding="utf-8")
-            self.assertEqual([test.stem for test in sorted(pathlib.Path(folder).glob("*.test")) if mtr_suite.runs_here(test)], ["a"])
+            self.assertEqual([test.stem for test in sorted(pathlib.Path(folder).glob("*.test")) if mtr_suite.runs_here(test)], ["a", "g"])
 
 
 class Redis(unittest.TestCase):
