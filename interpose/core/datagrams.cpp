@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "interpose/core/egress.hpp"
 #include "interpose/core/socket_options.hpp"
 #include "interpose/core/socket_table.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -33,23 +34,43 @@ bool same_end(const Address& one, const Address& other) {
     return one.port == other.port && same_host(one, other);
 }
 
-/// Clients at the server's own loopback addresses are told from its own processes by having been heard.
-Address* client_set(const Address& address) {
-    return domain().near_clients + hash_of(address) % (kNearClients / kWays) * kWays;
+Address* heard_set(const Address& address) {
+    return domain().heard + hash_of(address) % (kHeard / kWays) * kWays;
 }
 
-bool is_near_client(const Address& address) {
-    const Address* const set = client_set(address);
+bool is_heard(const Address& address) {
+    const Address* const set = heard_set(address);
     for (uint32_t i = 0; i < kWays; ++i)
-        if (same_end(set[i], address)) return true;
+        if (set[i].family != 0 && same_end(set[i], address)) return true;
     return false;
 }
 
+Address host_of(const Address& address) {
+    Address host = address;
+    host.port = 0;
+    return host;
+}
+
+/// Clients at the server's own loopback addresses are told from its own processes by having been heard.
+bool is_near_client(const Address& address) {
+    return is_loopback(address) && is_heard(address);
+}
+
 void heard(const Address& client) {
-    if (!is_loopback(client) || is_near_client(client)) return;
-    Address* const set = client_set(client);
+    const bool near = is_loopback(client);
+    const Address one = near ? client : host_of(client);
+    if (is_heard(one)) return;
+    Address* const set = heard_set(one);
+    const Address& oldest = set[kWays - 1];
+    if (oldest.family != 0 && !is_loopback(oldest)) domain().heard_forgotten = 1;
     for (uint32_t i = kWays - 1; i > 0; --i) set[i] = set[i - 1];
-    set[0] = client;
+    set[0] = one;
+}
+
+/// Nobody would carry it there: as on a host without a way to the outside, rather than that the server waits
+/// for an answer (of a name server, above all).
+bool leads_nowhere(const Address& to) {
+    return !egress_allowed() && !is_loopback(to) && domain().heard_forgotten == 0 && !is_heard(host_of(to));
 }
 
 /// Where a datagram goes: to a socket connected to its sender before any other, and of several that share a
@@ -345,6 +366,9 @@ long datagram_send(uint32_t index, const iovec* vector, int count, const Address
         is_here(to) && (!is_near_client(to) || find_receiver(to, plain(s.local), false) != kNone);
     if (inside) {
         send_inside(s, to, vector, count, bytes);
+    } else if (leads_nowhere(to)) {
+        egress_refused("a datagram from the server to the outside (to ", to);
+        return -ENETUNREACH;
     } else {
         send_out(s, to, vector, count, bytes);
     }

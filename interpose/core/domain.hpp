@@ -28,7 +28,7 @@ constexpr size_t kMaxFds = 32768;
 constexpr size_t kMaxEpolls = 1024;
 constexpr size_t kMaxEpollItems = 65536;
 constexpr size_t kConnectionBuckets = 8192;
-constexpr size_t kNearClients = 65536;
+constexpr size_t kHeard = 65536;
 constexpr size_t kMaxTimers = 256;
 constexpr size_t kMaxSignalFds = 1024;
 constexpr size_t kMaxPassed = 256;        ///< messages with descriptors under way
@@ -383,9 +383,11 @@ struct DomainState {
     uint32_t connections[kConnectionBuckets];
     uint32_t datagram_sockets[timebubble::kMaxDatagramSockets];  ///< bound ones, by age
     uint32_t datagram_socket_count;
-    /// Clients at addresses that are the server's own host's, too, by the address's hash: who was heard last.
-    Address near_clients[kNearClients];
-    Address reached_at[2];  ///< where the last client's datagram came to, IPv4 and IPv6
+    /// By the address's hash, who was heard last: clients at addresses that are the server's own host's, too,
+    /// and the hosts (port 0) of all others.
+    Address heard[kHeard];
+    uint32_t heard_forgotten;  ///< hosts; while it is 0 each host that has been heard is in `heard`
+    Address reached_at[2];     ///< where the last client's datagram came to, IPv4 and IPv6
     uint32_t reuse_turn;
     Egress egress;
     uint32_t passed_under_way;  ///< entries of `passed` in use
