@@ -140,9 +140,8 @@ std::vector<std::string> making(const std::string& archive, const std::string& f
 }
 
 std::vector<std::string> extracting(const std::string& archive, const std::string& folder) {
-    // Compressed or not: tar looks.
     std::vector<std::string> words{
-        kTar,           "--extract",         "--file=" + archive, "--directory=" + folder,
+        kTar,           "--extract",         "--zstd", "--file=" + archive, "--directory=" + folder,
         "--same-owner", "--same-permissions"};
     words.insert(words.end(), kAsItIs.begin(), kAsItIs.end());
     return words;

@@ -1,5 +1,6 @@
 """The servers whose checkpoints are measured: how each is filled, and a request that is answered."""
 
+import shutil
 import socket
 import threading
 
@@ -63,8 +64,16 @@ def by_a_client(name):
         client = subject.client(0, cluster.address(cluster.primary()), threading.Event())
         client.connect()
         client.operate()
+        for held in vars(client).values():
+            if hasattr(held, "close"):
+                held.close()
 
     return subject.kind, touch, touch
+
+
+def missing(name):
+    """Programs that it takes and that are not here."""
+    return [program for program in getattr(SUBJECTS.get(name), "needs", ()) if shutil.which(program) is None]
 
 
 # How it is filled, and a request that is answered.

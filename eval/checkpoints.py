@@ -27,7 +27,7 @@ import time
 TESTS = pathlib.Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS / "e2e"), str(TESTS / "takes")]
 
-from checkpointed import LONG, OPTIONS, SERVERS  # noqa: E402
+from checkpointed import LONG, OPTIONS, SERVERS, missing  # noqa: E402
 from loads import LOADS  # noqa: E402
 from support.cluster import Cluster  # noqa: E402
 from support.procs import wait_until  # noqa: E402
@@ -167,6 +167,9 @@ def tell_table(names, rounds):
           f"{'server':12} {'still':>7}  {'dump':>7} {'restore':>7}  {'dump':>7} {'restore':>7}  {'back':>8} {'MB':>8}   "
           "processes dump, restore; files dump, restore", flush=True)
     for name in names:
+        if missing(name):
+            print(f"{name:12} not installed: {', '.join(missing(name))} (scripts/install_deps.sh --trials)", flush=True)
+            continue
         row = results[name] = measure(name, rounds)
         paper = PAPER.get(name)
         print(f"{name:12} {row['frozen_ms']:7.0f}  {row['dump_ms']:7.0f} {row['restore_ms']:7.0f}  {row['files_dump_ms']:7.0f} "

@@ -10,10 +10,12 @@ using namespace crane::interpose;
 namespace {
 
 /// What lies beyond is no process's, and a call that names it is refused whole.
-constexpr uintptr_t kUserEnd = 0x7fff'ffff'f000;
+constexpr uintptr_t kUserEnd = 0x7fff'ffff'f000, kPageBytes = 4096;
 
+/// What the kernel refuses or passes over anyway is left to it.
 bool concerns_shim(const void* place, size_t bytes) {
-    return active() && is_own_memory(place, bytes);
+    const bool whole = reinterpret_cast<uintptr_t>(place) % kPageBytes == 0 && bytes != 0;
+    return whole && active() && is_own_memory(place, bytes);
 }
 
 long refuse(int error) {
@@ -73,6 +75,17 @@ CRANE_EXPORT void* mremap(void* place, size_t bytes, size_t bytes_then, int flag
         va_end(list);
     }
     const bool onto_shim = (flags & MREMAP_FIXED) != 0 && concerns_shim(other, bytes_then);
-    if (onto_shim || concerns_shim(place, bytes)) return reinterpret_cast<void*>(refuse(EFAULT));
+    // Of no bytes: a second mapping of what is there.
+    if (onto_shim || concerns_shim(place, bytes != 0 ? bytes : 1))
+        return reinterpret_cast<void*>(refuse(EFAULT));
     return reinterpret_cast<void*>(plain(SYS_mremap, place, bytes, bytes_then, flags, other));
+}
+CRANE_EXPORT int remap_file_pages(void* place, size_t bytes, int protection, size_t page,
+                                  int flags) noexcept {
+    if (concerns_shim(place, bytes)) return static_cast<int>(refuse(EINVAL));
+    return static_cast<int>(plain(SYS_remap_file_pages, place, bytes, protection, page, flags));
+}
+CRANE_EXPORT int pkey_mprotect(void* place, size_t bytes, int protection, int key) noexcept {
+    if (concerns_shim(place, bytes)) return static_cast<int>(refuse(EACCES));
+    return static_cast<int>(plain(SYS_pkey_mprotect, place, bytes, protection, key));
 }

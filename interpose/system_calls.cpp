@@ -339,7 +339,7 @@ constexpr Row kRows[] = {
     SAME(timerfd_gettime), SAME(timerfd_settime), SAME(times), SAME(uname),
     SAME(unlink), SAME(unlinkat), SAME(utime), SAME(utimensat), SAME(utimes), SAME(vmsplice), SAME(wait4),
     SAME(write), SAME(writev), SAME(getppid), SAME(mq_timedsend), SAME(mq_timedreceive), SAME(mq_notify),
-    SAME(settimeofday), SAME(munmap), SAME(mprotect), SAME(madvise),
+    SAME(settimeofday), SAME(munmap), SAME(mprotect), SAME(madvise), SAME(remap_file_pages), SAME(pkey_mprotect),
     AS(mmap, mapped_at(::mmap(as<void*>(a[0]), static_cast<size_t>(a[1]), static_cast<int>(a[2]),
                               static_cast<int>(a[3]), static_cast<int>(a[4]), a[5]))),
     AS(mremap, mapped_at(::mremap(as<void*>(a[0]), static_cast<size_t>(a[1]), static_cast<size_t>(a[2]),
@@ -399,7 +399,7 @@ constexpr Row kRows[] = {
 
 // They concern nobody but the process, or are the same on every replica as they are.
 #define CRANE_KERNEL_CALLS(X) \
-    X(rt_sigreturn) X(remap_file_pages) X(userfaultfd) X(lseek) X(pread64) X(truncate) X(brk) X(access) X(msync) X(mincore) \
+    X(rt_sigreturn) X(userfaultfd) X(lseek) X(pread64) X(truncate) X(brk) X(access) X(msync) X(mincore) \
     X(shmat) X(getpid) X(shmdt) X(fsync) X(fdatasync) X(getcwd) X(chdir) X(fchdir) X(mkdir) \
     X(symlink) X(umask) X(ptrace) X(getuid) X(syslog) X(getgid) X(setuid) X(setgid) X(geteuid) \
     X(getegid) X(setpgid) X(getpgrp) X(setsid) X(setreuid) X(setregid) X(getgroups) X(setgroups) X(setresuid) \
@@ -417,7 +417,7 @@ constexpr Row kRows[] = {
     X(get_robust_list) X(sync_file_range) X(move_pages) X(preadv) X(perf_event_open) \
     X(fanotify_init) X(fanotify_mark) X(name_to_handle_at) X(open_by_handle_at) X(syncfs) X(setns) \
     X(process_vm_readv) X(process_vm_writev) X(kcmp) X(finit_module) X(memfd_create) X(kexec_file_load) X(bpf) \
-    X(membarrier) X(mlock2) X(copy_file_range) X(preadv2) X(pwritev2) X(pkey_mprotect) X(pkey_free) X(open_tree) \
+    X(membarrier) X(mlock2) X(copy_file_range) X(preadv2) X(pwritev2) X(pkey_free) X(open_tree) \
     X(move_mount) X(fsopen) X(fsconfig) X(fsmount) X(fspick) X(pidfd_open) X(faccessat2) X(process_madvise) \
     X(mount_setattr) X(quotactl_fd) X(landlock_create_ruleset) X(landlock_add_rule) X(landlock_restrict_self) \
     X(memfd_secret) X(process_mrelease) X(set_mempolicy_home_node)

@@ -56,6 +56,14 @@ constexpr bool in_chain(uint16_t kind) {
     return kind != static_cast<uint16_t>(timebubble::OutputKind::kAdmitted);
 }
 
+/// What of a record is the server's own words to a client.
+constexpr uint64_t output_bytes(uint16_t kind, uint64_t bytes) {
+    constexpr uint64_t kAddress = sizeof(timebubble::DatagramRecord);
+    if (kind == static_cast<uint16_t>(timebubble::OutputKind::kSend)) return bytes;
+    const bool datagram = kind == static_cast<uint16_t>(timebubble::OutputKind::kDatagram);
+    return datagram && bytes > kAddress ? bytes - kAddress : 0;
+}
+
 /// Between two records.
 struct OutputPosition {
     uint64_t records = 0;         ///< before it

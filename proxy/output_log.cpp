@@ -149,7 +149,7 @@ void OutputLog::append(const timebubble::OutputHeader& header, std::string_view 
     const Hash128 payload_hash = hash_payload(payload);
     at_.chain = record.chain = next_chain(at_.chain, record, payload_hash);
     ++at_.records;
-    if (header.kind == OutputKind::kSend) bytes_ += payload.size();
+    bytes_ += output_bytes(record.kind, payload.size());
     if (header.kind == OutputKind::kAdmitted && payload.size() >= sizeof(timebubble::AdmittedRecord)) {
         memcpy(&at_.admitted_index, payload.data(), sizeof(at_.admitted_index));
     }

@@ -23,6 +23,7 @@ struct Frame {
 };
 
 constexpr uint32_t kWays = 4;
+constexpr uint16_t kNameServerPort = 53;
 
 uint64_t hash_of(const Address& address) {
     uint64_t h = address.port;
@@ -45,32 +46,24 @@ bool is_heard(const Address& address) {
     return false;
 }
 
-Address host_of(const Address& address) {
-    Address host = address;
-    host.port = 0;
-    return host;
-}
-
 /// Clients at the server's own loopback addresses are told from its own processes by having been heard.
 bool is_near_client(const Address& address) {
     return is_loopback(address) && is_heard(address);
 }
 
 void heard(const Address& client) {
-    const bool near = is_loopback(client);
-    const Address one = near ? client : host_of(client);
-    if (is_heard(one)) return;
-    Address* const set = heard_set(one);
-    const Address& oldest = set[kWays - 1];
-    if (oldest.family != 0 && !is_loopback(oldest)) domain().heard_forgotten = 1;
+    if (!is_loopback(client) && client.port != kNameServerPort) return;
+    if (is_heard(client)) return;
+    Address* const set = heard_set(client);
     for (uint32_t i = kWays - 1; i > 0; --i) set[i] = set[i - 1];
-    set[0] = one;
+    set[0] = client;
 }
 
-/// Nobody would carry it there: as on a host without a way to the outside, rather than that the server waits
-/// for an answer (of a name server, above all).
-bool leads_nowhere(const Address& to) {
-    return !egress_allowed() && !is_loopback(to) && domain().heard_forgotten == 0 && !is_heard(host_of(to));
+/// A question to a name server that nobody would carry there. Who asks gives up late, and the server's
+/// clients wait for that; no other datagram is refused, since whom it is for may be a client that has come by
+/// TCP.
+bool asks_in_vain(const Address& to) {
+    return to.port == kNameServerPort && !egress_allowed() && !is_loopback(to) && !is_heard(to);
 }
 
 /// Where a datagram goes: to a socket connected to its sender before any other, and of several that share a
@@ -366,8 +359,9 @@ long datagram_send(uint32_t index, const iovec* vector, int count, const Address
         is_here(to) && (!is_near_client(to) || find_receiver(to, plain(s.local), false) != kNone);
     if (inside) {
         send_inside(s, to, vector, count, bytes);
-    } else if (leads_nowhere(to)) {
-        egress_refused("a datagram from the server to the outside (to ", to);
+    } else if (asks_in_vain(to)) {
+        announce(s);  // as if it had gone out
+        refuse_name_server(to);
         return -ENETUNREACH;
     } else {
         send_out(s, to, vector, count, bytes);

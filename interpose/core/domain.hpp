@@ -264,6 +264,7 @@ struct Egress {
     uint64_t numbers;     ///< given
     uint32_t open;        ///< connections
     uint32_t refused_count;
+    uint32_t name_server_refused;
     Address refused[kRefusalsTold];  ///< named already
     Question questions[timebubble::kMaxQuestions];
 };
@@ -384,10 +385,9 @@ struct DomainState {
     uint32_t datagram_sockets[timebubble::kMaxDatagramSockets];  ///< bound ones, by age
     uint32_t datagram_socket_count;
     /// By the address's hash, who was heard last: clients at addresses that are the server's own host's, too,
-    /// and the hosts (port 0) of all others.
+    /// and those elsewhere that ask from the port of name servers.
     Address heard[kHeard];
-    uint32_t heard_forgotten;  ///< hosts; while it is 0 each host that has been heard is in `heard`
-    Address reached_at[2];     ///< where the last client's datagram came to, IPv4 and IPv6
+    Address reached_at[2];  ///< where the last client's datagram came to, IPv4 and IPv6
     uint32_t reuse_turn;
     Egress egress;
     uint32_t passed_under_way;  ///< entries of `passed` in use

@@ -28,6 +28,32 @@ size_t append(char* text, size_t at, const char* more) {
     return at + bytes;
 }
 
+/// `what`: a text that the address follows.
+void refuse_way(const char* what, const Address& to) {
+    char text[200], port[8] = {}, *digit = port + sizeof(port) - 1;
+    for (uint32_t left = to.port; digit == port + sizeof(port) - 1 || left; left /= 10)
+        *--digit = static_cast<char>('0' + left % 10);
+    size_t at = append(text, 0, what);
+    if (to.family == AF_INET6) at = append(text, at, "[");
+    inet_ntop(to.family, to.bytes, text + at, INET6_ADDRSTRLEN);
+    at += strlen(text + at);
+    if (to.family == AF_INET6) at = append(text, at, "]");
+    at = append(text, at, ":");
+    at = append(text, at, digit);
+    append(text, at, "): the setting egress = \"primary\" lets it out");
+    refuse_call(text);
+}
+
+/// Each address once; of many the first ones.
+void refuse(const Address& to) {
+    Egress& e = domain().egress;
+    for (uint32_t i = 0; i < e.refused_count; ++i)
+        if (e.refused[i].port == to.port && same_host(e.refused[i], to)) return;
+    if (e.refused_count == kRefusalsTold) return;
+    e.refused[e.refused_count++] = to;
+    refuse_way("a connection from the server to the outside (connect to ", to);
+}
+
 void hash_in(uint32_t index, uint64_t connection) {
     VirtualSocket& s = socket_at(index);
     s.connection = connection;
@@ -52,29 +78,16 @@ bool egress_allowed() {
     return runtime.view.control->egress == static_cast<uint32_t>(timebubble::EgressPolicy::kPrimary);
 }
 
-void egress_refused(const char* what, const Address& to) {
+void refuse_name_server(const Address& to) {
     Egress& e = domain().egress;
-    for (uint32_t i = 0; i < e.refused_count; ++i)
-        if (e.refused[i].port == to.port && same_host(e.refused[i], to)) return;
-    if (e.refused_count == kRefusalsTold) return;
-    e.refused[e.refused_count++] = to;
-    char text[200], port[8] = {}, *digit = port + sizeof(port) - 1;
-    for (uint32_t left = to.port; digit == port + sizeof(port) - 1 || left; left /= 10)
-        *--digit = static_cast<char>('0' + left % 10);
-    size_t at = append(text, 0, what);
-    if (to.family == AF_INET6) at = append(text, at, "[");
-    inet_ntop(to.family, to.bytes, text + at, INET6_ADDRSTRLEN);
-    at += strlen(text + at);
-    if (to.family == AF_INET6) at = append(text, at, "]");
-    at = append(text, at, ":");
-    at = append(text, at, digit);
-    append(text, at, "): the setting egress = \"primary\" lets it out");
-    refuse_call(text);
+    if (e.name_server_refused) return;
+    e.name_server_refused = 1;
+    refuse_way("a question from the server to a name server outside (", to);
 }
 
 int egress_connect(uint32_t index, const Address& to) {
     if (!egress_allowed() || is_for_many(to)) {
-        egress_refused("a connection from the server to the outside (connect to ", to);
+        refuse(to);
         return -ENETUNREACH;
     }
     Egress& e = domain().egress;

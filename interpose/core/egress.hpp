@@ -14,9 +14,8 @@ namespace crane::interpose {
 
 /// Whether the setting lets the server out at all.
 bool egress_allowed();
-/// Says that the server is not let out to there: each address once, of many the first ones. `what`: a text that
-/// the address follows.
-void egress_refused(const char* what, const Address& to);
+/// Says, once, that a name server is not asked.
+void refuse_name_server(const Address& to);
 
 /// Begins to connect the new socket to that plain address. -EINPROGRESS: it is under way; or -errno.
 int egress_connect(uint32_t socket, const Address& to);

@@ -68,7 +68,7 @@ void note_equal(const std::vector<OutputLogReader>& logs, CompareResult& result)
     const OutputLogReader& first = logs[0];
     ++result.records;
     for (auto& log : result.logs) ++log.records;
-    if (first.record().kind == static_cast<uint16_t>(OutputKind::kSend)) result.bytes += first.record().bytes;
+    result.bytes += output_bytes(first.record().kind, first.record().bytes);
     if (first.record().kind == static_cast<uint16_t>(OutputKind::kAdmitted)) {
         if (result.first_index == 0) result.first_index = first.admitted_index();
         result.last_index = first.admitted_index();

@@ -19,8 +19,11 @@ static void scenario(void) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
     CHECK(inet_pton(AF_INET, "192.0.2.1", &to.sin_addr) == 1);
     say("to the outside %s", outcome(sendto(fd, "x", 1, 0, (struct sockaddr*)&to, sizeof to)));
+    to.sin_port = htons(53);
+    say("to a name server %s", outcome(sendto(fd, "x", 1, 0, (struct sockaddr*)&to, sizeof to)));
     CHECK(connect(fd, (struct sockaddr*)&to, sizeof to) == 0);
     say("connected %s", outcome(send(fd, "x", 1, 0)));
+    to.sin_port = htons(9);
     CHECK(inet_pton(AF_INET, "224.0.0.251", &to.sin_addr) == 1);
     say("to a group %s", outcome(sendto(fd, "x", 1, 0, (struct sockaddr*)&to, sizeof to)));
     close(fd);

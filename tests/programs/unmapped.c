@@ -1,5 +1,5 @@
 // Children that unmap what is not theirs (any of the shared memory that /proc/self/maps lists, or all from one piece on),
-// by name or by number, or that move it elsewhere, end, in whatever way, and nobody else by it.
+// by name or by number, or that move it or change its pages' order, end, in whatever way, and nobody else by it.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -7,7 +7,7 @@
 
 #include "serve.h"
 
-enum { MOST = 64, PIECES = 12, ROUNDS = 2, BY_NAME = 0, BY_NUMBER, BY_MOVING, WAYS };
+enum { MOST = 64, PIECES = 12, ROUNDS = 2, BY_NAME = 0, BY_NUMBER, BY_MOVING, BY_PAGES, WAYS };
 
 static void end(int signal) {
     (void)signal;
@@ -31,6 +31,8 @@ static void take_away(unsigned long from, unsigned long bytes, int way) {
         munmap((void*)from, bytes);
     } else if (way == BY_NUMBER) {
         syscall(SYS_munmap, from, bytes);
+    } else if (way == BY_PAGES) {
+        syscall(SYS_remap_file_pages, from, bytes, 0, bytes > 4096, 0);
     } else {
         void* place = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (place != MAP_FAILED) mremap((void*)from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place);
@@ -45,10 +47,23 @@ static void unmap(int piece, int all, int handle, int way) {
     _exit(4);
 }
 
+/// As the kernel has it of any memory.
+static void of_no_bytes(void) {
+    unsigned long from[MOST], to[MOST];
+    const int count = shared(from, to);
+    for (int i = 0; i < count; ++i) {
+        CHECK(munmap((void*)from[i], 0) == -1 && errno == EINVAL);
+        CHECK(munmap((char*)from[i] + 1, 100) == -1 && errno == EINVAL);
+        CHECK(mprotect((void*)from[i], 0, PROT_NONE) == 0);
+        CHECK(madvise((void*)from[i], 0, MADV_DONTNEED) == 0);
+    }
+}
+
 static void scenario(void) {
     char* own = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(own != MAP_FAILED);
     strcpy(own, "keeps what it shares");
+    of_no_bytes();
     for (int round = 0; round < ROUNDS; ++round) {
         for (int kind = 0; kind < 4 * WAYS * PIECES; ++kind) {
             const pid_t child = fork();
