@@ -148,11 +148,12 @@ class Scanned(Client):
 class Tool(threading.Thread):
     """A database's own benchmark, again and again: it must end well each time, and says itself whether any request failed."""
 
-    def __init__(self, command, failed, counted, stop):
+    def __init__(self, command, failed, counted, stop, longest_ms=None):
+        """Regular expressions; `longest_ms`: where it says how long the longest operation took."""
         super().__init__(daemon=True, name=pathlib.Path(str(command[0])).name)
-        self.command, self.failed, self.counted = [str(word) for word in command], failed, counted
+        self.command, self.failed, self.counted, self.longest_ms = [str(word) for word in command], failed, counted, longest_ms
         self.stop = stop
-        self.operations, self.longest_s, self.error = 0, 0.0, ""
+        self.operations, self.longest_s, self.error = 0, 0.0 if longest_ms else None, ""
 
     def run(self):
         while not self.stop.is_set() and not self.error:
@@ -160,5 +161,8 @@ class Tool(threading.Thread):
                                   text=True, check=False)
             found = re.search(self.counted, done.stdout)
             self.operations += int(found[1]) if found else 0
+            longest = re.search(self.longest_ms, done.stdout) if self.longest_ms else None
+            if longest:
+                self.longest_s = max(self.longest_s, float(longest[1]) / 1000)
             if done.returncode != 0 or not found or re.search(self.failed, done.stdout):
                 self.error = f"{self.name} exited with {done.returncode}: {done.stdout[-1500:]}"

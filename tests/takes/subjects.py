@@ -142,7 +142,7 @@ class MariaDbSubject(Subject):
     def clients(self, address, stop):
         # Two of its transactions may end in a deadlock, which it makes again: no error.
         return [Tool(self.sysbench(address, f"--threads={CLIENTS}", f"--time={SLICE_S}", "run"),
-                     r"FATAL|reconnects: +[1-9]", r"transactions: +(\d+)", stop)]
+                     r"FATAL|reconnects: +[1-9]", r"transactions: +(\d+)", stop, r"max: +([\d.]+)")]
 
     def check(self, cluster, address):
         words = [f"CHECK TABLE sbtest{n} EXTENDED;" for n in range(1, self.tables + 1)]

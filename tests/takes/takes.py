@@ -62,9 +62,10 @@ class Trial:
         if wrong:
             self.problems.append(f"the server's own check: {wrong}")
         view = self.cluster.status()[primary]["view"]
+        known = [client.longest_s for client in clients if client.longest_s is not None]
+        longest = f"none longer than {1000 * max(known):.0f} ms" if known else "the longest is not known"
         return (f"{len(self.indices)} checkpoints, {len(self.back_s)} restores of at most {max(self.back_s, default=0):.1f} s, "
-                f"{sum(client.operations for client in clients)} operations, none longer than "
-                f"{1000 * max(client.longest_s for client in clients):.0f} ms, view {view}")
+                f"{sum(client.operations for client in clients)} operations, {longest}, view {view}")
 
     def takes(self, primary, clients):
         every = max(1, self.options.takes // max(1, self.options.restores))
