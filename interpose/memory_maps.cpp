@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 
+#include "interpose/core/machine.hpp"
 #include "interpose/core/own_memory.hpp"
 #include "interpose/plain_call.hpp"
 
@@ -10,7 +11,7 @@ using namespace crane::interpose;
 namespace {
 
 /// What lies beyond is no process's, and a call that names it is refused whole.
-constexpr uintptr_t kUserEnd = 0x7fff'ffff'f000, kPageBytes = 4096;
+constexpr uintptr_t kUserEnd = 0x7fff'ffff'f000;
 
 /// What the kernel refuses or passes over anyway is left to it.
 bool concerns_shim(const void* place, size_t bytes) {

@@ -42,7 +42,7 @@ Address* heard_set(const Address& address) {
 bool is_heard(const Address& address) {
     const Address* const set = heard_set(address);
     for (uint32_t i = 0; i < kWays; ++i)
-        if (set[i].family != 0 && same_end(set[i], address)) return true;
+        if (same_end(set[i], address)) return true;
     return false;
 }
 

@@ -25,6 +25,10 @@ import time
 import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+
+from support.procs import end_group  # noqa: E402
+
 ROOT = HERE.parents[1]
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve()
 FLAGS = ["-std=gnu99", "-O1", "-w", "-D_GNU_SOURCE", "-D_POSIX_C_SOURCE=200809L", "-D_XOPEN_SOURCE=700"]
@@ -58,14 +62,6 @@ def build(suite, name, source, where):
                            *bootstrap, "-o", str(program), *LIBRARIES],
                           capture_output=True, check=False)
     return program if done.returncode == 0 else None
-
-
-def end_group(process):
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
 
 
 def run_natively(program, folder):

@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import time
 
@@ -207,15 +206,6 @@ class Bed:
             host.kill()
         run("ip", "netns", "del", self.name, check=False)
         self.disk.close()
-
-
-def end_group(process):
-    """What was started in a session of its own, and all that it started."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
 
 
 def work_folder():
