@@ -17,7 +17,8 @@ from .state import State, write_private
 from .stop import stop_processes
 
 STATUS_EVERY_S = 2
-MIN_BACKOFF_S = 0.2
+# Short, since a primary that is back at once is not elected again: while its server replays it leaves that to others.
+FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5
 HEALTHY_AFTER_S = 20
 USEFUL_AFTER_S = 8
@@ -81,9 +82,6 @@ class Supervisor:
         self.unsaved = False  # run.json is behind; said once
         self.told = {}  # replica -> what its craned.toml is to say, as far as it is ours
         self.closed = {}  # (replica, port) -> why no client is served there
-        # Longer than an election, so that a backup leads by then: a primary that came back at once could be
-        # elected again while its server still replays the log.
-        self.first_backoff_s = max(MIN_BACKOFF_S, 2 * settings["election-timeout-ms"] / 1000)
         self.disowned = set()  # numbers of replicas that wait to be rebuilt
         self.next_status = 0.0  # when the replicas are asked again
         self.trouble = ""  # why the last round of watching came to nothing
@@ -256,13 +254,13 @@ class Supervisor:
         return self._server_ended(list(rows.values()))
 
     def _watch_one(self, replica):
-        seconds, restarts, at = self.backoff.get(replica.number, (self.first_backoff_s, 0, 0))
+        seconds, restarts, at = self.backoff.get(replica.number, (FIRST_BACKOFF_S, 0, 0))
         if replica.pidfd >= 0 and replica.ended():
             how = replica.ended()
             replica.reap()
             lived_s = time.monotonic() - replica.row.get("since", 0)
             if lived_s > (USEFUL_AFTER_S if replica.served else HEALTHY_AFTER_S):
-                seconds, restarts = self.first_backoff_s, 0
+                seconds, restarts = FIRST_BACKOFF_S, 0
             elif lived_s > USEFUL_AFTER_S:  # not kept down for longer than it served
                 seconds = min(seconds, lived_s)
             if replica.served:  # what ended it was no failure to begin
@@ -310,7 +308,7 @@ class Supervisor:
             self.say(f"replica {replica.number} stays down: its craned {DISOWNED} (the end of "
                      f"{replica.state_dir}/craned.log says who knows that). To rebuild it from the others, move "
                      f"{replica.state_dir}/db away: it is started as soon as that is gone")
-        self.backoff[replica.number] = (self.first_backoff_s, 0, time.monotonic() + MAX_PAUSE_S)
+        self.backoff[replica.number] = (FIRST_BACKOFF_S, 0, time.monotonic() + MAX_PAUSE_S)
 
     def _watch_databases(self):
         """A replica whose database was refused begins when that is gone: it then gets the others' log."""
@@ -318,7 +316,7 @@ class Supervisor:
             waits = replica.number in self.disowned and replica.pidfd < 0
             if waits and is_gone(replica.state_dir / "db"):
                 self.disowned.discard(replica.number)
-                self.backoff[replica.number] = (self.first_backoff_s, 0, time.monotonic())
+                self.backoff[replica.number] = (FIRST_BACKOFF_S, 0, time.monotonic())
 
     def _watch_folders(self):
         """A craned whose folder was deleted writes into files that nobody can open any more, and hears no operator."""

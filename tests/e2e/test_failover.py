@@ -158,7 +158,13 @@ class Failover(CraneTest):
         self.check(Apache, ApacheWriter, lambda cluster, old: cluster.kill_craned(old))
 
     def test_craned_that_is_started_again(self):
-        self.check(Redis, RedisWriter, lambda cluster, old: cluster.kill_craned(old), options=())
+        """At once, while its server is behind: it leaves it to the others to lead."""
+        def kill(cluster, old):
+            cluster.kill_craned(old)
+            wait_until(lambda: cluster.status().get(old), 15, "the killed replica is there again")
+            self.assertNotEqual(cluster.primary(), old)
+
+        self.check(Redis, RedisWriter, kill, options=())
 
     def test_server_of_primary_redis(self):
         self.check(Redis, RedisWriter, lambda cluster, old: cluster.kill_server(old))
