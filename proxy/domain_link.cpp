@@ -89,13 +89,21 @@ void DomainLink::prepare_restored(const DomainWords& words, uint32_t image) {
     status.grant_end = words.grant_end;
     status.files_since_ns = words.files_since_ns;
     status.attachment = static_cast<uint32_t>(Attachment::kAttached);
+    // From 0 on it could be what the sleeper waits to see change, and who does not say that he waits is not
+    // woken.
+    control.input.doorbell = words.input_rings + 1;
     control.image = image;
 }
 
 DomainWords DomainLink::words() const {
     const DomainStatus& now = status();
-    return {view_.control->version, now.server_pid, now.processes,
-            now.admitted_index,     now.grant_end,  now.files_since_ns};
+    return {view_.control->version,
+            now.server_pid,
+            now.processes,
+            now.admitted_index,
+            now.grant_end,
+            now.files_since_ns,
+            view_.control->input.doorbell.load(std::memory_order_relaxed)};
 }
 
 bool DomainLink::starved() const {

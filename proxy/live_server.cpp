@@ -45,13 +45,18 @@ ListenRecord listener_from(const json& in) {
 }
 
 json words_json(const DomainWords& words) {
-    return {words.transport_version, words.server_pid, words.processes,
-            words.admitted_index,    words.grant_end,  words.files_since_ns};
+    return {words.transport_version, words.server_pid,     words.processes,  words.admitted_index,
+            words.grant_end,         words.files_since_ns, words.input_rings};
 }
 
 DomainWords words_from(const json& in) {
-    return {in.at(0).get<uint32_t>(), in.at(1).get<uint32_t>(), in.at(2).get<uint32_t>(),
-            in.at(3).get<uint64_t>(), in.at(4).get<uint64_t>(), in.at(5).get<uint64_t>()};
+    return {in.at(0).get<uint32_t>(),
+            in.at(1).get<uint32_t>(),
+            in.at(2).get<uint32_t>(),
+            in.at(3).get<uint64_t>(),
+            in.at(4).get<uint64_t>(),
+            in.at(5).get<uint64_t>(),
+            in.size() > 6 ? in[6].get<uint32_t>() : DomainWords::kUnknownRings};
 }
 
 /// In order, so that equal servers have equal texts.

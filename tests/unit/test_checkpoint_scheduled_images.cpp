@@ -162,3 +162,32 @@ TEST_CASE("a scheduled server feels no image taken, and restored it answers as i
     CHECK(after.sent_headers == as_it_went);
     CHECK(host.kill_all());
 }
+
+TEST_CASE("a server that no input ever woke is woken when it is restored", "[checkpoint][root]") {
+    if (::geteuid() != 0 || !fs::exists("/usr/bin/lxc-start") || find_criu().empty() ||
+        !fs::exists("/usr/bin/redis-server")) {
+        WARN("no root, no LXC, no CRIU or no Redis: images of scheduled servers are not tested");
+        return;
+    }
+    RedisSpec spec;
+    auto before = std::make_unique<Link>(spec.state_dir);
+    spec.inherited = before->handed_down();
+    DomainHost host(spec);
+    REQUIRE(before->link.feed(1, genesis()));  // which it finds when it begins
+    host.start();
+    REQUIRE(before->eventually([&] { return before->listens; }));
+    REQUIRE(before->rests());
+    REQUIRE(before->link.words().input_rings == 0);
+    const proxy::DomainWords words = before->link.words();
+    host.take_image(spec.folder + "/images");
+    REQUIRE(host.kill_all(Files::kKept));
+    before.reset();
+
+    Link after(spec.state_dir);
+    after.link.prepare_restored(words, 1);
+    host.hand_down(after.handed_down());
+    host.restore(spec.folder + "/images");
+    REQUIRE(after.link.feed(2, request("INCR x\r\n", kNow + 1000, true)));
+    CHECK(after.eventually([&] { return after.sent == ":1\r\n"; }));
+    CHECK(host.kill_all());
+}
