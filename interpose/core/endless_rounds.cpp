@@ -75,8 +75,9 @@ void begin(ucontext_t& context) {
     context.uc_mcontext.gregs[REG_EFL] |= kTrapFlag;
 }
 
+/// `place`: of a jump that is taken nowhere else in the round, or 0.
 void close_round(uint64_t place, ucontext_t& context) {
-    if (trap_jump_at(place)) return;
+    if (place != 0 && trap_jump_at(place)) return;
     stop(context);  // as a handler may run, and take long
     // Looking again takes long: it naps at once where nobody else can go on.
     self.spins.in_vain = kMostWaysInVain;
@@ -103,10 +104,9 @@ bool follow(const Registers& now, const uint8_t* code, size_t bytes, ucontext_t&
         search.stage = Stage::kReturn;
         search.left = search.cycle.length();
     }
-    const uint64_t place = search.top.place();
-    if (place == 0) return false;
-    if (now.instruction == place && now.stack() == search.top.stack()) {
-        close_round(place, context);
+    if (!search.top.found()) return false;
+    if (search.top.is_at(now)) {
+        close_round(search.top.place(), context);
         return false;
     }
     return search.left-- > 0;

@@ -118,14 +118,28 @@ bool is_indirect_jump(const uint8_t* code, size_t bytes) {
            parts.map == 0 && parts.opcode == kGroup5 && (code[parts.operand_at] >> 3 & 7) == kJump;
 }
 
+/// Any order will do that does not change. 0: the same place, with the same registers.
+int compare_places(const Registers& one, const Registers& other) {
+    if (one.instruction != other.instruction) return one.instruction < other.instruction ? -1 : 1;
+    return memcmp(one.general, other.general, sizeof(one.general));
+}
+
 }  // namespace
 
 void RoundTop::Jumps::forget() {
     count_ = 0;
     overflown_ = false;
+    least_times_ = 0;
 }
 
-void RoundTop::Jumps::taken(uint64_t at) {
+void RoundTop::Jumps::taken(const Registers& now) {
+    const uint64_t at = now.instruction;
+    const int order = least_times_ == 0 ? -1 : compare_places(now, least_);
+    if (order < 0) {
+        least_ = now;
+        least_times_ = 0;
+    }
+    if (order <= 0) ++least_times_;
     Taken* const end = jumps_ + count_;
     Taken* const known = std::find_if(jumps_, end, [at](const Taken& one) { return one.at == at; });
     if (known != end) {
@@ -159,15 +173,30 @@ void RoundTop::step(const Registers& now, const uint8_t* code, size_t code_bytes
     }
     Jump jump;
     if (read_jump(code, code_bytes, jump)) {
-        if (jump.goes_back() && jump.is_taken(now.flags)) direct_.taken(now.instruction);
+        if (jump.goes_back() && jump.is_taken(now.flags)) direct_.taken(now);
     } else if (is_indirect_jump(code, code_bytes)) {
-        indirect_.taken(now.instruction);
+        indirect_.taken(now);
     }
 }
 
 uint64_t RoundTop::place() const {
     const uint64_t direct = direct_.first();
     return direct ? direct : indirect_.first();
+}
+
+const Registers* RoundTop::least() const {
+    const Registers* const direct = direct_.least();
+    return direct ? direct : indirect_.least();
+}
+
+bool RoundTop::found() const {
+    return place() != 0 || least() != nullptr;
+}
+
+bool RoundTop::is_at(const Registers& now) const {
+    if (now.stack() != top_) return false;
+    const uint64_t once = place();
+    return once ? now.instruction == once : compare_places(now, *least()) == 0;
 }
 
 }  // namespace crane::interpose

@@ -78,22 +78,28 @@ class StateCycle {
 };
 
 /// The jump back that closes a round: of those in the outermost frame that are taken once, the first one in
-/// memory. An interpreter's round may have none, but jumps to what a register names: one of those then.
+/// memory. An interpreter's round may have none, but jumps to what a register names: one of those then. Or
+/// all are taken once for each of its program's steps: then the first one, where the registers are the least.
 class RoundTop {
   public:
     void begin();
     void step(const Registers& now, const uint8_t* code, size_t code_bytes);
-    /// 0: there is none.
+    /// It has such a jump.
+    bool found() const;
+    /// The thread is about to take it.
+    bool is_at(const Registers& now) const;
+    /// Of a jump that is taken once in a round; 0: there is none.
     uint64_t place() const;
-    uint64_t stack() const { return top_; }
 
   private:
     class Jumps {
       public:
         void forget();
-        void taken(uint64_t at);
+        void taken(const Registers& now);
         /// Of those that were taken once; 0: there is none, or there were too many.
         uint64_t first() const;
+        /// The least time that any was taken; nullptr: there is none, or it does not differ from another.
+        const Registers* least() const { return least_times_ == 1 ? &least_ : nullptr; }
 
       private:
         static constexpr size_t kMost = 256;
@@ -104,7 +110,10 @@ class RoundTop {
         Taken jumps_[kMost];
         size_t count_;
         bool overflown_;
+        Registers least_;
+        uint32_t least_times_;
     };
+    const Registers* least() const;
     Jumps direct_, indirect_;
     uint64_t top_;  ///< the highest stack pointer
 };

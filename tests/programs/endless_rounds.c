@@ -215,6 +215,30 @@ static void an_alarm(void) {
     say("alarmed");
 }
 
+// --- an interpreter's loop: each jump back is taken for every instruction of its program (Perl's is one)
+
+struct instruction {
+    const struct instruction* (*work)(const struct instruction*);
+};
+static const struct instruction program[];
+
+static const struct instruction* go_on(const struct instruction* at) {
+    return at + 1;
+}
+static const struct instruction* look(const struct instruction* at) {
+    (void)at;
+    return alarmed ? NULL : program;
+}
+static const struct instruction program[] = {{go_on}, {go_on}, {go_on}, {look}};
+
+static void a_program_that_waits(void) {
+    alarmed = 0;
+    const struct itimerval soon = {.it_value = {0, 30000}};
+    CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+    for (const struct instruction* at = program; at;) at = at->work(at);
+    say("the program has waited");
+}
+
 static void scenario(void) {
     table_of_threads();
     table_of_processes();
@@ -223,6 +247,7 @@ static void scenario(void) {
     a_long_sum();
     in_code_made_at_run_time();
     an_alarm();
+    a_program_that_waits();
 }
 
 int main(int argc, char** argv) {

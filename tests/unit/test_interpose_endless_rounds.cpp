@@ -195,6 +195,37 @@ again:
     goto* code[program[at]];
 }
 
+/// As others do it: one loop that calls each instruction, which names the next one.
+struct Instruction {
+    const Instruction* (*work)(const Instruction*);
+};
+extern const Instruction walked[4];
+
+const Instruction* step_on(const Instruction* at) {
+    return at + 1;
+}
+
+const Instruction* look_and_go_back(const Instruction*) {
+    return awaited.load() != 0 ? nullptr : walked;
+}
+
+const Instruction walked[4] = {{step_on}, {step_on}, {step_on}, {look_and_go_back}};
+
+void walk_and_wait() {
+    const Instruction* volatile begin = walked;
+    for (const Instruction* at = begin; at;) at = at->work(at);
+}
+
+/// What the registers name of it: others hold what was there before the loop.
+std::vector<ptrdiff_t> named_by(const Registers& registers) {
+    std::vector<ptrdiff_t> named;
+    for (const uint64_t value : registers.general) {
+        const auto offset = static_cast<ptrdiff_t>(value - reinterpret_cast<uint64_t>(walked));
+        named.push_back(offset >= 0 && offset < static_cast<ptrdiff_t>(sizeof(walked)) ? offset : -1);
+    }
+    return named;
+}
+
 struct Found {
     StateCycle cycle;
     RoundTop top;
@@ -202,6 +233,7 @@ struct Found {
     uint32_t left;
     size_t delay;
     uint64_t place;
+    Registers closes;  ///< as they are where the round is closed
     bool done;
 };
 std::unique_ptr<Found> found;
@@ -222,6 +254,9 @@ bool search_round(const ucontext_t& context) {
         return true;
     }
     found->place = found->top.place();
+    const bool closes = found->verdict == StateCycle::Verdict::kRound && found->top.found();
+    if (closes && !found->top.is_at(now)) return true;
+    if (closes) found->closes = now;
     found->done = true;
     awaited.store(1);
     return false;
@@ -334,6 +369,22 @@ TEST_CASE("endless rounds: a loop that waits is found, with the same jump from w
             CHECK(search_in(work, delay).verdict == StateCycle::Verdict::kRound);
             CHECK(found->place == place);
         }
+    }
+}
+
+TEST_CASE(
+    "endless rounds: where every jump is taken often, a round is closed at the same state from wherever one "
+    "looks") {
+    search_in(walk_and_wait, 0);
+    REQUIRE(found->verdict == StateCycle::Verdict::kRound);
+    REQUIRE(found->top.found());
+    REQUIRE(found->place == 0);
+    const Registers closes = found->closes;
+    for (const size_t delay : {1, 2, 3, 5, 8, 13, 21, 34, 55, 700}) {
+        CAPTURE(delay);
+        CHECK(search_in(walk_and_wait, delay).verdict == StateCycle::Verdict::kRound);
+        CHECK(found->closes.instruction == closes.instruction);
+        CHECK(named_by(found->closes) == named_by(closes));
     }
 }
 
