@@ -37,6 +37,8 @@ class Carrier {
     /// The link to a peer is up, or gone.
     void on_link(uint32_t peer, bool up);
     void on_message(uint32_t from, std::string_view message);
+    /// The primary has taken over, and takes what is carried from here.
+    bool carries() const { return primary_ != 0; }
     /// Where the primary's half answers.
     FromPrimary* reply_to(uint32_t replica);
     /// Sends what was gathered, as far as the links take it; at the end of each turn of the loop.

@@ -72,7 +72,8 @@ std::string CheckpointChoice::why_none(uint64_t min_index, const std::string& wa
                        ", and it could not be had: it is tried again. Look at that replica's craned.log, and "
                        "let " +
                        verifier + " look at what it has";
-    return "no replica that can be reached has " + wanted + ": start those that may have one";
+    return "no replica that can be reached has " + wanted +
+           ": the primary is asked to have one taken; if none has a server, start those that may have one";
 }
 
 void CheckpointChoice::blame(uint32_t source, const CheckpointName& name, uint64_t now_ns) {

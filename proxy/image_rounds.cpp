@@ -15,10 +15,16 @@ constexpr uint64_t kTooLong = 8;
 
 }  // namespace
 
+void ImageRounds::computed(double cpu_s) {
+    if (looked_at_s_ >= 0) computed_s_ += cpu_s >= looked_at_s_ ? cpu_s - looked_at_s_ : cpu_s;
+    looked_at_s_ = cpu_s;
+}
+
 bool ImageRounds::due(uint64_t now_ns) const {
     if (asked_) return true;
     const bool paused = began_ns_ == 0 || now_ns - began_ns_ >= settings_.pause_ns;
     if (settings_.log_bytes == 0) return false;
+    if (paused && computed_s_ >= kMostComputedS) return true;
     return bytes_ >= (paused ? settings_.log_bytes : kTooLong * settings_.log_bytes);
 }
 
@@ -41,6 +47,7 @@ uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Vo
         began_ns_ = now_ns;
         asked_ = false;
         bytes_ = 0;
+        computed_s_ = 0;
         first_index_ = index;
         whom_ = 0;
         tried_.clear();

@@ -20,6 +20,8 @@ class ImageRounds {
             0;                  ///< so much has to be decided since the last round; 0: it has to be asked for
         uint64_t pause_ns = 0;  ///< from the beginning of one to that of the next, unless the log grows far
     };
+    /// What a replica that begins at the last checkpoint may have to compute again, however short the log is.
+    static constexpr double kMostComputedS = 10;
     ImageRounds(uint32_t self, const Settings& settings) : self_(self), settings_(settings) {}
 
     struct Voter {
@@ -29,6 +31,8 @@ class ImageRounds {
         bool takes = true;  ///< of its own server; a witness only fetches one that another has taken
     };
     void logged(uint64_t bytes) { bytes_ += bytes; }
+    /// How long this replica's own server has computed so far, which is less again when it has begun anew.
+    void computed(double cpu_s);
     /// A round is wanted now, whatever was decided since.
     void ask() { asked_ = true; }
     /// Who was asked cannot: the next one is.
@@ -43,6 +47,7 @@ class ImageRounds {
     void stop() {
         open_ = asked_ = false;
         whom_ = 0;
+        looked_at_s_ = -1;
     }
     /// To be called now and then while leading. Whom to ask now; 0: nobody. `index` is that of the last
     /// entry.
@@ -64,8 +69,10 @@ class ImageRounds {
 
     uint32_t self_;
     Settings settings_;
-    uint64_t bytes_ = 0;     ///< since the last round began
-    uint64_t began_ns_ = 0;  ///< which was then; 0: there was none
+    uint64_t bytes_ = 0;       ///< since the last round began
+    uint64_t began_ns_ = 0;    ///< which was then; 0: there was none
+    double computed_s_ = 0;    ///< since the last round began, as far as this one led
+    double looked_at_s_ = -1;  ///< what it had computed then; below 0: not known
     bool asked_ = false;
     bool open_ = false;
     uint64_t first_index_ = 0;

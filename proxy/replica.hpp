@@ -224,6 +224,7 @@ class Replica : public Participant {
     void watch_disk();
     void judge_fitness();
     bool without_server() const;
+    std::string why_no_restart() const;
     bool serves() const { return !stopping_ && !server_ended_ && fenced_.empty() && !repairs_.on_trial(); }
     nlohmann::json listen_json() const;
     nlohmann::json domain_json() const;
@@ -323,6 +324,7 @@ class Replica : public Participant {
         uint64_t unadmitted = 0;   ///< the fewest seen since it is wanted
         uint64_t first_index = 0;  ///< it is to stand there or behind
         uint64_t told_ns = 0;      ///< when the primary last heard that one is being taken
+        uint64_t looked_ns = 0;    ///< when this one's server was last asked how long it has computed
         bool packing = false;      ///< one was taken, and the server has gone on
         uint64_t next_index = 0;   ///< so far behind is the next one that is wanted then; 0: none is
     } image_;                      ///< of the server, by this replica

@@ -62,6 +62,7 @@ void Replica::on_report(uint32_t from, const std::string& report) {
     ends_known_.heard(from, {head.ended, admissions.empty() ? 0 : admissions[0].index});
     if (admissions.empty()) {
         divergence_.began_anew(from);
+        standing_.heard(from, 0);
         pace_.gone(from);
         return;
     }
@@ -245,7 +246,7 @@ void Replica::watch_trial() {
 }
 
 bool Replica::without_server() const {
-    return domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost ||
+    return lacking_ || domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost ||
            frozen_.frozen();
 }
 

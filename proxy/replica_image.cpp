@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "proxy/process_tree.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {
@@ -23,6 +24,7 @@ constexpr uint64_t kRestPatienceNs = 60'000'000'000;
 constexpr uint64_t kFetchBehind = 3;
 constexpr uint64_t kAskAgainNs = 10'000'000'000;
 constexpr uint64_t kTellAgainNs = 5'000'000'000;
+constexpr uint64_t kLookEveryNs = 5'000'000'000;
 
 /// A connection outlives a host without power for long.
 bool hears(const paxos::PeerStatus& peer) {
@@ -35,6 +37,10 @@ bool hears(const paxos::PeerStatus& peer) {
 /// On the primary: who is to take one now.
 void Replica::ask_for_images(uint64_t now_ns) {
     if (!checkpoints_.takes_images() || native_) return;
+    if (now_ns - image_.looked_ns >= kLookEveryNs) {
+        image_.looked_ns = now_ns;
+        image_rounds_.computed(tree_cpu_seconds(domain_.init_pid()));
+    }
     std::vector<ImageRounds::Voter> voters{
         {config_.replica_id, fenced_.empty() && !server_ended_, checkpoints_.held_index()}};
     for (const paxos::PeerStatus& peer : sequencer_.peers())
@@ -238,9 +244,10 @@ void Replica::open_restored_ports() {
 }
 
 /// What the others have was tried here, and no server could be restored from it; or it is from before the
-/// place where this replica differed.
+/// place where this replica differed; or nobody has any that is sound.
 void Replica::ask_for_new_image(uint64_t now_ns) {
-    const bool wanted = shipping_.wants_new_one() || (from_others_ns_ != 0 && shipping_.finds_none());
+    const bool needs_one = from_others_ns_ != 0 || lacking_;
+    const bool wanted = shipping_.wants_new_one() || (needs_one && shipping_.finds_none());
     if (!wanted || sequencer_.leads() || sequencer_.leader() == 0) return;
     if (now_ns - asked_for_image_ns_ < kAskAgainNs) return;
     asked_for_image_ns_ = now_ns;

@@ -147,6 +147,25 @@ void Replica::propose_next_server(Place end) {
     ++batches_proposed_;
 }
 
+/// That a server has ended is agreed on before another begins: without a majority that could, the only server
+/// would be ended for nobody's good.
+std::string Replica::why_no_restart() const {
+    if (server_ended_ || alone()) return "";
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    const std::vector<uint32_t> all = servers();
+    size_t able = 0, trailing = 0;
+    for (const uint32_t server : all) {
+        const bool trails = server != config_.replica_id && standing_.trails(server, admitted);
+        trailing += trails;
+        able += !trails;
+    }
+    if (trailing == 0 || able > all.size() / 2 || (!witnesses_.empty() && 2 * able == all.size())) return "";
+    return "only " + std::to_string(able) + " of " + std::to_string(all.size()) +
+           " servers has come as far as the primary's, and the others have to agree on its end: try again "
+           "when "
+           "another has (crane status says what it lacks)";
+}
+
 std::string Replica::restart_server(const std::optional<std::string>& image) {
     if (!sequencer_.leads()) return not_primary();
     if (native_) return "a server in mode proxy is not started again: end it and start the replica anew";
@@ -163,6 +182,7 @@ std::string Replica::restart_server(const std::optional<std::string>& image) {
                checkpoint::kImagePrefix + *image + " in " + config_.image_store +
                ": it is fetched from the others if one of them has it; try again in a moment";
     }
+    if (const std::string reason = why_no_restart(); !reason.empty()) return reason;
     program_.wanted_image = image;
     program_.looked = 0;
     restarts_.ask();

@@ -204,6 +204,7 @@ nlohmann::json Replica::status() const {
         {"view", sequencer_.view_counter()},
         {"leader", sequencer_.leader()},
         {"ready", sequencer_.ready()},
+        {"primary_takes_clients", sequencer_.leads() ? sequencer_.ready() : carrier_.carries()},
         {"durability", config_.durable ? "disk" : "memory"},
         {"decided", decided},
         {"admitted", admitted},

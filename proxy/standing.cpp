@@ -20,6 +20,12 @@ uint64_t Standing::others() const {
     return most;
 }
 
+bool Standing::trails(uint32_t replica, uint64_t own) const {
+    const auto found = admitted_.find(replica);
+    if (found == admitted_.end() || own == 0) return false;
+    return found->second == 0 || found->second + kFarBehind < own;
+}
+
 bool Standing::far_behind(uint64_t own) {
     const uint64_t most = others();
     const uint64_t by = most > own ? most - own : 0;

@@ -17,6 +17,9 @@ class Standing {
     void gone(uint32_t replica) { admitted_.erase(replica); }
     /// The furthest of the others; 0: none is known.
     uint64_t others() const;
+    /// It can be reached, and its server is far behind `own`, or it has none. Nothing is known of one that
+    /// has said nothing yet.
+    bool trails(uint32_t replica, uint64_t own) const;
     /// Looks again; `own` is the index of the last entry that this replica's server has admitted.
     bool far_behind(uint64_t own);
 

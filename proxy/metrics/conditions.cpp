@@ -161,9 +161,9 @@ std::string why_unhealthy(const json& status) {
     if (leader == 0) return "there is no primary";
     if (leader == status.value("replica", 0u))
         return status.value("ready", true) ? "" : "it has not taken over yet";
-    return is_connected(status, leader)
-               ? ""
-               : "it is not connected to the primary, replica " + std::to_string(leader);
+    const std::string primary = "the primary, replica " + std::to_string(leader);
+    if (!is_connected(status, leader)) return "it is not connected to " + primary;
+    return status.value("primary_takes_clients", true) ? "" : primary + ", has not taken over yet";
 }
 
 std::string why_not_primary(const json& status) {

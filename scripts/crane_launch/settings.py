@@ -134,8 +134,8 @@ def build_parser():
     how.add_argument("--disk-reserve-mib", type=int, metavar="N",
                      help="input stops when less is free where the log is (default 64)")
     how.add_argument("--checkpoint-log-mib", type=int, metavar="N",
-                     help="checkpoints of the running server when the log has grown by so much (default 16; 0: when asked)")
-    how.add_argument("--checkpoint-every-s", type=int, metavar="N", help="and so long after the last (default 60)")
+                     help="checkpoints of the running server when the log has grown by so much (default 16; 0: only when asked)")
+    how.add_argument("--checkpoint-every-s", type=int, metavar="N", help="at the earliest so long after the last (default 60); then also when the server has computed for 10 s")
     how.add_argument("--no-repair", action="store_true",
                      help="leave a replica that differs from the majority as it is, to be looked at")
     how.add_argument("--accept-changes", action="store_true",

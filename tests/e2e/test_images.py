@@ -395,6 +395,34 @@ class Images(CraneTest):
                 self.assertEqual(redis("INCR", "counter"), SOME + 1)
             self.check_equal(cluster)
 
+    def test_images_that_are_damaged_everywhere(self):
+        """The primary has the only server then. Two that wait for a checkpoint had kept the lead from it, for ever."""
+        with self.crane(Redis) as cluster:
+            primary = cluster.primary()
+            with RedisClient(cluster.address(primary)) as redis:
+                for _ in range(SOME):
+                    redis("INCR", "counter")
+            holders = self.take(cluster)
+            for image in cluster.state.glob("r*/checkpoints/[0-9]*/image.tar.zst"):
+                os.truncate(image, image.stat().st_size // 2)
+            for holder in holders:
+                cluster.kill_craned(holder)
+            for holder in holders:
+                wait_until(lambda n=holder: "is fetched" in self.log(cluster, n), 30, "it lacks a checkpoint")
+            craned = cluster.craned_pid(primary)
+            os.kill(craned, signal.SIGSTOP)
+            try:
+                wait_until(lambda: cluster.status()[holders[0]]["leader"] in holders, 30, "one without a server leads")
+            except TimeoutError:
+                pass  # they had a new one already, or left it to each other
+            finally:
+                os.kill(craned, signal.SIGCONT)
+            for replica in (1, 2, 3):
+                self.await_back(cluster, replica)
+            with RedisClient(cluster.address(primary)) as redis:
+                self.assertEqual(redis("INCR", "counter"), SOME + 1)
+            self.check_equal(cluster)
+
     def test_images_that_cannot_be_restored_any_more_are_not_fetched_again_and_a_new_one_is_taken(self):
         """A file of the host, which the server has open, has changed since they were taken."""
         self.built_program("imaged")

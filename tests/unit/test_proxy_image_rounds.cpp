@@ -187,3 +187,27 @@ TEST_CASE("image rounds: a witness fetches one as soon as somebody has taken it"
         CHECK_FALSE(rounds.open());
     }
 }
+
+TEST_CASE("image rounds: what a server has computed asks for one as well, after the pause", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 60 * kSecond});
+    Voters voters{{1, true, 0}, {2, true, 0}};
+    rounds.computed(100);  // of what went before nothing is known
+    CHECK(rounds.next(0, 50, voters) == 0);
+    rounds.computed(109);
+    CHECK(rounds.next(1, 50, voters) == 0);
+    rounds.computed(2);  // it has begun anew
+    CHECK(rounds.next(2, 50, voters) == 2);
+    voters[1].held = voters[0].held = 50;
+    CHECK(rounds.next(3, 50, voters) == 0);
+    rounds.computed(15);
+    CHECK(rounds.next(59 * kSecond, 60, voters) == 0);
+    CHECK(rounds.next(63 * kSecond, 60, voters) == 2);
+    rounds.stop();
+    rounds.computed(1000);
+    CHECK(rounds.next(200 * kSecond, 70, voters) == 0);
+
+    ImageRounds asked(1, {0, 0});
+    asked.computed(1);
+    asked.computed(1000);
+    CHECK(asked.next(0, 50, voters) == 0);  // only when asked
+}

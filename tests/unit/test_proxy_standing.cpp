@@ -55,3 +55,16 @@ TEST_CASE("proxy catching up: where the cluster goes on, the next entry tells, a
     catching_up.look(9000, 101, 0, false);
     CHECK(catching_up.done());
 }
+
+TEST_CASE("proxy standing: who trails is known of those that have said something") {
+    Standing standing;
+    CHECK_FALSE(standing.trails(2, 100'000));
+    standing.heard(2, 100'000 - Standing::kFarBehind);
+    CHECK_FALSE(standing.trails(2, 100'000));
+    CHECK(standing.trails(2, 100'001));
+    standing.heard(2, 0);  // it has no server
+    CHECK(standing.trails(2, 1));
+    CHECK_FALSE(standing.trails(2, 0));
+    standing.gone(2);
+    CHECK_FALSE(standing.trails(2, 100'000));
+}
