@@ -16,10 +16,12 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -173,6 +175,16 @@ void run_criu(const Job& job, const PidCursor& cursor) {
     say("done " + std::to_string(last.pid()));
 }
 
+/// CRIU puts descriptors of its own behind the server's highest (init_sandbox.hpp).
+void allow_many_files() {
+    constexpr rlim_t kEnough = 1 << 17;
+    rlimit files{};
+    if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+    const rlimit raised{kEnough, std::max(files.rlim_max, kEnough)};
+    files.rlim_cur = files.rlim_max;
+    if (::setrlimit(RLIMIT_NOFILE, &raised) != 0) ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 int run(int argc, char** argv) {
     if (argc < 5) return 2;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -185,6 +197,7 @@ int run(int argc, char** argv) {
     (job.restore ? job.keys : job.watched).assign(argv + 5, argv + argc);
     if (job.criu_fd < 0) fail(failed(argv[3]));
     learn_kernel(job);
+    allow_many_files();
     const PidCursor cursor;
     if (job.restore) {
         join_cgroups_of(job.init);

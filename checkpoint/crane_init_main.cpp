@@ -30,6 +30,7 @@
 #include <string>
 #include <vector>
 
+#include "base/reserved_descriptors.hpp"
 #include "checkpoint/domain_file.hpp"
 #include "checkpoint/init_network.hpp"
 #include "checkpoint/init_sandbox.hpp"
@@ -41,7 +42,6 @@ namespace {
 
 constexpr int kNotifyFd = 3;  // where crane-init keeps the socket; the first number a server would use
 constexpr int kExitFailure = 125;
-constexpr rlim_t kLeastFiles = 1024;  // what libcrane.so is given stands just below
 
 void notify(const std::string& message) {
     (void)!::send(kNotifyFd, message.data(), message.size(), MSG_NOSIGNAL);
@@ -70,11 +70,14 @@ void equalize_boot_id() {
     if (fd >= 0) ::close(fd);
 }
 
+unsigned reserved_begin;
+
 void prepare(const DomainFile& domain) {
     if (!domain.contained) ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     if (domain.contained) equalize_boot_id();
     const Network network = domain.loopback_up ? bring_network_up() : Network{};
-    for (const std::string& error : {set_personality(), set_limits(), network.error})
+    for (const std::string& error :
+         {set_personality(), set_limits(), set_file_limit(domain.contained, reserved_begin), network.error})
         if (!error.empty()) fail("cannot prepare the domain: " + error);
     if (!network.weaker.empty()) notify("weaker: " + network.weaker);
     if (domain.cpu) pin_to_cpu(*domain.cpu);
@@ -112,26 +115,10 @@ bool become(const Identity& identity) {
            ::setresgid(gid, gid, gid) == 0 && ::setresuid(uid, uid, uid) == 0;
 }
 
-// From 4 on, but for `kept`, which is in ascending order.
-void close_all_but(const std::vector<int>& kept) {
-    unsigned first = 4;
-    for (const int number : kept) {
-        ::close_range(first, static_cast<unsigned>(number) - 1, 0);
-        first = static_cast<unsigned>(number) + 1;
-    }
-    ::close_range(first, ~0U, 0);
-}
-
-std::string why_not_open(int number) {
-    const int error = errno;
-    rlimit files{};
-    const bool known = ::getrlimit(RLIMIT_NOFILE, &files) == 0;
-    errno = error;
-    if (!known || files.rlim_max >= kLeastFiles) return "descriptor " + std::to_string(number);
-    return "the hard limit of open files is " + std::to_string(files.rlim_max) + ", and " +
-           std::to_string(kLeastFiles) +
-           " are needed: raise it (ulimit -Hn, LimitNOFILE= of a systemd unit); descriptor " +
-           std::to_string(number);
+// From 4 on, but for those from `kept` on, `count` of them.
+void close_all_but(unsigned kept, unsigned count) {
+    ::close_range(4, kept - 1, 0);
+    ::close_range(kept + count, ~0U, 0);
 }
 
 // In the child. What stopped it goes to error_fd as text; nothing is written when exec succeeds.
@@ -147,10 +134,11 @@ std::string why_not_open(int number) {
     if (!open_as(1, domain.stdout_path.c_str(), kLog)) give_up(domain.stdout_path);
     if (!open_as(2, domain.stderr_path.c_str(), kLog)) give_up(domain.stderr_path);
     int given = kNotifyFd + 1;
-    for (const int number : domain.inherited)
-        if (::dup2(given++, number) != number) give_up(why_not_open(number));
+    for (const int place : domain.inherited)
+        if (::dup2(given++, static_cast<int>(reserved_begin) + place) < 0)
+            give_up("descriptor " + std::to_string(reserved_begin + place));
     if (error_fd != 3 && ::dup3(error_fd, 3, O_CLOEXEC) == 3) error_fd = 3;
-    close_all_but(domain.inherited);
+    close_all_but(reserved_begin, domain.inherited.empty() ? 0 : kReservedFds);
     if (::chdir(domain.cwd.c_str()) != 0) give_up("working directory " + domain.cwd);
     if (domain.identity && !become(*domain.identity))
         give_up("becoming user " + std::to_string(domain.identity->uid));
@@ -159,6 +147,8 @@ std::string why_not_open(int number) {
     for (const std::string& word : domain.argv) argv.push_back(const_cast<char*>(word.c_str()));
     for (const std::string& entry : domain.environment)
         environment.push_back(const_cast<char*>(entry.c_str()));
+    std::string reserved = kReservedVariable + ("=" + std::to_string(reserved_begin));
+    if (!domain.inherited.empty()) environment.push_back(reserved.data());
     argv.push_back(nullptr);
     environment.push_back(nullptr);
     environ = environment.data();  // execvpe would search crane-init's own PATH

@@ -14,13 +14,13 @@ namespace crane::checkpoint {
 
 struct DomainFile {
     std::vector<std::string> argv;
-    std::vector<std::string> environment;  ///< complete: crane-init adds nothing
+    std::vector<std::string> environment;  ///< complete, but for where the reserved descriptors begin
     std::string cwd;
     std::string stdout_path, stderr_path, exit_status_path;  ///< as the domain sees them
-    std::vector<int> inherited;                              ///< numbers in the server, in the order given
-    bool restored = false;     ///< the server comes out of images: CRIU starts it, not crane-init
-    bool contained = false;    ///< crane-init is pid 1 of a container
-    bool loopback_up = false;  ///< the network is the domain's own
+    std::vector<int> inherited;  ///< places among the reserved descriptors, in ascending order
+    bool restored = false;       ///< the server comes out of images: CRIU starts it, not crane-init
+    bool contained = false;      ///< crane-init is pid 1 of a container
+    bool loopback_up = false;    ///< the network is the domain's own
     std::optional<unsigned> cpu;
     std::optional<ShownMachine> machine;  ///< none: /proc and /sys are the host's
     std::optional<Identity> identity;     ///< none: as crane-init

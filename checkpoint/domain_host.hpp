@@ -48,7 +48,7 @@ struct DomainSpec {
     bool host_network = false;  ///< false: a network of its own with loopback alone
     struct Inherited {
         int fd;  // this process'
-        int as;  // its number in the server
+        int as;  // its place among the reserved descriptors of the server (base/reserved_descriptors.hpp)
     };
     std::vector<Inherited> inherited;  ///< descriptors that the server finds open, besides 0, 1 and 2
     std::string user, group;           ///< whom the server runs as; "": as craned

@@ -37,11 +37,14 @@ constexpr size_t kMaxIdentities = 256 * 1024 * 1024;
 constexpr int kServerPid = 2;
 
 /// Beside CRIU's files: what a restore must know before it.
+/// An earlier version's reserved descriptors began there, and it noted their numbers.
+constexpr int kBegunAt = 1000;
+
 struct About {
     long last_pid = 0;
     uintmax_t stdout_bytes = 0, stderr_bytes = 0;  ///< open files must have their size again
     struct Inherited {
-        int number;  ///< in the server
+        int place;  ///< among the reserved descriptors
         std::string key;
     };
     std::vector<Inherited> inherited;
@@ -52,7 +55,7 @@ struct About {
 void write_about(const std::string& folder, const About& about) {
     nlohmann::json inherited = nlohmann::json::array();
     for (const About::Inherited& one : about.inherited)
-        inherited.push_back({{"number", one.number}, {"key", one.key}});
+        inherited.push_back({{"number", one.place}, {"key", one.key}});
     std::ofstream file(folder + kAboutFile, std::ios::trunc);
     file << nlohmann::json{{"last_pid", about.last_pid},
                            {"stdout_bytes", about.stdout_bytes},
@@ -74,7 +77,7 @@ About read_about(const std::string& folder) {
         about.unlinked = json.at("unlinked");
         about.traces = json.value("traces", nlohmann::json::object());
         for (const auto& one : json.at("inherited"))
-            about.inherited.push_back({one.at("number"), one.at("key")});
+            about.inherited.push_back({one.at("number").get<int>() % kBegunAt, one.at("key")});
     } catch (const nlohmann::json::exception&) {
         throw CriuError(folder + " holds no image of a server: it is incomplete or something else", false);
     }
@@ -219,7 +222,7 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
     job.last_pid = about.last_pid;
     for (const About::Inherited& had : about.inherited)
         for (const DomainSpec::Inherited& now : spec_.inherited)
-            if (had.number == now.as) job.replacements.push_back({had.key, now.fd});
+            if (had.place == now.as) job.replacements.push_back({had.key, now.fd});
     const DomainPaths paths(spec_.state_dir);
     ImageReport report;
     bool refused = false;

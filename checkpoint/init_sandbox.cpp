@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/reserved_descriptors.hpp"
+
 namespace crane::checkpoint {
 namespace {
 
@@ -23,8 +25,8 @@ struct Limit {
 
 // Programs size their tables by these, and the stack's decides where mmap starts: the same on every host.
 constexpr rlim_t kNone = RLIM_INFINITY;
+constexpr rlim_t kLeastFiles = 256;  // for the server
 constexpr Limit kLimits[] = {
-    {RLIMIT_NOFILE, 32768, 32768, "RLIMIT_NOFILE"},  // as many as the shim has places for
     {RLIMIT_STACK, 8 << 20, kNone, "RLIMIT_STACK"},
     {RLIMIT_CORE, 0, kNone, "RLIMIT_CORE"},
     {RLIMIT_NPROC, kNone, kNone, "RLIMIT_NPROC"},
@@ -64,6 +66,24 @@ std::string set_personality() {
     if (now < 0 || ::personality(static_cast<unsigned>(now) | ADDR_NO_RANDOMIZE) < 0)
         return failed("personality(ADDR_NO_RANDOMIZE)");
     return {};
+}
+
+std::string set_file_limit(bool contained, unsigned& begin) {
+    // CRIU's own lie behind the server's highest, rounded up to a power of two.
+    constexpr rlim_t kOfCriu = 32, kEnough = 2 * (kMostProgramFds + kOfCriu);
+    rlimit host{};
+    if (::getrlimit(RLIMIT_NOFILE, &host) != 0) return failed("RLIMIT_NOFILE");
+    const rlimit raised{kEnough, kEnough};
+    if (host.rlim_max < kEnough && ::setrlimit(RLIMIT_NOFILE, &raised) == 0) host = raised;
+    const rlim_t room = contained ? host.rlim_max / 2 : host.rlim_max;
+    const rlim_t behind = contained ? kOfCriu : kReservedFds;
+    if (room < kLeastFiles + behind)
+        return "the hard limit of open files is " + std::to_string(host.rlim_max) + ", and " +
+               std::to_string((kLeastFiles + behind) * (contained ? 2 : 1)) +
+               " are needed: raise it (ulimit -Hn, LimitNOFILE= of a systemd unit)";
+    begin = static_cast<unsigned>(std::min<rlim_t>(kMostProgramFds, room - behind));
+    const rlim_t most = begin + kReservedFds;
+    return set_limit({RLIMIT_NOFILE, most, most, "RLIMIT_NOFILE"});
 }
 
 std::string set_limits() {

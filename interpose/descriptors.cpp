@@ -49,6 +49,7 @@ long dup_to(int fd, int copy, int flags, bool same_is_fine) {
 
 long duplicate(int fd, int command, int from) {
     if (is_reserved_fd(fd)) return -EBADF;
+    if (from >= reserved_fd(0)) return raw(SYS_fcntl, fd, F_GETFD) < 0 ? -EBADF : -EINVAL;
     Operation turn(Op::kDup, descriptor_key(fd), object_of(fd));
     const long rc = raw(SYS_fcntl, fd, command, from);
     if (rc >= 0) copy_entry(fd, static_cast<int>(rc));
@@ -189,7 +190,8 @@ CRANE_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept 
         }
     }
     // Descriptors that no wrapper has met yet, in the two ranges around Crane's own.
-    const unsigned below = kReservedFdBase - 1, above = kReservedFdBase + kReservedFds;
+    const auto below = static_cast<unsigned>(reserved_fd(0)) - 1,
+               above = static_cast<unsigned>(reserved_fd(crane::kReservedFds));
     if (first <= below) raw(SYS_close_range, first, last < below ? last : below, flags);
     if (last >= above) raw(SYS_close_range, first > above ? first : above, last, flags);
     return 0;

@@ -13,11 +13,11 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/reserved_descriptors.hpp"
 #include "checkpoint/criu.hpp"
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/fail_point.hpp"
 #include "proxy/call_dispatch.hpp"
-#include "timebubble/inherited.hpp"
 
 namespace crane::proxy {
 
@@ -305,8 +305,7 @@ void DomainRunner::launch(const Bring& bring, const std::string* image_program) 
     const std::string wanted = attached ? *image_program : "";
     auto result = std::make_shared<Started>();
     const std::vector<checkpoint::DomainSpec::Inherited> inherited = {
-        {segment_.inherited_transport(), timebubble::kTransportFd},
-        {segment_.inherited_doorbell(), timebubble::kDoorbellFd}};
+        {segment_.inherited_transport(), kTransportPlace}, {segment_.inherited_doorbell(), kDoorbellPlace}};
     const auto job = [host = host_, result, inherited, bring, wanted, inventory = inventory_,
                       scheduled = config_.mode != Mode::kProxy, backstop = config_.backstop] {
         try {

@@ -24,9 +24,9 @@
 #include <map>
 #include <string>
 
+#include "base/reserved_descriptors.hpp"
 #include "timebubble/admission.hpp"
 #include "timebubble/batch.hpp"
-#include "timebubble/inherited.hpp"
 #include "timebubble/limits.hpp"
 #include "timebubble/rings.hpp"
 #include "timebubble/transport.hpp"
@@ -47,10 +47,16 @@ struct Connection {
     bool close_after = false;
 };
 
+int reserved(int place) {
+    const char* begin = getenv(crane::kReservedVariable);
+    return begin ? atoi(begin) + place : -1;
+}
+
 class FakeDomain {
   public:
     FakeDomain(uint16_t port, uint64_t tick_ms) : port_(port), tick_ms_(tick_ms) {
-        if (!map_transport(kTransportFd, view_) || view_.control->magic != kTransportMagic) {
+        if (!map_transport(reserved(crane::kTransportPlace), view_) ||
+            view_.control->magic != kTransportMagic) {
             perror("fake-domain: transport");
             exit(2);
         }
@@ -262,7 +268,7 @@ class FakeDomain {
     uint64_t tick_ms_;
     TransportView view_{};
     InputRing input_{view_};
-    OutputRing output_{view_, kDoorbellFd};
+    OutputRing output_{view_, reserved(crane::kDoorbellPlace)};
     AdmissionState admission_{};
     AdmissionRule rule_{admission_};
     uint64_t clock_ = 0;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/reserved_descriptors.hpp"
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/entropy.hpp"
@@ -23,7 +24,6 @@
 #include "interpose/core/trace.hpp"
 #include "interpose/core/tsc.hpp"
 #include "interpose/core/vdso.hpp"
-#include "timebubble/inherited.hpp"
 
 namespace crane::interpose {
 
@@ -59,7 +59,7 @@ DomainState* map_domain(int fd) noexcept {
 
 int move_to_reserved(long fd, int place) {
     if (fd < 0) return -1;
-    const int wanted = kReservedFdBase + place;
+    const int wanted = reserved_fd(place);
     if (raw(SYS_dup3, fd, wanted, 0) != wanted) return -1;
     raw(SYS_close, fd);
     return wanted;
@@ -72,17 +72,22 @@ int move_to_reserved(long fd, int place) {
     __builtin_unreachable();
 }
 
-static_assert(timebubble::kTransportFd == kReservedFdBase + 1 &&
-              timebubble::kDoorbellFd == kReservedFdBase + 2);
-
 bool inherited(int fd) {
     return raw(SYS_fcntl, fd, F_GETFD) >= 0;
 }
 
+/// True for a program that a process of the domain has become: that one has told it.
+bool find_reserved(char** environment) {
+    const char* joined = find_variable(environment, "CRANE_DOMAIN_FD");
+    const char* told = joined ? joined : find_variable(environment, kReservedVariable);
+    runtime.reserved_fds = told ? atoi(told) : kMostProgramFds;
+    return joined != nullptr;
+}
+
 /// False where the program runs unscheduled and its parent has closed what craned gave it.
 bool take_inherited(char** environment) {
-    runtime.transport_fd = timebubble::kTransportFd;
-    runtime.doorbell_fd = timebubble::kDoorbellFd;
+    runtime.transport_fd = reserved_fd(kTransportPlace);
+    runtime.doorbell_fd = reserved_fd(kDoorbellPlace);
     if (inherited(runtime.transport_fd) && inherited(runtime.doorbell_fd)) return true;
     if (find_variable(environment, "CRANE_UNSCHEDULED")) return false;
     refuse_domain("the memory shared with craned was not handed down: who started this program closed it");
@@ -102,20 +107,13 @@ void map_transport_or_refuse(bool first) {
 }
 
 void make_placeholder() {
-    if (inherited(kReservedFdBase + 3)) {  // kept over the exec: a low limit on descriptors forbids another
-        runtime.placeholder_fd = kReservedFdBase + 3;
-        return;
-    }
-    runtime.placeholder_fd = move_to_reserved(raw(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), 3);
+    runtime.placeholder_fd = reserved_fd(kPlaceholderPlace);
+    // Kept over the exec: a low limit on descriptors forbids another.
+    if (inherited(runtime.placeholder_fd)) return;
+    runtime.placeholder_fd =
+        move_to_reserved(raw(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), kPlaceholderPlace);
     if (runtime.placeholder_fd < 0)
         refuse_domain("cannot make the socket that stands behind virtual descriptors");
-}
-
-/// Whatever the kernel handed out among these numbers the program could neither use nor close. Under a limit
-/// below them it hands out none.
-void hold_reserved() {
-    for (int fd = kReservedFdBase; fd < kReservedFdBase + kReservedFds; ++fd)
-        if (!inherited(fd)) raw(SYS_dup3, runtime.placeholder_fd, fd, O_CLOEXEC);
 }
 
 void pin_to_cpu(uint32_t cpu_plus1) {
@@ -127,7 +125,7 @@ void pin_to_cpu(uint32_t cpu_plus1) {
 }
 
 void make_domain() {
-    runtime.domain_fd = move_to_reserved(raw(SYS_memfd_create, "crane-domain", 0), 0);
+    runtime.domain_fd = move_to_reserved(raw(SYS_memfd_create, "crane-domain", 0), kDomainPlace);
     if (runtime.domain_fd < 0 || raw(SYS_ftruncate, runtime.domain_fd, sizeof(DomainState)) != 0) {
         refuse_domain("cannot make the domain's memory (memfd_create, ftruncate)");
     }
@@ -223,13 +221,19 @@ void at_process_exit(int code, void*) {
 }  // namespace
 
 bool is_reserved_fd(int fd) {
-    return fd >= kReservedFdBase && fd < kReservedFdBase + kReservedFds && runtime.domain != nullptr;
+    return fd >= reserved_fd(0) && fd < reserved_fd(kReservedFds) && runtime.domain != nullptr;
+}
+
+void hold_reserved() {
+    for (int place = 0; place < kReservedFds; ++place)
+        if (!inherited(reserved_fd(place)))
+            raw(SYS_dup3, runtime.placeholder_fd, reserved_fd(place), O_CLOEXEC);
 }
 
 void attach(char** environment) {
-    if (!find_variable(environment, "CRANE_TRANSPORT") || !take_inherited(environment)) return;
-    const char* joined = find_variable(environment, "CRANE_DOMAIN_FD");
-    const bool first = joined == nullptr;
+    if (!find_variable(environment, "CRANE_TRANSPORT")) return;
+    const bool first = !find_reserved(environment);
+    if (!take_inherited(environment)) return;
     remember_environment(environment);
     if (first) {
         map_transport_or_refuse(true);
@@ -242,7 +246,7 @@ void attach(char** environment) {
         choose_pauses(environment);
     } else {
         map_transport_or_refuse(false);
-        if (!join_domain(kReservedFdBase)) {
+        if (!join_domain(reserved_fd(kDomainPlace))) {
             refuse_process("a process entered the domain by a way that Crane does not see");
         }
     }

@@ -59,6 +59,7 @@ struct Runtime {
     uint32_t process_index;
     timebubble::TransportView view;
     dmt::Scheduler scheduler;
+    int reserved_fds;  ///< the first of the descriptors that belong to Crane
     int domain_fd, transport_fd, doorbell_fd, placeholder_fd;
     int trace_fd;    ///< 0: no trace of the schedule is kept
     bool scheduled;  ///< false: settings.schedule is 0, only listening ports are moved

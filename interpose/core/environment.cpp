@@ -1,15 +1,16 @@
 #include "interpose/core/environment.hpp"
 
+#include <cstdio>
 #include <cstring>
 
-#include "interpose/core/runtime.hpp"
+#include "interpose/core/fds.hpp"
 
 namespace crane::interpose {
 
 namespace {
 
 char preload[512], transport[512];
-const char domain_fd[] = "CRANE_DOMAIN_FD=1000";
+char domain_fd[32];
 
 void keep(char* place, size_t room, const char* name, const char* value) {
     if (!value) return;
@@ -21,7 +22,7 @@ void keep(char* place, size_t room, const char* name, const char* value) {
 }
 
 bool is_own(const char* entry) {
-    for (const char* name : {"LD_PRELOAD=", "CRANE_TRANSPORT=", "CRANE_DOMAIN_FD="}) {
+    for (const char* name : {"LD_PRELOAD=", "CRANE_TRANSPORT=", "CRANE_DOMAIN_FD=", "CRANE_RESERVED_FD="}) {
         if (strncmp(entry, name, strlen(name)) == 0) return true;
     }
     return false;
@@ -42,6 +43,7 @@ const char* find_variable(char* const* environment, const char* name) {
 void remember_environment(char** environment) {
     keep(preload, sizeof(preload), "LD_PRELOAD", find_variable(environment, "LD_PRELOAD"));
     keep(transport, sizeof(transport), "CRANE_TRANSPORT", find_variable(environment, "CRANE_TRANSPORT"));
+    snprintf(domain_fd, sizeof(domain_fd), "CRANE_DOMAIN_FD=%d", reserved_fd(kDomainPlace));
 }
 
 void strip_environment(char* const* given, const char** out) {
@@ -65,8 +67,8 @@ void complete_environment(char* const* given, const char** out) {
     for (; given && *given; ++given) {
         if (!is_own(*given)) *out++ = *given;
     }
-    for (const char* own :
-         {static_cast<const char*>(preload), static_cast<const char*>(transport), domain_fd}) {
+    for (const char* own : {static_cast<const char*>(preload), static_cast<const char*>(transport),
+                            static_cast<const char*>(domain_fd)}) {
         *out++ = own;
     }
     *out = nullptr;

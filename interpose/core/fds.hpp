@@ -2,6 +2,7 @@
 // by dup and fork, dropped by close and exec.
 #pragma once
 
+#include "base/reserved_descriptors.hpp"
 #include "interpose/core/runtime.hpp"
 
 namespace crane::interpose {
@@ -10,10 +11,14 @@ namespace crane::interpose {
 /// poll's word.
 constexpr uint8_t kFdTerminal = 8;
 
-/// First of the descriptors that belong to Crane.
-constexpr int kReservedFdBase = 1000;
-constexpr int kReservedFds = 8;
-static_assert(kReservedFdBase == 1000, "environment.cpp hands this number on by name");
+/// Of the descriptors that belong to Crane (base/reserved_descriptors.hpp).
+enum ReservedPlace : int { kDomainPlace = 0, kPlaceholderPlace = 3, kTracePlace = 4, kProcPlace = 5 };
+inline int reserved_fd(int place) {
+    return runtime.reserved_fds + place;
+}
+/// Whatever the kernel handed out among these numbers the program could neither use nor close. Under a limit
+/// below them it hands out none.
+void hold_reserved();
 
 /// The entry of an open descriptor, classified by the kernel's word for it if it was not known yet.
 /// nullptr for numbers that are out of range.

@@ -60,8 +60,8 @@ bool is_first_process() {
 
 void vanish() {
     domain().staying_pid = runtime.process->pid;
-    raw(SYS_close_range, 0, kReservedFdBase - 1, 0);
-    raw(SYS_close_range, kReservedFdBase + kReservedFds, ~0U, 0);
+    raw(SYS_close_range, 0, reserved_fd(0) - 1, 0);
+    raw(SYS_close_range, reserved_fd(kReservedFds), ~0U, 0);
 }
 
 bool has_vanished(int pid) {

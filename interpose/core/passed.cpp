@@ -1,6 +1,8 @@
 #include "interpose/core/passed.hpp"
 
+#include <charconv>
 #include <cstring>
+#include <iterator>
 
 #include "interpose/core/user_memory.hpp"
 
@@ -11,7 +13,6 @@ namespace {
 /// Locks lie behind the end of the domain's memory, one byte an entry.
 constexpr off_t kLockBase = off_t{1} << 40;
 constexpr size_t kControlBytes = 8192;
-constexpr int kProcFd = kReservedFdBase + 5;
 
 struct flock lock_of(uint32_t index) {
     struct flock lock {};
@@ -59,11 +60,13 @@ cmsghdr* last_rights(msghdr* message) {
 
 /// A descriptor that stands for entry `index` as long as it is open. Negative: the error.
 long make_ticket(uint32_t index) {
-    const char* path = "/proc/self/fd/1000";
-    static_assert(kReservedFdBase == 1000);
+    constexpr char kFolder[] = "/proc/self/fd/";
+    char path[sizeof(kFolder) + 16];
+    memcpy(path, kFolder, sizeof(kFolder));
+    *std::to_chars(path + sizeof(kFolder) - 1, std::end(path) - 1, runtime.domain_fd).ptr = 0;
     long fd = raw(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0);
     if (fd == -ENOENT)  // the root is another one since
-        fd = raw(SYS_openat, kProcFd, path + sizeof("/proc/") - 1, O_RDWR | O_CLOEXEC, 0);
+        fd = raw(SYS_openat, reserved_fd(kProcPlace), path + sizeof("/proc/") - 1, O_RDWR | O_CLOEXEC, 0);
     if (fd < 0) return fd;
     struct flock lock = lock_of(index);
     raw(SYS_lseek, fd, index, SEEK_SET);
@@ -176,7 +179,7 @@ void put_descriptors(ControlWriter& writer, const cmsghdr* part, bool truncated)
 void before_root_changes() {
     const long fd = raw(SYS_openat, AT_FDCWD, "/proc", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0) return;  // within such a root already, or nowhere
-    raw(SYS_dup3, fd, kProcFd, O_CLOEXEC);
+    raw(SYS_dup3, fd, reserved_fd(kProcPlace), O_CLOEXEC);
     raw(SYS_close, fd);
 }
 

@@ -12,7 +12,6 @@ namespace crane::interpose {
 
 namespace {
 
-constexpr int kTraceFd = kReservedFdBase + 4;
 constexpr size_t kMostPathBytes = 4096;
 constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
 
@@ -47,13 +46,13 @@ void open_trace(char** environment) {
     if (!wanted) return;
     char path[kMostPathBytes];
     if (find_path(environment, wanted, ".maps", path)) append_maps(path);
-    runtime.trace_fd = kTraceFd;
+    runtime.trace_fd = reserved_fd(kTracePlace);
     // Kept over an exec: this user might not be allowed to open it.
-    if (raw(SYS_fcntl, kTraceFd, F_GETFD) >= 0) return;
+    if (raw(SYS_fcntl, runtime.trace_fd, F_GETFD) >= 0) return;
     const long fd = find_path(environment, wanted, "", path)
                         ? raw(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND, 0666)
                         : -ENAMETOOLONG;
-    if (fd < 0 || raw(SYS_dup3, fd, kTraceFd, 0) != kTraceFd)
+    if (fd < 0 || raw(SYS_dup3, fd, runtime.trace_fd, 0) != runtime.trace_fd)
         refuse_domain("cannot open the file that CRANE_TRACE names");
     raw(SYS_close, fd);
 }

@@ -93,7 +93,9 @@ class StartReport:
                 self._say_lines(replica.log_tail())
             elif state in ENDED_STATES or timeout_s is not None:
                 time_text = f" after {timeout_s:g} s (--timeout-s)" if timeout_s is not None else ""
-                self.say(f"  replica {replica.number}: {state}{time_text}: {row.get('message') or state}")
+                message = row.get("message") or state
+                self.say(f"  replica {replica.number}: {state}{time_text}: {message}")
+                self._say_lines(alarm for alarm in row.get("alarms") or [] if alarm not in message)
         # All replicas run the same: one replica's stderr tells.
         for replica in self.replicas:
             lines = replica.stderr_tail()

@@ -2,6 +2,9 @@
 // to another: nothing ends up where it does not belong, and nothing is lost with an error.
 #include <fcntl.h>
 #include <pthread.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "pair.h"
@@ -314,7 +317,60 @@ static void many_open(void) {
     say("in a child: %d", status);
 }
 
+// --- all numbers below the limit are the program's, and none at it or behind
+
+static int full_after(int most) {
+    static int opened[64];
+    int count = 0;
+    const struct rlimit limit = {(rlim_t)most, 4096};
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    for (int fd; count < 64 && (fd = open("/dev/null", O_RDONLY)) >= 0; opened[count++] = fd)
+        if (fd >= most) say("%d lies behind the limit", fd);
+    const int error = errno;
+    for (int i = 0; i < count; i++) close(opened[i]);
+    return error;
+}
+
+static void numbers_up_to_the_limit(void) {
+    const int file = open("/dev/null", O_RDONLY);
+    int same = 0, differ = 0;
+    for (int number = 900; number < 1100; number++) {
+        if (dup2(file, number) != number) say("no %d: %s", number, strerror(errno));
+        struct stat one, other;
+        CHECK(fstat(file, &one) == 0 && fstat(number, &other) == 0);
+        (one.st_ino == other.st_ino ? same++ : differ++);
+    }
+    say("numbers in the thousands: %d, %d others, next %d", same, differ, fcntl(file, F_DUPFD, 900));
+    CHECK(close_range(900, 1100, 0) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct rlimit limit;
+        CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+        const int most = (int)limit.rlim_cur;
+        CHECK(dup2(file, most - 1) == most - 1);
+        const int behind = dup2(file, most);
+        say("at the limit: %d %s", behind, strerror(errno));
+        const int from = fcntl(file, F_DUPFD, most);
+        say("from the limit on: %d %s", from, strerror(errno));
+        say("far behind: %d, %d", dup2(file, most + 3) >= 0, dup2(file, most + 100) >= 0);
+        limit.rlim_max = 4096;
+        limit.rlim_cur = 512;
+        CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+        say("lowered to %d of %d", (int)limit.rlim_cur, (int)limit.rlim_max);
+        say("full at %d: %s", 32, strerror(full_after(32)));
+        limit.rlim_cur = limit.rlim_max = 4096;
+        CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+        say("raised to %d, and the last is %d", (int)limit.rlim_cur, dup2(file, 4095));
+        say("behind it: %d %s", dup2(file, 4096), strerror(errno));
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(file);
+}
+
 static void scenario(void) {
+    numbers_up_to_the_limit();
     order_of_carriers();
     lost_on_the_way();
     peeked_and_cut();

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { kSparseBytes = 400 << 20, kTransportFd = 1001, kBellFd = 1002, kCountsPerChild = 16 };
+enum { kSparseBytes = 400 << 20, kTransportPlace = 1, kBellPlace = 2, kCountsPerChild = 16 };
 
 static int to_thread[2], from_thread[2];
 static volatile uint64_t *in_memfd, *outside;
@@ -43,7 +43,9 @@ static pid_t child(void) {
 }
 
 int main(int argc, char **argv) {
+    const char *begin = getenv("CRANE_RESERVED_FD");
     need(argc >= 2, "usage");
+    const int reserved = begin ? atoi(begin) : -kBellPlace - 1;
     if (argc > 2) need(mq_open("/undumpable", O_CREAT | O_RDWR, 0600, NULL) >= 0, "mq_open");
     const int file = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
     need(file >= 0, argv[1]);
@@ -51,7 +53,7 @@ int main(int argc, char **argv) {
     need(memfd >= 0 && ftruncate(memfd, kSparseBytes) == 0, "memfd");
     in_memfd = mmap(NULL, kSparseBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
     need(in_memfd != MAP_FAILED, "mmap");
-    outside = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, kTransportFd, 0);
+    outside = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, reserved + kTransportPlace, 0);
     need(pipe(to_thread) == 0 && pipe(from_thread) == 0, "pipe");
     pthread_t thread;
     need(pthread_create(&thread, NULL, pass_on, NULL) == 0, "thread");
@@ -62,7 +64,7 @@ int main(int argc, char **argv) {
         need(back == count && in_memfd[kSparseBytes / sizeof *in_memfd - 1] == count, "count");
         if (outside != MAP_FAILED) {
             outside[0] = count;
-            (void)!write(kBellFd, "x", 1);
+            (void)!write(reserved + kBellPlace, "x", 1);
             // At rest before a child's turn, which shows what pids a dump or a restore uses up or gives twice; a
             // fresh page lets it go on.
             while (outside[1] != 0 && count % kCountsPerChild == 0) outside[2] = 1, usleep(500);

@@ -80,7 +80,7 @@ TEST_CASE("capabilities and system calls are known by their names", "[checkpoint
 TEST_CASE("a domain file says whom the server runs as and what it may", "[checkpoint]") {
     DomainFile domain;
     domain.argv = {"server"};
-    domain.inherited = {1001, 1002};
+    domain.inherited = {1, 2};
     domain.identity = Identity{33, 34, {33, 100}};
     domain.confinement = {{"CAP_NET_RAW"}, {"keyctl"}, {}, true};
     const auto back = decode_domain_file(encode(domain));

@@ -14,6 +14,7 @@
 #include <map>
 #include <thread>
 
+#include "base/reserved_descriptors.hpp"
 #include "checkpoint/criu.hpp"
 #include "checkpoint/criu_message.hpp"
 #include "checkpoint/criu_program.hpp"
@@ -72,7 +73,9 @@ struct Outside {
     }
     Outside(const Outside&) = delete;
     Outside& operator=(const Outside&) = delete;
-    std::vector<DomainSpec::Inherited> handed_down() const { return {{page, 1001}, {bell, 1002}}; }
+    std::vector<DomainSpec::Inherited> handed_down() const {
+        return {{page, crane::kTransportPlace}, {bell, crane::kDoorbellPlace}};
+    }
     /// Servers are dumped at a point of the log, where nothing of them runs.
     void rest(bool still) const {
         count[1] = still ? 1 : 0;

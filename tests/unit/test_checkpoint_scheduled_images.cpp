@@ -10,13 +10,13 @@
 #include <functional>
 #include <thread>
 
+#include "base/reserved_descriptors.hpp"
 #include "checkpoint/criu.hpp"
 #include "checkpoint/criu_program.hpp"
 #include "checkpoint/domain_host.hpp"
 #include "proxy/domain_link.hpp"
 #include "proxy/segment.hpp"
 #include "timebubble/batch.hpp"
-#include "timebubble/inherited.hpp"
 
 namespace fs = std::filesystem;
 using namespace crane;
@@ -47,8 +47,8 @@ struct Link {
         link.prepare(settings, timebubble::EgressPolicy::kRefuse, true);
     }
     std::vector<DomainSpec::Inherited> handed_down() const {
-        return {{segment.inherited_transport(), timebubble::kTransportFd},
-                {segment.inherited_doorbell(), timebubble::kDoorbellFd}};
+        return {{segment.inherited_transport(), kTransportPlace},
+                {segment.inherited_doorbell(), kDoorbellPlace}};
     }
     void drain() {
         const auto take = [&](const timebubble::OutputHeader& header, std::string_view payload) {

@@ -26,14 +26,15 @@ struct Passing {
 
     Passing() {
         const int file = memfd_create("domain", MFD_CLOEXEC);
-        runtime.domain_fd = dup2(file, kReservedFdBase);
-        REQUIRE(runtime.domain_fd == kReservedFdBase);
+        runtime.reserved_fds = 1000;
+        runtime.domain_fd = dup2(file, reserved_fd(kDomainPlace));
+        REQUIRE(runtime.domain_fd == reserved_fd(kDomainPlace));
         close(file);
         REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
         set_entry(carried, FdKind::kEpoll, epoll);
     }
     ~Passing() {
-        for (const int fd : {ends[0], ends[1], carried, kReservedFdBase}) close(fd);
+        for (const int fd : {ends[0], ends[1], carried, reserved_fd(kDomainPlace)}) close(fd);
     }
     uint32_t references() { return domain.state().epolls[epoll].references; }
 

@@ -30,7 +30,7 @@ def status_of(config):
     elif what == "mute":
         row |= {"server": "running", "lag": 7 if number == 2 else 0}
     elif what == "never":
-        row["server"] = "starting"
+        row |= {"server": "starting", "alarms": ["no checkpoint is to be had", "starting"]}
     else:
         mine = next(r for r in config["replica"] if r["id"] == number)
         row["listen"] = [{"port": int(port), "client": f"{mine['client_address']}:{client}", "open": True}

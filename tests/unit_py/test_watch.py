@@ -217,6 +217,12 @@ class WordsTest(LauncherCase):
         self.assertIn("the server exit ended before it served anybody: exited with status 3", text)
         self.assertNotIn("did not start", text)
 
+    def test_start_that_fails_says_what_status_would(self):
+        text = self.finish("never", options=("--timeout-s", "1"))[1]
+        self.assertIn("did not start", text)
+        self.assertEqual(text.count("no checkpoint is to be had"), 3, text)
+        self.assertNotIn("    starting\n", text)  # said already
+
     def test_ready_without_a_port_says_that_nobody_is_served(self):
         process = self.spawn("mute", options=("--timeout-s", "1"))
         text = self.read_until(process, "ready, without a port")
