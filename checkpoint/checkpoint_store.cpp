@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 
 #include "checkpoint/arriving_checkpoint.hpp"
@@ -281,6 +282,16 @@ std::set<std::string> CheckpointStore::refused() const {
         ids.insert(
             look_at(path, index_from(fs::path(path).filename().string().substr(sizeof(kRefused) - 1))).id);
     return ids;
+}
+
+std::vector<SetAside> CheckpointStore::set_aside() const {
+    std::vector<SetAside> found;
+    for (const char* const prefix : {kDamaged, kRefused})
+        for (const std::string& path : folders_named({prefix})) {
+            const std::string name = fs::path(path).filename().string();
+            found.push_back({index_from(name.substr(strlen(prefix))), prefix == kDamaged, path});
+        }
+    return found;
 }
 
 void CheckpointStore::prune(size_t keep, const std::set<uint64_t>& held) {

@@ -39,6 +39,13 @@ struct StoredCheckpoint {
     std::string error;  ///< why it is of no use; empty: it is complete
 };
 
+/// One that was found to be of no use, and is kept for a while.
+struct SetAside {
+    uint64_t index = 0;
+    bool damaged = false;  ///< else CRIU could not restore a server from it
+    std::string path;
+};
+
 class CheckpointStore {
   public:
     /// Touches nothing; the folder is made when something is written to it.
@@ -69,6 +76,7 @@ class CheckpointStore {
     /// Likewise; and the same one, should another replica offer it, is not wanted again.
     void set_aside_refused(uint64_t index);
     std::set<std::string> refused() const;  ///< their ids
+    std::vector<SetAside> set_aside() const;
     /// Leaves the newest `keep`, and those of `held`; damaged ones go when they are older than what is left.
     void prune(size_t keep, const std::set<uint64_t>& held = {});
     /// What a crash left half made or half removed. For the start, when nobody takes or fetches.

@@ -182,7 +182,7 @@ std::string Replica::restart_server(const std::optional<std::string>& image) {
                checkpoint::kImagePrefix + *image + " in " + config_.image_store +
                ": it is fetched from the others if one of them has it; try again in a moment";
     }
-    if (const std::string reason = why_no_restart(); !reason.empty()) return reason;
+    if (std::string reason = why_no_restart(); !reason.empty()) return reason;
     program_.wanted_image = image;
     program_.looked = 0;
     restarts_.ask();

@@ -106,20 +106,34 @@ void print_arriving(const json& row) {
     std::cout << "\n";
 }
 
+void print_aside(const json& row) {
+    std::cout << who(row) << row["index"] << "  set aside, "
+              << (row["damaged"].get<bool>() ? "since it is damaged: "
+                                             : "since no server could be restored from it: ")
+              << row["path"].get<std::string>() << "\n";
+}
+
 int list(const std::string& state_dir, uint32_t replica, bool as_json) {
-    json checkpoints = json::array(), arriving = json::array();
+    json checkpoints = json::array(), arriving = json::array(), aside = json::array();
     for (const Held& held : stores(state_dir, replica)) {
         for (const StoredCheckpoint& one : held.store.survey())
             checkpoints.push_back(checkpoint_json(held.replica, one));
         for (const checkpoint::CheckpointName& one : checkpoint::list_arriving(held.store))
             arriving.push_back(arriving_json(held, one));
+        for (const checkpoint::SetAside& one : held.store.set_aside())
+            aside.push_back({{"replica", held.replica.id},
+                             {"index", one.index},
+                             {"damaged", one.damaged},
+                             {"path", one.path}});
     }
     if (as_json) {
-        std::cout << json{{"checkpoints", checkpoints}, {"arriving", arriving}}.dump(1) << "\n";
+        std::cout << json{{"checkpoints", checkpoints}, {"arriving", arriving}, {"set_aside", aside}}.dump(1)
+                  << "\n";
         return kExitOk;
     }
     for (const json& row : checkpoints) print_checkpoint(row);
     for (const json& row : arriving) print_arriving(row);
+    for (const json& row : aside) print_aside(row);
     if (checkpoints.empty() && arriving.empty()) std::cout << "there are no checkpoints\n";
     return kExitOk;
 }

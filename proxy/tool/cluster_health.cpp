@@ -12,6 +12,9 @@ using nlohmann::json;
 
 namespace {
 
+/// In log entries: seconds of a replay.
+constexpr uint64_t kMuchBehind = 5000;
+
 bool is_alive(const json& row) {
     return row.value("alive", false);
 }
@@ -144,6 +147,10 @@ void judge_replica(const json& row, ClusterHealth& out) {
         if (alarm.is_string()) out.problems.push_back(who + ": " + alarm.get<std::string>());
     if (row.value("role", "") == "primary" && !row.value("ready", true))
         out.problems.push_back(who + " leads, but has not taken over yet");
+    if (const uint64_t lag = row.value("lag", uint64_t{0}); lag > kMuchBehind)
+        out.warnings.push_back(who + " is " + std::to_string(lag) +
+                               " log entries behind: should it have to lead, it serves nobody before it has "
+                               "done them");
     judge_divergence(row, out);
 }
 

@@ -273,6 +273,9 @@ TEST_CASE("checkpoint store: one that is set aside is none any more, and goes wh
     fixture.store.set_aside(9);
     CHECK(fixture.complete() == std::vector<uint64_t>{5});
     CHECK(fixture.entries() == 2);  // it can still be looked at
+    REQUIRE(fixture.store.set_aside().size() == 1);
+    const SetAside aside = fixture.store.set_aside()[0];
+    CHECK((aside.index == 9 && aside.damaged && fs::is_directory(aside.path)));
     fixture.store.set_aside(7);     // there is none
     fixture.take(9, "another");
     fixture.store.set_aside(9);
@@ -292,6 +295,8 @@ TEST_CASE("checkpoint store: those that no server could be restored from are kno
     }
     CHECK(fixture.complete().empty());
     CHECK(fixture.store.refused() == ids);
+    REQUIRE(fixture.store.set_aside().size() == 2);
+    CHECK_FALSE(fixture.store.set_aside()[0].damaged);
     size_t files = 0;  // of the last one all is there, for whoever looks for the cause
     for (const auto& entry : fs::recursive_directory_iterator(fixture.store.folder()))
         files += entry.is_regular_file() && entry.path().filename() != "manifest.json";

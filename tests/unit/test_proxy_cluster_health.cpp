@@ -58,6 +58,17 @@ TEST_CASE("cluster health: nothing is wrong with a whole cluster, and one host k
     CHECK(remote.primary_address == "10.0.0.1:7000");
 }
 
+TEST_CASE("cluster health: a server that is far behind is told, and is no problem", "[proxy]") {
+    json rows = json::array({row(1), row(2), row(3)});
+    rows[1]["lag"] = 5000;
+    CHECK(assess_cluster(rows).warnings.empty());
+    rows[1]["lag"] = 17858;
+    const ClusterHealth health = assess_cluster(rows);
+    CHECK(text(health).empty());
+    REQUIRE(health.warnings.size() == 1);
+    CHECK(health.warnings[0].starts_with("replica 2 is 17858 log entries behind"));
+}
+
 TEST_CASE(
     "cluster health: since when the primary leads is its own word, or that of who knows the newest view",
     "[proxy]") {
