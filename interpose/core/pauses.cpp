@@ -60,6 +60,11 @@ struct Untrapped {
 };
 Untrapped untrapped;
 bool loops_are_trapped;
+/// Jumps that a thread once waited at, and that were no wait too often since (an interpreter's: all that it
+/// runs comes by there). They are looked for anew each time.
+constexpr size_t kMostReleased = 256;
+uint64_t released[kMostReleased];
+size_t released_count;
 uint64_t loader_hook;  ///< where the loader says that objects have come or gone
 
 bool protect(uint64_t begin, uint64_t end, int protection) {
@@ -159,6 +164,9 @@ void forget_unloaded() {
         pauses.forget(objects[i].code);
         randoms.forget(objects[i].code);
         jumps.forget(objects[i].code);
+        const auto is_gone = [&](uint64_t at) { return holds(objects[i].code, at); };
+        released_count =
+            static_cast<size_t>(std::remove_if(released, released + released_count, is_gone) - released);
         if (holds(objects[i].code, untrapped.at)) untrapped = {};
     }
     object_count = kept;
@@ -271,8 +279,25 @@ bool is_back(uint64_t round) {
     return ++self.spins.other_rounds % kMostOthers == 0;
 }
 
+bool is_released(uint64_t at) {
+    return std::find(released, released + released_count, at) != released + released_count;
+}
+
+/// True: it is no trap any more.
+bool release_if_no_wait(JumpSite& site, bool back) {
+    constexpr uint16_t kMostOthers = 1000;
+    site.others = back ? 0 : site.others + 1;
+    if (site.others < kMostOthers || released_count == kMostReleased) return false;
+    if (!protect(site.at, site.at + 1, site.protection | PROT_WRITE)) return false;
+    put(site.at, site.opcode);
+    protect(site.at, site.at + 1, site.protection);
+    released[released_count++] = site.at;
+    jumps.forget({site.at, site.at + 1});
+    return true;
+}
+
 bool take_jump(uint64_t at, ucontext_t& context) {
-    const JumpSite* const site = jumps.find(at);
+    JumpSite* const site = jumps.find(at);
     if (!site) return false;
     greg_t* registers = context.uc_mcontext.gregs;
     uint8_t code[kLongestJumpBytes];
@@ -282,6 +307,7 @@ bool take_jump(uint64_t at, ucontext_t& context) {
     registers[REG_RIP] = static_cast<greg_t>(taken ? jump.target(at) : at + jump.length);
     if (!taken || !may_spin()) return true;
     const uint64_t round = round_of(registers);
+    if (site->was_waited_in && release_if_no_wait(*site, round == self.spins.round)) return true;
     if (!site->counts && !site->was_waited_in && !is_back(round)) return true;
     const bool in_vain = self.spins.in_vain >= kMostWays;
     if (in_vain && (site->counts || (site->was_waited_in && !others_may_come())))
@@ -340,6 +366,7 @@ bool read_trapped_jump(uint64_t at, uint8_t (&code)[kLongestJumpBytes], Jump& ju
 bool trap_jump_at(uint64_t at) {
     trap_loops();  // which looks at code without traps
     if (jumps.find(at)) return true;
+    if (is_released(at)) return false;
     Jump jump{};
     if (jumps.full() || !read_jump(reinterpret_cast<const uint8_t*>(at), kLongestJumpBytes, jump))
         return false;
@@ -349,7 +376,7 @@ bool trap_jump_at(uint64_t at) {
         if (!may_be_changed(layout)) return false;
         const size_t before = jumps.count;
         jumps.add({at, *reinterpret_cast<const uint8_t*>(at), jump.length, false, true,
-                   static_cast<uint8_t>(layout.protection)});
+                   static_cast<uint8_t>(layout.protection), 0});
         set_traps(jumps, before, layout.protection);
         return jumps.count > before;
     }

@@ -27,6 +27,7 @@ struct JumpSite {
     bool counts;
     bool was_waited_in;  ///< found as a thread waited there; it may be no wait the next time
     uint8_t protection;  ///< of its page, as mprotect has it
+    uint16_t others;     ///< times in a row that it was taken by a thread that was not back as it was
 };
 
 /// Without an initial value: it is there before any constructor runs.
@@ -40,10 +41,10 @@ struct SiteList {
     void sort() {
         std::sort(all, all + count, [](const Site& a, const Site& b) { return a.at < b.at; });
     }
-    const Site* find(uint64_t at) const {
-        const Site* const end = all + count;
-        const Site* const found = std::lower_bound(
-            all + 0, end, at, [](const Site& one, uint64_t place) { return one.at < place; });
+    Site* find(uint64_t at) {
+        Site* const end = all + count;
+        Site* const found = std::lower_bound(all + 0, end, at,
+                                             [](const Site& one, uint64_t place) { return one.at < place; });
         return found != end && found->at == at ? found : nullptr;
     }
     void forget(CodeRange gone) {

@@ -231,12 +231,41 @@ static const struct instruction* look(const struct instruction* at) {
 }
 static const struct instruction program[] = {{go_on}, {go_on}, {go_on}, {look}};
 
+__attribute__((noinline)) static void run(const struct instruction* at) {
+    while (at) at = at->work(at);
+}
+
 static void a_program_that_waits(void) {
     alarmed = 0;
     const struct itimerval soon = {.it_value = {0, 30000}};
     CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
-    for (const struct instruction* at = program; at;) at = at->work(at);
+    run(program);
     say("the program has waited");
+}
+
+// Where one program has waited all others come by as well.
+
+static long steps;
+static const struct instruction* look_alone(const struct instruction* at) {
+    return alarmed ? NULL : at;
+}
+static const struct instruction* count_on(const struct instruction* at) {
+    return ++steps < 3000000 ? at : NULL;
+}
+static const struct instruction waiting[] = {{look_alone}}, counting[] = {{count_on}};
+
+static void programs_that_do_not_wait(void) {
+    alarmed = 0;
+    const struct itimerval soon = {.it_value = {0, 30000}};
+    CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+    run(waiting);
+    steps = 0;
+    run(counting);
+    say("%ld steps", steps);
+    alarmed = 0;
+    CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+    run(waiting);
+    say("waited again");
 }
 
 static void scenario(void) {
@@ -248,6 +277,7 @@ static void scenario(void) {
     in_code_made_at_run_time();
     an_alarm();
     a_program_that_waits();
+    programs_that_do_not_wait();
 }
 
 int main(int argc, char** argv) {
