@@ -183,6 +183,8 @@ std::string Replica::restart_server(const std::optional<std::string>& image) {
                ": it is fetched from the others if one of them has it; try again in a moment";
     }
     if (std::string reason = why_no_restart(); !reason.empty()) return reason;
+    if (!image && domain_.state() == DomainState::kRefused)
+        return "there is no server to be begun anew where this replica leads: " + domain_.message();
     program_.wanted_image = image;
     program_.looked = 0;
     restarts_.ask();
