@@ -151,7 +151,7 @@ StallReport describe_stall(pid_t root, uint64_t stood_s) {
                                        "changes (then start with --schedule parallel)"
                                      : " is blocked in system call " + std::to_string(one.system_call) +
                                            ", which Crane does not schedule") +
-                ", in " + frames[0];
+                (frames[0] == kMoves ? "; where in its code is not known, since " : ", in ") + frames[0];
         }
         report.details += "\n    " + who + ":";
         for (const std::string& frame : frames) report.details += "\n        " + frame;

@@ -103,6 +103,8 @@ void check_request(const ImageRequest& request) {
                                          "\" is to be a path in the image: absolute, without / at its end");
     if (fs::exists(request.file)) throw std::runtime_error(request.file + " is there already");
     if (!fs::is_directory(request.from)) throw std::runtime_error(request.from + " is no directory");
+    if (fs::is_empty(request.from))
+        throw std::runtime_error(request.from + " is empty: no server could be started on it");
     if (::access(kMakeSquashfs, X_OK) != 0)
         throw std::runtime_error("mksquashfs is not installed: apt-get install squashfs-tools");
 }

@@ -71,7 +71,8 @@ class Preparation:
             other = (differences(settings.launched["identity"], settings, besides=("replicas",))
                      + difference_of_variables(settings.launched | {"env": []}, settings["env"]))
             if other:
-                raise LaunchError(f"{settings['restore']} is of a run with {', and '.join(other)}: leave that out")
+                raise LaunchError(f"{settings['restore']} is of a run with {', and '.join(other)}: give what that run was given, "
+                                  "or nothing, but for the number of replicas")
         cut_short = state.was_restoring() and not state.logs.is_aside()
         if settings["fresh"]:
             return

@@ -264,6 +264,11 @@ class BaseImages(CraneTest):
 
     def test_what_cannot_be_an_image_is_refused(self):
         file, _ = self.image("one", 111)
+        (self.dir / "empty").mkdir()
+        made = subprocess.run([CRANE_TOOL, "image", "make", self.dir / "empty.img", "--from", self.dir / "empty"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual(made.returncode, 2, made.stdout)
+        self.assertIn("is empty: no server could be started on it", made.stdout)
         text = self.dir / "text"
         text.write_text("no image", encoding="ascii")
         for options, said in (((text,), "is no base image"), ((self.dir / "absent",), "there is no such file"),
