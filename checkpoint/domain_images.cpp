@@ -37,7 +37,7 @@ constexpr size_t kMaxIdentities = 256 * 1024 * 1024;
 constexpr int kServerPid = 2;
 
 /// Beside CRIU's files: what a restore must know before it.
-/// An earlier version's reserved descriptors began there, and it noted their numbers.
+/// Earlier versions' reserved descriptors began there, and what is noted are numbers.
 constexpr int kBegunAt = 1000;
 
 struct About {
@@ -55,7 +55,7 @@ struct About {
 void write_about(const std::string& folder, const About& about) {
     nlohmann::json inherited = nlohmann::json::array();
     for (const About::Inherited& one : about.inherited)
-        inherited.push_back({{"number", one.place}, {"key", one.key}});
+        inherited.push_back({{"number", kBegunAt + one.place}, {"key", one.key}});
     std::ofstream file(folder + kAboutFile, std::ios::trunc);
     file << nlohmann::json{{"last_pid", about.last_pid},
                            {"stdout_bytes", about.stdout_bytes},
