@@ -36,10 +36,10 @@ constexpr size_t kMaxNames = 16 * 1024 * 1024;
 constexpr size_t kMaxIdentities = 256 * 1024 * 1024;
 constexpr int kServerPid = 2;
 
-/// Beside CRIU's files: what a restore must know before it.
 /// Earlier versions' reserved descriptors began there, and what is noted are numbers.
 constexpr int kBegunAt = 1000;
 
+/// Beside CRIU's files: what a restore must know before it.
 struct About {
     long last_pid = 0;
     uintmax_t stdout_bytes = 0, stderr_bytes = 0;  ///< open files must have their size again
