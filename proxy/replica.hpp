@@ -169,6 +169,7 @@ class Replica : public Participant {
     void tell_ends();
     void on_refused();
     bool begin_from_others(uint64_t index);
+    void watch_restored(uint64_t now_ns);
     void watch_begin_from_others(uint64_t now_ns);
     void watch_refusal(uint64_t now_ns);
     void on_server_ended(int32_t status);
@@ -337,6 +338,7 @@ class Replica : public Participant {
     } decided_base_;               ///< whose state counts, as was decided
     uint64_t from_others_ns_ = 0;  ///< since when a checkpoint of theirs is waited for; 0: none is
     uint64_t asked_for_image_ns_ = 0;
+    uint64_t stands_restored_ns_ = 0;  ///< since when its restored server has not run at all; 0: it does
     uint64_t last_batch_index_ = 0;
     uint64_t lead_index_ = 0;     ///< the last entry decided before this replica led
     uint64_t lead_since_ns_ = 0;  ///< and since when

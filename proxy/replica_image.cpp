@@ -25,6 +25,8 @@ constexpr uint64_t kFetchBehind = 3;
 constexpr uint64_t kAskAgainNs = 10'000'000'000;
 constexpr uint64_t kTellAgainNs = 5'000'000'000;
 constexpr uint64_t kLookEveryNs = 5'000'000'000;
+/// Longer than a disk or a debugger holds up a server that is well.
+constexpr uint64_t kRestoredPatienceNs = 30'000'000'000;
 
 /// A connection outlives a host without power for long.
 bool hears(const paxos::PeerStatus& peer) {
@@ -259,6 +261,24 @@ bool Replica::replays_before(uint64_t checkpoint) const {
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     return !sequencer_.leads() && domain_.state() == DomainState::kAttached &&
            checkpoint > admitted + Standing::kFarBehind;
+}
+
+/// A server that does nothing at all since it was restored, for whatever reason, would stay so for ever: it
+/// is made anew without that checkpoint.
+void Replica::watch_restored(uint64_t now_ns) {
+    const std::optional<CheckpointState>& from = checkpoints_.from();
+    const bool stands = frozen_.frozen() && from && from->live && from->generation == generation_.fed &&
+                        history_.last() && history_.last()->index == from->admission.index &&
+                        checkpoints_.held_index() == from->position.index && !domain_.killed();
+    if (!stands) {
+        stands_restored_ns_ = 0;
+    } else if (stands_restored_ns_ == 0) {
+        stands_restored_ns_ = now_ns;
+    } else if (now_ns - stands_restored_ns_ > kRestoredPatienceNs) {
+        stands_restored_ns_ = 0;
+        checkpoints_.refuse("the server that was restored from it does not run");
+        domain_.give_up("restored from its checkpoint the server does not run at all: it is made anew");
+    }
 }
 
 /// The log is cut where there is a checkpoint: a replica that takes none has one sent.

@@ -103,6 +103,7 @@ void Replica::housekeep() {
     fetch_to_keep();
     ask_for_new_image(now);
     watch_begin_from_others(now);
+    watch_restored(now);
     watch_base(now);
     // One that lacks a checkpoint stands still for want of the log, as does one without room for it; what a
     // server says is held while the output log has no place for it.

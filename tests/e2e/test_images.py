@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 
@@ -60,6 +61,28 @@ class Deaf(Program):
 
     def command(self):
         return [PYTHON, "-c", self.text, self.port]
+
+
+class Quiet(Program):
+    """Asks for no time, so that nothing is decided but what clients do."""
+
+    text = ("import socket, sys; s = socket.create_server(('0.0.0.0', int(sys.argv[1])))\n"
+            "while True: c = s.accept()[0]; c.sendall(c.recv(99)); c.close()")
+
+    def __init__(self):
+        super().__init__("quiet")
+
+    def prepare(self):
+        pass
+
+    def command(self):
+        return [PYTHON, "-c", self.text, self.port]
+
+    @staticmethod
+    def echo(address):
+        with socket.create_connection(address, 30) as client:
+            client.sendall(b"hello")
+            return client.recv(99)
 
 
 class Images(CraneTest):
@@ -393,6 +416,21 @@ class Images(CraneTest):
                 wait_until(lambda: "has come" in self.log(cluster, victim), 60, "it has fetched another")
                 self.await_back(cluster, victim)
                 self.assertEqual(redis("INCR", "counter"), SOME + 1)
+            self.check_equal(cluster)
+
+    def test_restored_server_that_does_not_run_is_made_anew(self):
+        """One that slept on a doorbell which nobody rang had stood still for ever."""
+        with self.crane(Quiet, options=("--checkpoint-log-mib", "0")) as cluster:
+            leader = cluster.primary()
+            primary = cluster.address(leader)
+            for _ in range(5):
+                self.assertEqual(Quiet.echo(primary), b"hello")
+            victim = next(n for n in self.take(cluster) if n != leader)
+            self.begin_there(cluster, victim)
+            os.kill(cluster.server_pid(victim), signal.SIGSTOP)
+            self.assertEqual(Quiet.echo(primary), b"hello")
+            wait_until(lambda: "the server that was restored from it does not run" in self.log(cluster, victim), 120, "it is noticed")
+            self.await_back(cluster, victim)
             self.check_equal(cluster)
 
     def test_images_that_are_damaged_everywhere(self):
