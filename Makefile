@@ -299,12 +299,12 @@ conformance: all
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/conformance/conformance.py --ltp $(or $(LTP),missing) $(CONFORMANCE)
 
 # Servers' own tests, natively and under Crane: make suites POSTGRES=DIR MARIADB=1 REDIS=DIR PYTHON=1 LIBUV=DIR
-# LIBEVENT=DIR NGINX=DIR MEMCACHED=DIR [SUITES="--only redis unit/expire"]
+# LIBEVENT=DIR PERL=DIR NGINX=DIR MEMCACHED=DIR [SUITES="--only redis unit/expire"]
 suites: all
 	BUILD=$(BUILD) /usr/bin/python3 -B tests/suites/suites.py $(if $(POSTGRES),--postgres $(POSTGRES)) \
 	  $(if $(MARIADB),--mariadb $(patsubst %,--mariadb-suite %,$(filter-out 1,$(MARIADB)))) \
 	  $(if $(REDIS),--redis $(REDIS)) $(if $(PYTHON),--python) $(if $(LIBUV),--libuv $(LIBUV)) $(if $(LIBEVENT),--libevent $(LIBEVENT)) \
-	  $(if $(NGINX),--nginx $(NGINX)) $(if $(MEMCACHED),--memcached $(MEMCACHED)) $(SUITES)
+	  $(if $(PERL),--perl $(PERL)) $(if $(NGINX),--nginx $(NGINX)) $(if $(MEMCACHED),--memcached $(MEMCACHED)) $(SUITES)
 
 # Servers of many kinds, each with its usual client: make matrix MATRIX="--seeds 2 dns haproxy"
 matrix: all

@@ -200,6 +200,76 @@ class LibeventSuite(AloneSuite):
         return results
 
 
+class PerlSuite(AloneSuite):
+    """Perl's own tests (t/, lib/, ext/, dist/, cpan/ of its sources) with the perl that is installed, a folder at a time."""
+
+    name = "perl"
+    environment = {"PERL_CORE": "1", "PERL_SKIP_TTY_TEST": "1"}
+    program = pathlib.Path("/usr/bin/perl")
+    FILE_S = 120
+    # They look at the sources, or want a perl that was built from them; or they would take the others' time with them.
+    LEFT_OUT = re.compile(r"^t/(porting|bigmem|benchmark|perf|japh|win32|test_pl)/|^t/re/(pat|pat_thr|fold_grind\w*)\.t$")
+
+    def __init__(self, source):
+        super().__init__()
+        self.source = pathlib.Path(source).resolve()
+        if not (self.source / "t" / "test.pl").exists():
+            raise FileNotFoundError(f"{source} has no sources of Perl: t/test.pl is missing")
+        version = subprocess.run([self.program, "-e", "print $^V"], capture_output=True, text=True, check=True).stdout[1:]
+        if not self.is_of(version):
+            raise FileNotFoundError(f"{source} is not of the version that is installed, {version}")
+        self.put_installed_modules()
+
+    def is_of(self, version):
+        numbers = dict(re.findall(r"#define PERL_(VERSION|SUBVERSION)\s+(\d+)", (self.source / "patchlevel.h").read_text()))
+        return version == f"5.{numbers.get('VERSION')}.{numbers.get('SUBVERSION')}"
+
+    def put_installed_modules(self):
+        """Where the tests look for those that a build would have put there."""
+        where = subprocess.run([self.program, "-MConfig", "-e", "print qq($Config{privlibexp}\\n$Config{archlibexp})"],
+                               capture_output=True, text=True, check=True).stdout.split()
+        for folder in (*where, "/usr/lib/x86_64-linux-gnu/perl-base"):
+            if pathlib.Path(folder).is_dir():
+                subprocess.run(["cp", "-a", f"{folder}/.", self.source / "lib"], check=True)
+        for folder in {self.source / "t", *(self.folder_of(file) for file in self.files())}:
+            link = folder / "perl"
+            if not os.path.lexists(link):
+                link.symlink_to(self.program)
+
+    def files(self):
+        found = [str(file.relative_to(self.source)) for top in ("t", "lib", "ext", "dist", "cpan") for file in (self.source / top).rglob("*.t")]
+        return sorted(file for file in found if not self.LEFT_OUT.search(file))
+
+    def folder_of(self, file):
+        """Where perl's own harness runs it."""
+        top = file.split("/")
+        return self.source / ("t" if top[0] in ("t", "lib") else "/".join(top[:2]))
+
+    def part_of(self, file):
+        return "/".join(file.split("/")[:2]) if not file.startswith("lib/") else "lib"
+
+    def parts(self):
+        return sorted({self.part_of(file) for file in self.files()})
+
+    def command(self, part):
+        lines = []
+        for file in self.files():
+            if self.part_of(file) != part:
+                continue
+            folder = self.folder_of(file)
+            within = os.path.relpath(self.source / file, folder)
+            modules = "-I../lib" if folder.name == "t" else "-I../../lib -Ilib -I."
+            lines.append(f"cd '{folder}'; timeout -k 5 {self.FILE_S} ./perl {modules} '{within}' > \"$TMPDIR/one\" 2>&1 < /dev/null; "
+                         f"echo \"# {file} $? $(grep -a '^not ok' \"$TMPDIR/one\" | grep -avc TODO)\" >> \"$TMPDIR/{TOLD}\"")
+        return ["/bin/sh", "-c", "\n".join(lines)]
+
+    def verdicts(self, part, text):
+        results = {}
+        for file, status, failed in re.findall(r"^# (\S+\.t) (\d+) (\d+)$", text, re.MULTILINE):
+            results[file] = PASSED if (status, failed) == ("0", "0") else f"status {status}, {failed} not ok"
+        return results
+
+
 class TapSuite(AloneSuite):
     """Perl programs that say what held in TAP, each with servers and clients of its own."""
 

@@ -2,13 +2,13 @@
 """Servers' own test suites, natively and on three replicas: the same failures, and none more.
 
 usage: suites.py [--postgres DIR] [--mariadb [--mariadb-suite NAME]…] [--redis DIR] [--python] [--libuv DIR] [--libevent DIR]
-                 [--nginx DIR] [--memcached DIR] [--results FILE] [--keep] [--only SUITE]… [WORD …]
+                 [--perl DIR] [--nginx DIR] [--memcached DIR] [--results FILE] [--keep] [--only SUITE]… [WORD …]
 
 DIR is an unpacked source of the server, of the version that is installed (no package has the tests). PostgreSQL's tests are
 run one by one, then several at a time as their schedule says; MariaDB's and Redis's as against any server that they did not
 start. Each suite is run twice natively, so that a test which is not stable by itself is told from one that Crane breaks, and
-once on three replicas, whose output has to be equal. CPython's, libuv's, libevent's, nginx' and memcached's tests (alone_suite.py)
-are servers by themselves, and run under one replica's shim. Tests, or units, whose name holds one of the WORDs are taken, or all.
+once on three replicas, whose output has to be equal. CPython's, libuv's, libevent's, Perl's, nginx' and memcached's tests
+(alone_suite.py) are servers by themselves, and run under one replica's shim. Tests, or units, whose name holds one of the WORDs are taken, or all.
 
 A test that does not end fails alone: what the replicas say of themselves is told with it, and if the server answers nobody
 else either, it is started again. Tests named in known.toml may fail; it says why.
@@ -27,7 +27,7 @@ import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE)]
-from alone_suite import AloneSuite, LibeventSuite, LibuvSuite, MemcachedSuite, NginxSuite, PythonSuite  # noqa: E402
+from alone_suite import AloneSuite, LibeventSuite, LibuvSuite, MemcachedSuite, NginxSuite, PerlSuite, PythonSuite  # noqa: E402
 from compare import excused, judge, summary, wrong  # noqa: E402
 from mtr_suite import MariaDbSuite  # noqa: E402
 from pg_suite import PgSuite  # noqa: E402
@@ -96,6 +96,8 @@ def chosen(options):
         suites.append(LibuvSuite(options.libuv))
     if options.libevent:
         suites.append(LibeventSuite(options.libevent))
+    if options.perl:
+        suites.append(PerlSuite(options.perl))
     if options.nginx:
         suites.append(NginxSuite(options.nginx))
     if options.memcached:
@@ -125,10 +127,11 @@ def main():
     parser.add_argument("--python", action="store_true", help="CPython's tests, of Debian's libpython3.11-testsuite")
     parser.add_argument("--libuv", metavar="DIR", help="sources of libuv, with its tests built")
     parser.add_argument("--libevent", metavar="DIR", help="sources of libevent, with its tests built")
+    parser.add_argument("--perl", metavar="DIR", help="sources of Perl, of the installed version; modules are put into DIR/lib")
     parser.add_argument("--nginx", metavar="DIR", help="nginx-tests")
     parser.add_argument("--memcached", metavar="DIR", help="sources of memcached, built")
     parser.add_argument("--only", metavar="SUITE", action="append",
-                        help="postgres-serial, postgres-parallel, mariadb, redis, python, libuv, libevent, nginx or memcached")
+                        help="postgres-serial, postgres-parallel, mariadb, redis, python, libuv, libevent, perl, nginx or memcached")
     parser.add_argument("--results", metavar="FILE", help="write all results as JSON")
     parser.add_argument("--keep", action="store_true", help="keep the state directories in /var/tmp/crane-e2e-suite-*")
     parser.add_argument("words", metavar="WORD", nargs="*")
@@ -141,7 +144,7 @@ def main():
         return 2
     if not suites:
         print("suites: name a suite: --postgres DIR, --mariadb, --redis DIR, --python, --libuv DIR, --libevent DIR, "
-              "--nginx DIR, --memcached DIR", file=sys.stderr)
+              "--perl DIR, --nginx DIR, --memcached DIR", file=sys.stderr)
         return 2
     known = tomllib.loads((HERE / "known.toml").read_text())
     results, failed, let = {}, 0, 0
