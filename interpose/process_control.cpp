@@ -36,12 +36,12 @@ constexpr OwnShare kAddressSpace = {
     [](rlim_t value) {
         return value > RLIM_INFINITY - own_address_space() ? RLIM_INFINITY : value + own_address_space();
     }};
-/// All below the reserved ones are the program's.
+/// All below the reserved ones are the program's, and none behind them.
 constexpr OwnShare kOpenFiles = {
     [](rlim_t value) { return std::min(value, static_cast<rlim_t>(reserved_fd(0))); },
     [](rlim_t value) {
         const auto most = static_cast<rlim_t>(reserved_fd(0));
-        return value >= most && value <= RLIM_INFINITY - kReservedFds ? value + kReservedFds : value;
+        return value < most ? value : most + kReservedFds;
     }};
 
 long change_limits(pid_t pid, int resource, const rlimit* wanted, rlimit* old) {

@@ -283,17 +283,20 @@ bool is_released(uint64_t at) {
     return std::find(released, released + released_count, at) != released + released_count;
 }
 
-/// True: it is no trap any more.
-bool release_if_no_wait(JumpSite& site, bool back) {
-    constexpr uint16_t kMostOthers = 1000;
+/// A jump that somebody waited at, and who comes by now may not: seldom in the way, and after many such times
+/// no trap any more. True: it waits.
+bool waits_at(JumpSite& site, uint64_t round) {
+    constexpr uint16_t kMostOthers = 4096, kSeldom = 64;
+    const bool back = round == site.round || round == self.spins.round;
+    site.round = round;
     site.others = back ? 0 : site.others + 1;
-    if (site.others < kMostOthers || released_count == kMostReleased) return false;
-    if (!protect(site.at, site.at + 1, site.protection | PROT_WRITE)) return false;
+    if (site.others < kMostOthers || released_count == kMostReleased) return site.others % kSeldom == 0;
+    if (!protect(site.at, site.at + 1, site.protection | PROT_WRITE)) return true;
     put(site.at, site.opcode);
     protect(site.at, site.at + 1, site.protection);
     released[released_count++] = site.at;
     jumps.forget({site.at, site.at + 1});
-    return true;
+    return false;
 }
 
 bool take_jump(uint64_t at, ucontext_t& context) {
@@ -307,8 +310,10 @@ bool take_jump(uint64_t at, ucontext_t& context) {
     registers[REG_RIP] = static_cast<greg_t>(taken ? jump.target(at) : at + jump.length);
     if (!taken || !may_spin()) return true;
     const uint64_t round = round_of(registers);
-    if (site->was_waited_in && release_if_no_wait(*site, round == self.spins.round)) return true;
-    if (!site->counts && !site->was_waited_in && !is_back(round)) return true;
+    if (site->was_waited_in ? !waits_at(*site, round) : !site->counts && !is_back(round)) {
+        self.spins.round = round;
+        return true;
+    }
     const bool in_vain = self.spins.in_vain >= kMostWays;
     if (in_vain && (site->counts || (site->was_waited_in && !others_may_come())))
         let_run(*site);
@@ -376,7 +381,7 @@ bool trap_jump_at(uint64_t at) {
         if (!may_be_changed(layout)) return false;
         const size_t before = jumps.count;
         jumps.add({at, *reinterpret_cast<const uint8_t*>(at), jump.length, false, true,
-                   static_cast<uint8_t>(layout.protection), 0});
+                   static_cast<uint8_t>(layout.protection), 0, 0});
         set_traps(jumps, before, layout.protection);
         return jumps.count > before;
     }

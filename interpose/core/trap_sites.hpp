@@ -28,6 +28,7 @@ struct JumpSite {
     bool was_waited_in;  ///< found as a thread waited there; it may be no wait the next time
     uint8_t protection;  ///< of its page, as mprotect has it
     uint16_t others;     ///< times in a row that it was taken by a thread that was not back as it was
+    uint64_t round;      ///< what that thread's registers were then
 };
 
 /// Without an initial value: it is there before any constructor runs.
