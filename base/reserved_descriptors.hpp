@@ -1,11 +1,11 @@
-// Descriptors that belong to Crane in each process of the server. They lie behind all that the program can
-// have: RLIMIT_NOFILE ends for it where they begin, and for the kernel behind them.
+// Descriptors that belong to Crane in each process of the server: eight near the highest that it may have,
+// where programs hardly ever come (docs/design.md).
 #pragma once
 
 namespace crane {
 
 constexpr int kReservedFds = 8;
-/// As many as the shim has places for. On a host whose hard limit is lower they begin so far below that.
+/// As many as the shim has places for.
 constexpr int kMostProgramFds = 32768;
 
 /// Tells the server's first process where they begin.

@@ -77,7 +77,7 @@ void prepare(const DomainFile& domain) {
     if (domain.contained) equalize_boot_id();
     const Network network = domain.loopback_up ? bring_network_up() : Network{};
     for (const std::string& error :
-         {set_personality(), set_limits(), set_file_limit(domain.contained, reserved_begin), network.error})
+         {set_personality(), set_limits(), set_file_limit(reserved_begin), network.error})
         if (!error.empty()) fail("cannot prepare the domain: " + error);
     if (!network.weaker.empty()) notify("weaker: " + network.weaker);
     if (domain.cpu) pin_to_cpu(*domain.cpu);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -25,7 +26,7 @@ struct Limit {
 
 // Programs size their tables by these, and the stack's decides where mmap starts: the same on every host.
 constexpr rlim_t kNone = RLIM_INFINITY;
-constexpr rlim_t kLeastFiles = 256;  // for the server
+constexpr rlim_t kLeastFiles = 1024;
 constexpr Limit kLimits[] = {
     {RLIMIT_STACK, 8 << 20, kNone, "RLIMIT_STACK"},
     {RLIMIT_CORE, 0, kNone, "RLIMIT_CORE"},
@@ -68,22 +69,17 @@ std::string set_personality() {
     return {};
 }
 
-std::string set_file_limit(bool contained, unsigned& begin) {
-    // CRIU's own lie behind the server's highest, rounded up to a power of two.
-    constexpr rlim_t kOfCriu = 32, kEnough = 2 * (kMostProgramFds + kOfCriu);
+std::string set_file_limit(unsigned& begin) {
     rlimit host{};
     if (::getrlimit(RLIMIT_NOFILE, &host) != 0) return failed("RLIMIT_NOFILE");
-    const rlimit raised{kEnough, kEnough};
-    if (host.rlim_max < kEnough && ::setrlimit(RLIMIT_NOFILE, &raised) == 0) host = raised;
-    const rlim_t room = contained ? host.rlim_max / 2 : host.rlim_max;
-    const rlim_t behind = contained ? kOfCriu : kReservedFds;
-    if (room < kLeastFiles + behind)
+    if (host.rlim_max < kLeastFiles)
         return "the hard limit of open files is " + std::to_string(host.rlim_max) + ", and " +
-               std::to_string((kLeastFiles + behind) * (contained ? 2 : 1)) +
+               std::to_string(kLeastFiles) +
                " are needed: raise it (ulimit -Hn, LimitNOFILE= of a systemd unit)";
-    begin = static_cast<unsigned>(std::min<rlim_t>(kMostProgramFds, room - behind));
-    const rlim_t most = begin + kReservedFds;
-    return set_limit({RLIMIT_NOFILE, most, most, "RLIMIT_NOFILE"});
+    // CRIU puts descriptors of its own behind the server's highest, up to the next power of two.
+    constexpr rlim_t kMost = kMostProgramFds, kOfCriu = 32;
+    begin = static_cast<unsigned>(std::bit_floor(std::min(host.rlim_max, kMost)) - kOfCriu);
+    return set_limit({RLIMIT_NOFILE, kMost, kMost, "RLIMIT_NOFILE"});
 }
 
 std::string set_limits() {

@@ -10,9 +10,8 @@ namespace crane::checkpoint {
 /// Each returns "" or what went wrong.
 std::string set_personality();  ///< no address-space randomization
 std::string set_limits();       ///< the same limits on every replica
-/// RLIMIT_NOFILE, so that the reserved descriptors, which begin at `begin`, lie behind what the program may
-/// have. CRIU, which a container's server is restored with, needs room above them.
-std::string set_file_limit(bool contained, unsigned& begin);
+/// RLIMIT_NOFILE, and where the reserved descriptors begin: as far up as CRIU can restore them.
+std::string set_file_limit(unsigned& begin);
 std::string set_stack_limit();  ///< of these the one that decides where mmap starts
 void pin_to_cpu(unsigned cpu);  ///< best effort: a wish, not a condition
 void reset_signals();           ///< default dispositions, nothing blocked

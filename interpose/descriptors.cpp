@@ -49,7 +49,6 @@ long dup_to(int fd, int copy, int flags, bool same_is_fine) {
 
 long duplicate(int fd, int command, int from) {
     if (is_reserved_fd(fd)) return -EBADF;
-    if (from >= reserved_fd(0)) return raw(SYS_fcntl, fd, F_GETFD) < 0 ? -EBADF : -EINVAL;
     Operation turn(Op::kDup, descriptor_key(fd), object_of(fd));
     const long rc = raw(SYS_fcntl, fd, command, from);
     if (rc >= 0) copy_entry(fd, static_cast<int>(rc));

@@ -3,11 +3,9 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 
-#include <algorithm>
 #include <cstdarg>
 
 #include "interpose/core/blocking.hpp"
-#include "interpose/core/fds.hpp"
 #include "interpose/core/main_process.hpp"
 #include "interpose/core/passed.hpp"
 #include "interpose/core/sandbox.hpp"
@@ -22,41 +20,22 @@ rlim_t own_address_space() {
     return sizeof(DomainState) + 2 * timebubble::kTransportFileBytes;
 }
 
-/// What the program sees of a limit, and what the kernel is told for it.
-struct OwnShare {
-    rlim_t (*seen)(rlim_t kernels);
-    rlim_t (*told)(rlim_t programs);
-};
-
-constexpr OwnShare kAddressSpace = {
-    [](rlim_t value) {
+long change_limits(pid_t pid, int resource, const rlimit* wanted, rlimit* old) {
+    if (resource != RLIMIT_AS) return raw(SYS_prlimit64, pid, resource, wanted, old);
+    const auto more = [](rlim_t value) {
+        return value > RLIM_INFINITY - own_address_space() ? RLIM_INFINITY : value + own_address_space();
+    };
+    const auto less = [](rlim_t value) {
         if (value == RLIM_INFINITY) return value;
         return value > own_address_space() ? value - own_address_space() : 0;
-    },
-    [](rlim_t value) {
-        return value > RLIM_INFINITY - own_address_space() ? RLIM_INFINITY : value + own_address_space();
-    }};
-/// All below the reserved ones are the program's, and none behind them.
-constexpr OwnShare kOpenFiles = {
-    [](rlim_t value) { return std::min(value, static_cast<rlim_t>(reserved_fd(0))); },
-    [](rlim_t value) {
-        const auto most = static_cast<rlim_t>(reserved_fd(0));
-        return value < most ? value : most + kReservedFds;
-    }};
-
-long change_limits(pid_t pid, int resource, const rlimit* wanted, rlimit* old) {
-    if (resource != RLIMIT_AS && resource != RLIMIT_NOFILE)
-        return raw(SYS_prlimit64, pid, resource, wanted, old);
-    const OwnShare& share = resource == RLIMIT_AS ? kAddressSpace : kOpenFiles;
+    };
     rlimit given{}, before{};
     if (wanted) {
         if (!fetch(given, wanted)) return -EFAULT;
-        given = {share.told(given.rlim_cur), share.told(given.rlim_max)};
+        given = {more(given.rlim_cur), more(given.rlim_max)};
     }
     const long rc = raw(SYS_prlimit64, pid, resource, wanted ? &given : nullptr, &before);
-    if (rc == 0 && wanted && resource == RLIMIT_NOFILE) hold_reserved();
-    if (rc == 0 && old && !store(old, rlimit{share.seen(before.rlim_cur), share.seen(before.rlim_max)}))
-        return -EFAULT;
+    if (rc == 0 && old && !store(old, rlimit{less(before.rlim_cur), less(before.rlim_max)})) return -EFAULT;
     return rc;
 }
 

@@ -16,6 +16,7 @@ enum ReservedPlace : int { kDomainPlace = 0, kPlaceholderPlace = 3, kTracePlace 
 inline int reserved_fd(int place) {
     return runtime.reserved_fds + place;
 }
+static_assert(kMostProgramFds == kMaxFds);
 /// Whatever the kernel handed out among these numbers the program could neither use nor close. Under a limit
 /// below them it hands out none.
 void hold_reserved();

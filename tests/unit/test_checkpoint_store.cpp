@@ -276,7 +276,7 @@ TEST_CASE("checkpoint store: one that is set aside is none any more, and goes wh
     REQUIRE(fixture.store.set_aside().size() == 1);
     const SetAside aside = fixture.store.set_aside()[0];
     CHECK((aside.index == 9 && aside.damaged && fs::is_directory(aside.path)));
-    fixture.store.set_aside(7);     // there is none
+    fixture.store.set_aside(7);  // there is none
     fixture.take(9, "another");
     fixture.store.set_aside(9);
     CHECK(fixture.entries() == 2);
