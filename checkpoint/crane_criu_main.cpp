@@ -21,7 +21,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -177,12 +176,10 @@ void run_criu(const Job& job, const PidCursor& cursor) {
 
 /// CRIU puts descriptors of its own behind the server's highest (init_sandbox.hpp).
 void allow_many_files() {
-    constexpr rlim_t kEnough = 1 << 17;
     rlimit files{};
     if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-    const rlimit raised{kEnough, std::max(files.rlim_max, kEnough)};
     files.rlim_cur = files.rlim_max;
-    if (::setrlimit(RLIMIT_NOFILE, &raised) != 0) ::setrlimit(RLIMIT_NOFILE, &files);
+    ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 int run(int argc, char** argv) {

@@ -17,7 +17,7 @@ struct DomainFile {
     std::vector<std::string> environment;  ///< complete, but for where the reserved descriptors begin
     std::string cwd;
     std::string stdout_path, stderr_path, exit_status_path;  ///< as the domain sees them
-    std::vector<int> inherited;  ///< places among the reserved descriptors, in ascending order
+    std::vector<int> inherited;  ///< places among the reserved descriptors, in the order given
     bool restored = false;       ///< the server comes out of images: CRIU starts it, not crane-init
     bool contained = false;      ///< crane-init is pid 1 of a container
     bool loopback_up = false;    ///< the network is the domain's own

@@ -98,6 +98,13 @@ struct RedisSpec : DomainSpec {
     RedisSpec& operator=(const RedisSpec&) = delete;
 };
 
+bool can_take_images() {
+    const bool can = ::geteuid() == 0 && fs::exists("/usr/bin/lxc-start") && !find_criu().empty() &&
+                     fs::exists("/usr/bin/redis-server");
+    if (!can) WARN("no root, no LXC, no CRIU or no Redis: images of scheduled servers are not tested");
+    return can;
+}
+
 std::string genesis() {
     timebubble::BatchEncoder batch;
     const timebubble::GenesisPayload payload{};
@@ -124,11 +131,7 @@ std::string request(const std::string& text, uint64_t time_ns, bool connects) {
 
 TEST_CASE("a scheduled server feels no image taken, and restored it answers as it would have",
           "[checkpoint][root]") {
-    if (::geteuid() != 0 || !fs::exists("/usr/bin/lxc-start") || find_criu().empty() ||
-        !fs::exists("/usr/bin/redis-server")) {
-        WARN("no root, no LXC, no CRIU or no Redis: images of scheduled servers are not tested");
-        return;
-    }
+    if (!can_take_images()) return;
     RedisSpec spec;
     auto before = std::make_unique<Link>(spec.state_dir);
     spec.inherited = before->handed_down();
@@ -164,11 +167,7 @@ TEST_CASE("a scheduled server feels no image taken, and restored it answers as i
 }
 
 TEST_CASE("a server that no input ever woke is woken when it is restored", "[checkpoint][root]") {
-    if (::geteuid() != 0 || !fs::exists("/usr/bin/lxc-start") || find_criu().empty() ||
-        !fs::exists("/usr/bin/redis-server")) {
-        WARN("no root, no LXC, no CRIU or no Redis: images of scheduled servers are not tested");
-        return;
-    }
+    if (!can_take_images()) return;
     RedisSpec spec;
     auto before = std::make_unique<Link>(spec.state_dir);
     spec.inherited = before->handed_down();
