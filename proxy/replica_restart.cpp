@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include <algorithm>
+
 #include "base/clock.hpp"
 #include "checkpoint/fail_point.hpp"
 #include "proxy/replica.hpp"
@@ -153,17 +155,13 @@ std::string Replica::why_no_restart() const {
     if (server_ended_ || alone()) return "";
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     const std::vector<uint32_t> all = servers();
-    size_t able = 0, trailing = 0;
-    for (const uint32_t server : all) {
-        const bool trails = server != config_.replica_id && standing_.trails(server, admitted);
-        trailing += trails;
-        able += !trails;
-    }
-    if (trailing == 0 || able > all.size() / 2 || (!witnesses_.empty() && 2 * able == all.size())) return "";
+    const auto able = static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](uint32_t server) {
+        return server == config_.replica_id || !standing_.trails(server, admitted);
+    }));
+    if (able > all.size() / 2 || (!witnesses_.empty() && 2 * able == all.size())) return "";
     return "only " + std::to_string(able) + " of " + std::to_string(all.size()) +
-           " servers has come as far as the primary's, and the others have to agree on its end: try again "
-           "when "
-           "another has (crane status says what it lacks)";
+           " servers has come as far as the primary's, and the others have to agree on its end: try again, "
+           "when another has (crane status says what it lacks)";
 }
 
 std::string Replica::restart_server(const std::optional<std::string>& image) {
