@@ -15,8 +15,10 @@ constexpr size_t kMostMarks = 4096;
 constexpr uint64_t kJudgeEveryNs = 1000 * kMs;
 /// Longer than it takes to stand still for a checkpoint.
 constexpr uint64_t kStandsNs = 5000 * kMs;
-/// Who comes nearer by so much of each second is left to it.
+/// Who comes nearer by so much of each second is left to it, and who would be level so soon by going on like
+/// that.
 constexpr uint64_t kRegainsNs = 100 * kMs;
+constexpr uint64_t kLevelWithinS = 120;
 constexpr uint32_t kUpPercent = 10, kDownPercent = 10;
 
 }  // namespace
@@ -76,10 +78,12 @@ void Pace::judge(uint64_t now_ns) {
         shut_percent_ -= std::min(shut_percent_, kDownPercent);
         return;
     }
-    const bool regains = watched_ == watched_before && behind_ns_ + kRegainsNs <= behind_before_ns;
+    const uint64_t wanted_ns = std::max(kRegainsNs, behind_ns_ / kLevelWithinS);
+    const bool regains = watched_ == watched_before && behind_ns_ + wanted_ns <= behind_before_ns;
     if (!regains) shut_percent_ += kUpPercent;
+    const uint32_t for_the_rest = behind_ns_ > kFarBehindNs ? kForTheFarPercent : kForTheRestPercent;
     shut_percent_ = std::min({shut_percent_, settings_.most_shut_percent,
-                              all_behind ? settings_.most_shut_percent : kForTheRestPercent});
+                              all_behind ? settings_.most_shut_percent : for_the_rest});
 }
 
 uint64_t Pace::open_at_ns(uint64_t now_ns) const {

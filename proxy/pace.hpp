@@ -7,8 +7,9 @@
 // A time that is shut has neither input nor bubbles in it, so the primary's server stops with its grant.
 //
 // Rules kept: while the nearest of the others is no further behind than the setting allows, the rest cost at
-// most kForTheRestPercent. One that does not come on at all is not waited for. Nobody costs more than the
-// setting allows.
+// most kForTheRestPercent, and kForTheFarPercent where one is further behind than kFarBehindNs (it would go
+// on losing what each checkpoint takes of its time, and a cluster of three would be one of two). One that
+// does not come on at all is not waited for. Nobody costs more than the setting allows.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ class Pace {
         uint64_t behind_ns = 2'000'000'000;  ///< so far behind is well; 0: nobody is waited for
         uint32_t most_shut_percent = 50;     ///< of the time
     };
-    static constexpr uint32_t kForTheRestPercent = 20;
+    static constexpr uint32_t kForTheRestPercent = 20, kForTheFarPercent = 35;
+    static constexpr uint64_t kFarBehindNs = 30'000'000'000;
 
     explicit Pace(const Settings& settings) : settings_(settings) {}
 

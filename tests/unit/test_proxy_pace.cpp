@@ -76,6 +76,22 @@ TEST_CASE("proxy pace: what one has lost it has back, and costs little meanwhile
     CHECK(cluster.most_shut == Pace::kForTheRestPercent);
 }
 
+TEST_CASE(
+    "proxy pace: one that is a minute behind is level within minutes, though it loses some seconds in each") {
+    Cluster cluster({2'000 * kMs, 50}, {{2, 1.0}, {3, 1.0}});
+    cluster.run(90);
+    cluster.admitted[3] -= 60'000;
+    unsigned seconds = 0;
+    for (; cluster.behind(3) > 2'000 && seconds < 600; ++seconds) {
+        cluster.run(1);
+        if (seconds % 60 == 30) cluster.admitted[3] -= 6'000;  // a checkpoint of it
+    }
+    CHECK(seconds < 360);
+    CHECK(cluster.most_shut == Pace::kForTheFarPercent);
+    cluster.run(60);
+    CHECK(cluster.pace.shut_percent() == 0);
+}
+
 TEST_CASE("proxy pace: nobody waits for a server that does not come on, nor for one that is gone") {
     Cluster cluster({2'000 * kMs, 50}, {{2, 1.0}, {3, 0.0}});
     cluster.run(4);
