@@ -109,6 +109,7 @@ namespace {
 template <typename Call>
 int change(int fd, Call call) {
     if (!active()) return answer(call());
+    if (is_reserved_fd(fd)) return answer(-EBADF);
     note_file_write(fd);
     const SerialStep step;
     return answer(call());

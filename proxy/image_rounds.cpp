@@ -12,6 +12,8 @@ constexpr uint64_t kSilenceNs = 120'000'000'000;
 constexpr uint64_t kPatienceNs = 60 * 60'000'000'000;
 /// So many times the log that asks for a round, and the pause after the last one is not kept.
 constexpr uint64_t kTooLong = 8;
+/// A round that a disk has held up for longer delays the next by no more than this.
+constexpr uint64_t kLongestPauseNs = 10 * 60'000'000'000;
 
 }  // namespace
 
@@ -22,7 +24,8 @@ void ImageRounds::computed(double cpu_s) {
 
 bool ImageRounds::due(uint64_t now_ns) const {
     if (asked_) return true;
-    const bool paused = began_ns_ == 0 || now_ns - began_ns_ >= settings_.pause_ns;
+    const uint64_t pause_ns = std::max(settings_.pause_ns, std::min(2 * took_ns_, kLongestPauseNs));
+    const bool paused = began_ns_ == 0 || now_ns - began_ns_ >= pause_ns;
     if (settings_.log_bytes == 0) return false;
     if (paused && computed_s_ >= kMostComputedS) return true;
     return bytes_ >= (paused ? settings_.log_bytes : kTooLong * settings_.log_bytes);
@@ -53,7 +56,7 @@ uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Vo
         tried_.clear();
     }
     if (is_over(now_ns, voters)) {
-        finish();
+        finish(now_ns);
         return 0;
     }
     if (whom_ != 0) return 0;
@@ -70,7 +73,7 @@ uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Vo
     if (whom_ == 0 && taken) whom_ = choose(false, false);
     if (whom_ == 0) whom_ = choose(true, true);
     if (whom_ == 0) {
-        finish();
+        finish(now_ns);
         return 0;
     }
     since_ns_ = heard_ns_ = now_ns;

@@ -4,7 +4,8 @@
 // primary itself only where they are not enough. A witness has no server, and fetches one as soon as there is
 // one. It ends when a majority holds one, or nobody is left to ask. Whoever is asked says now and then that
 // it is still at it, since a large server's files take long to be packed; the next one is asked when it no
-// longer does.
+// longer does. Where that lasts longer than the pause, as long a pause follows: under load that never ends
+// the backups have half of the time for their servers, and less is written to disks.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +62,8 @@ class ImageRounds {
   private:
     bool due(uint64_t now_ns) const;
     /// Another one may have been asked for in the meantime.
-    void finish() {
+    void finish(uint64_t now_ns) {
+        took_ns_ = now_ns - began_ns_;
         open_ = false;
         whom_ = 0;
     }
@@ -71,6 +73,7 @@ class ImageRounds {
     Settings settings_;
     uint64_t bytes_ = 0;       ///< since the last round began
     uint64_t began_ns_ = 0;    ///< which was then; 0: there was none
+    uint64_t took_ns_ = 0;     ///< the last one, from its beginning to its end
     double computed_s_ = 0;    ///< since the last round began, as far as this one led
     double looked_at_s_ = -1;  ///< what it had computed then; below 0: not known
     bool asked_ = false;

@@ -198,7 +198,8 @@ std::string Replica::signal_server(uint32_t signal) {
     if (!sequencer_.leads()) return not_primary();
     if (signal < 1 || signal > static_cast<uint32_t>(SIGRTMAX)) return "no such signal";
     if (native_) return "in mode proxy a signal is not passed on: send it to the server's process itself";
-    if (server_ended_) return "there is no server now: " + domain_.message();
+    if (server_ended_ || domain_.state() == DomainState::kRefused)
+        return "there is no server now: " + domain_.message();
     batcher_.add(CallKind::kSignal, 0, {reinterpret_cast<const char*>(&signal), sizeof(signal)});
     return "";
 }

@@ -125,9 +125,12 @@ void pin_to_cpu(uint32_t cpu_plus1) {
 }
 
 void make_domain() {
-    runtime.domain_fd = move_to_reserved(raw(SYS_memfd_create, "crane-domain", 0), kDomainPlace);
-    if (runtime.domain_fd < 0 || raw(SYS_ftruncate, runtime.domain_fd, sizeof(DomainState)) != 0) {
-        refuse_domain("cannot make the domain's memory (memfd_create, ftruncate)");
+    runtime.domain_fd =
+        move_to_reserved(raw(SYS_memfd_create, "crane-domain", MFD_ALLOW_SEALING), kDomainPlace);
+    // Who maps a file that another one shrinks is ended by SIGBUS.
+    if (runtime.domain_fd < 0 || raw(SYS_ftruncate, runtime.domain_fd, sizeof(DomainState)) != 0 ||
+        raw(SYS_fcntl, runtime.domain_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        refuse_domain("cannot make the domain's memory (memfd_create, ftruncate, F_ADD_SEALS)");
     }
     runtime.domain = map_domain(runtime.domain_fd);
     if (!runtime.domain) refuse_domain("cannot map the domain's memory");

@@ -1,4 +1,5 @@
-// crane backup: the newest checkpoint of a cluster as one file, from which crane restore makes a new cluster.
+// crane backup: a checkpoint of a cluster, by default the newest, as one file, from which crane restore makes
+// a new cluster.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,12 +85,14 @@ std::vector<ReplicaDir> sources(const std::string& state_dir) {
     return recovered.empty() ? all : recovered;
 }
 
-/// The newest that is whole, of all replicas here. `passed_over`: why newer ones were not taken.
-std::optional<Chosen> choose(const std::string& state_dir, std::vector<std::string>& passed_over) {
+/// The newest that is whole, or that of `entry`, of all replicas here. `passed_over`: why others were not
+/// taken.
+std::optional<Chosen> choose(const std::string& state_dir, uint64_t entry,
+                             std::vector<std::string>& passed_over) {
     std::vector<std::pair<ReplicaDir, StoredCheckpoint>> all;
     for (const ReplicaDir& replica : sources(state_dir))
         for (StoredCheckpoint& one : CheckpointStore(replica.path + "/checkpoints").survey())
-            all.emplace_back(replica, std::move(one));
+            if (entry == 0 || one.index == entry) all.emplace_back(replica, std::move(one));
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a.second.index > b.second.index; });
     for (auto& [replica, one] : all) {
@@ -241,19 +244,19 @@ int tool_backup(const std::string& state_dir, const BackupRequest& request, bool
         throw cannot_write(request.file, errno);
     const std::string config = config_of(state_dir, request);
     uint64_t wanted = 0;
-    if (!request.newest && runs(state_dir)) {
+    if (!request.newest && request.entry == 0 && runs(state_dir)) {
         if (const std::string why = have_checkpoint_taken(state_dir, wanted); !why.empty())
             throw std::runtime_error("no checkpoint of the server as it is now could be had: " + why +
                                      " (--newest: of what there is)");
     }
     std::vector<std::string> passed_over;
-    const std::optional<Chosen> chosen = choose(state_dir, passed_over);
+    const std::optional<Chosen> chosen = choose(state_dir, request.entry, passed_over);
     if (!as_json)
         for (const std::string& one : passed_over) std::cerr << "crane: " << one << "\n";
     if (!chosen)
-        throw std::runtime_error(state_dir +
-                                 " holds no checkpoint of which a backup could be made: see crane checkpoint "
-                                 "list");
+        throw std::runtime_error(state_dir + " holds no checkpoint" +
+                                 (request.entry == 0 ? "" : " of entry " + std::to_string(request.entry)) +
+                                 " of which a backup could be made: see crane checkpoint list");
     if (chosen->checkpoint.index < wanted)
         throw std::runtime_error("the newest checkpoint here is of entry " +
                                  std::to_string(chosen->checkpoint.index) + ", and there is one of entry " +

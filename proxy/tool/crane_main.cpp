@@ -339,8 +339,14 @@ class Commands {
         backup_->add_option("file", backup_request_.file, "to be written; must not be there yet")->required();
         backup_->add_option("--config", backup_request_.config,
                             "the configuration of a replica here (default: craned.toml in its directory)");
-        backup_->add_flag("--newest", backup_request_.newest,
-                          "of the newest checkpoint that there is, without taking one");
+        auto* newest = backup_->add_flag("--newest", backup_request_.newest,
+                                         "of the newest checkpoint that there is, without taking one");
+        backup_
+            ->add_option(
+                "--entry", backup_request_.entry,
+                "of the checkpoint of this log entry (crane checkpoint list), as the server was then")
+            ->check(CLI::PositiveNumber)
+            ->excludes(newest);
         restore_ =
             app_.add_subcommand("restore", "what a replica of a new cluster begins with, from a backup");
         restore_->add_option("file", restore_request_.file, "the backup")->required();

@@ -166,6 +166,7 @@ struct BackupRequest {
     std::string file;     ///< to be written; must not be there
     std::string config;   ///< of a replica here; empty: craned.toml in its directory
     bool newest = false;  ///< of the newest checkpoint that there is: none is taken
+    uint64_t entry = 0;   ///< of the checkpoint of this log entry; 0: of the newest
 };
 int tool_backup(const std::string& state_dir, const BackupRequest& request, bool json);
 

@@ -132,6 +132,30 @@ class Backup(CraneTest):
                     self.assertEqual(redis("DBSIZE"), SOME)
                 other.assert_identical()
 
+    def test_cluster_goes_back_to_an_older_checkpoint(self):
+        with self.crane(SavingRedis, options=("--checkpoint-log-mib=0",)) as cluster:
+            with RedisClient(cluster.address(cluster.primary())) as redis:
+                redis("SET", "good", 1)
+                cluster.crane("checkpoint", "take")
+                good = max(row["index"] for row in self.checkpoints(cluster))
+                redis("FLUSHALL")
+                cluster.crane("checkpoint", "take")
+            file, newest = cluster.dir / "good", cluster.dir / "newest"
+            backup = (CRANE_TOOL, "backup", "--state-dir", cluster.state)
+            self.assertIn(f"no checkpoint of entry {good - 1}", self.refused(*backup, file, "--entry", good - 1))
+            for words in ((file, "--entry", good), (newest, "--newest")):
+                done = cluster.crane("backup", *words)
+                self.assertEqual(done.returncode, 0, done.stdout)
+            cluster.stop()
+            for path, keys in ((file, 1), (newest, 0)):
+                with self.restored(cluster, path) as other, RedisClient(other.address(other.primary())) as redis:
+                    self.assertEqual(redis("DBSIZE"), keys)
+
+    def checkpoints(self, cluster):
+        listed = cluster.crane("checkpoint", "list", "--json")
+        self.assertEqual(listed.returncode, 0, listed.stdout)
+        return json.loads(listed.stdout)["checkpoints"]
+
     def test_what_cannot_be_is_refused_and_changes_nothing(self):
         with self.crane(SavingRedis, options=("--checkpoint-log-mib=0",)) as cluster:
             with RedisClient(cluster.address(cluster.primary())) as redis:

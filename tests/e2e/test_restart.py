@@ -187,6 +187,27 @@ class Restart(CraneTest):
                 self.assertEqual(redis("GET", "k"), b"v")
             cluster.assert_identical()
 
+    def test_restart_is_refused_while_nobody_else_could_agree_on_it(self):
+        with self.crane(Redis) as cluster:
+            primary = cluster.primary()
+            backups = [cluster.server_pid(replica) for replica in (1, 2, 3) if replica != primary]
+            for pid in backups:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                with RedisClient(cluster.address(primary)) as redis:
+                    for number in range(5_500):
+                        redis("SET", "k", number)
+                    refused = cluster.crane("restart")
+                    self.assertEqual(refused.returncode, 1, refused.stdout)
+                    self.assertIn("only 1 of 3 servers", refused.stdout)
+                    self.assertEqual(redis("GET", "k"), b"5499")
+            finally:
+                for pid in backups:
+                    os.kill(pid, signal.SIGCONT)
+            wait_until(lambda: cluster.crane("restart").returncode == 0, 60, "it is not refused any more")
+            self.await_generation(cluster, 2)
+            cluster.assert_identical()
+
     def test_server_of_many_processes_is_restarted(self):
         with self.crane(Apache) as cluster:
             for generation in (2, 3):

@@ -369,7 +369,21 @@ static void numbers_up_to_the_limit(void) {
     close(file);
 }
 
+/* As a daemon does that looks for what it was handed down, or tidies up by number alone. */
+static void numbers_that_are_nothing(void) {
+    int found = 0;
+    for (int fd = 1024; fd < 65536; fd++) {
+        struct stat info;
+        found += fstat(fd, &info) == 0 || errno != EBADF;
+        found += ftruncate(fd, 0) == 0 || errno != EBADF;
+        found += fcntl(fd, F_GETFD) != -1 || errno != EBADF;
+        found += close(fd) == 0 || errno != EBADF;
+    }
+    say("numbers that are something: %d", found);
+}
+
 static void scenario(void) {
+    numbers_that_are_nothing();
     numbers_up_to_the_limit();
     order_of_carriers();
     lost_on_the_way();

@@ -211,3 +211,24 @@ TEST_CASE("image rounds: what a server has computed asks for one as well, after 
     asked.computed(1000);
     CHECK(asked.next(0, 50, voters) == 0);  // only when asked
 }
+
+TEST_CASE("image rounds: after one that took long the servers have as long again", "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 60 * kSecond});
+    Voters voters{{1, true, 0}, {2, true, 0}};
+    rounds.logged(1000);
+    CHECK(rounds.next(kSecond, 50, voters) == 2);
+    voters[1].held = voters[0].held = 50;
+    CHECK(rounds.next(101 * kSecond, 60, voters) == 0);
+    CHECK_FALSE(rounds.open());
+    rounds.logged(7999);
+    CHECK(rounds.next(200 * kSecond, 70, voters) == 0);
+    CHECK(rounds.next(201 * kSecond, 70, voters) == 2);  // as long as it took
+    voters[1].held = voters[0].held = 70;
+    CHECK(rounds.next(301 * kSecond, 80, voters) == 0);
+    rounds.logged(8000);
+    CHECK(rounds.next(302 * kSecond, 90, voters) == 2);  // the log has grown far
+    voters[1].held = voters[0].held = 90;
+    CHECK(rounds.next(303 * kSecond, 90, voters) == 0);
+    rounds.ask();
+    CHECK(rounds.next(304 * kSecond, 95, voters) == 2);
+}
