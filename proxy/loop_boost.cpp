@@ -63,11 +63,18 @@ void LoopBoost::work(pid_t loop) {
     const std::string folder = "/proc/self/task/" + std::to_string(loop);
     Shown stat(folder + "/stat"), times(folder + "/schedstat");
     Starving starving;
+    bool boosted = false;
+    uint64_t ran_then_ns = 0;
     std::unique_lock<std::mutex> guard(mutex_);
     while (!signal_.wait_for(guard, std::chrono::milliseconds(kLookMs), [this] { return stopping_; })) {
         const char* const behind_name = strrchr(stat.read(), ')');
         const char state = behind_name && behind_name[1] == ' ' ? behind_name[2] : 0;
-        if (starving.observe(state, strtoull(times.read(), nullptr, 10))) make_real_time(loop, true);
+        const uint64_t ran_ns = strtoull(times.read(), nullptr, 10);
+        if (boosted && ran_ns != ran_then_ns) boosted = !make_real_time(loop, false);
+        if (starving.observe(state, ran_ns)) {
+            boosted = make_real_time(loop, true);
+            ran_then_ns = ran_ns;
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 // Puts the event loop into real time when it waits for a processor although it could run.
 //
 // A loop that is kept from running cannot say so: a thread of its own, in real time and next to idle, looks
-// whether the loop stands in a queue of the kernel's and has not come on since the last look. What follows is
-// the session share's affair (session_share.hpp), which finds the loop late and has it out of real time again
-// when that is over. Without the right to real time there is no such thread.
+// whether the loop stands in a queue of the kernel's and has not come on since the last look. At the next
+// look behind which it has run it is as it was: a loop that stays in real time runs at each word of a server
+// that shares its core (static pages of Apache on two cores: two thirds of the rate). Without the right to
+// real time there is no such thread, and the session share (session_share.hpp) is what helps.
 #pragma once
 
 #include <sys/types.h>

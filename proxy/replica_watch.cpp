@@ -78,8 +78,6 @@ void Replica::housekeep() {
     if (late_ns > config_.election_timeout_ms * 500'000ULL)
         spdlog::warn("the event loop stood still for {} ms: {}", late_ns / 1'000'000, lag_.last().held_up_by);
     if (share_.observe(now, late_ns)) prefer_this_session(share_.preferred());
-    // The boost (loop_boost.hpp) may have put it there for less than this.
-    if (!share_.preferred()) make_real_time(0, false);
     watch(now);
     if (cores_) cores_->look(now, domain_.init_pid(), domain_.link().status().handovers.load());
     domain_.trim_output();

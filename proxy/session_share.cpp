@@ -25,7 +25,12 @@ bool make_real_time(pid_t thread, bool wanted) {
     return sched_setscheduler(thread, policy, &parameters) == 0;
 }
 
+bool may_be_real_time() {
+    return make_real_time(0, true) && make_real_time(0, false);
+}
+
 bool SessionShare::observe(uint64_t now_ns, uint64_t late_ns) {
+    if (boosted_) return false;
     if (until_ns_ == 0) until_ns_ = now_ns + kBeginningNs;
     if (late_ns > late_limit_ns_) until_ns_ = std::max(until_ns_, now_ns + kAfterLateNs);
     const bool before = preferred_;
@@ -34,7 +39,6 @@ bool SessionShare::observe(uint64_t now_ns, uint64_t late_ns) {
 }
 
 void prefer_this_session(bool preferred) {
-    make_real_time(0, preferred);
     if (getsid(0) != getpid()) return;
     const int own = nice_at_start();
     set_session_nice(getpid(), preferred ? std::min(own, kPreferredNice) : own);

@@ -3,8 +3,9 @@
 //
 // To be preferred costs throughput where clients, servers and daemons share few cores: the daemon then runs
 // at each word it is told instead of at many together. Not to be preferred costs an election where builds or
-// backups keep the loop from its heartbeats. So it is preferred while it begins, and for a while after its
-// loop was late.
+// backups keep the loop from its heartbeats. So where there is a boost (loop_boost.hpp), which helps a loop
+// that waits and only until it has run, it is never preferred; else while it begins, and for a while after
+// its loop was late.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +16,8 @@ namespace crane::proxy {
 
 class SessionShare {
   public:
-    /// `late_ns`: of the loop; far below what anybody calls a failure.
-    explicit SessionShare(uint64_t late_ns) : late_limit_ns_(late_ns) {}
+    /// `late_ns`: of the loop; far below what anybody calls a failure. `boosted`: there is a boost.
+    SessionShare(uint64_t late_ns, bool boosted) : late_limit_ns_(late_ns), boosted_(boosted) {}
 
     /// The loop looked, and was so late. Returns whether preferred() has changed.
     bool observe(uint64_t now_ns, uint64_t late_ns);
@@ -24,6 +25,7 @@ class SessionShare {
 
   private:
     uint64_t late_limit_ns_;
+    bool boosted_;
     uint64_t until_ns_ = 0;  ///< 0: it did not look yet
     bool preferred_ = false;
 };
@@ -34,8 +36,10 @@ class SessionShare {
 /// that hand over to each other every few microseconds go on. Real time is not shared that way. False: not
 /// without the right to.
 bool make_real_time(pid_t thread, bool wanted);
-/// Makes it so, for the calling thread and the session that this process leads; other sessions are none of
-/// its business. Where the system does not let it, nothing changes.
+/// Whether this process has that right.
+bool may_be_real_time();
+/// Makes it so, for the session that this process leads; other sessions are none of its business. Where the
+/// system does not let it, nothing changes.
 void prefer_this_session(bool preferred);
 
 }  // namespace crane::proxy

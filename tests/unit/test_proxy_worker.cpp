@@ -115,7 +115,7 @@ TEST_CASE("loop lag: tells how late the loop was, and what held it up") {
 TEST_CASE("session share: it is preferred while it begins and after the loop was late, and not else",
           "[worker]") {
     constexpr uint64_t kMs = 1'000'000;
-    SessionShare share(50 * kMs);
+    SessionShare share(50 * kMs, false);
     uint64_t now = 1000 * kMs;
     CHECK(share.observe(now, 0));
     CHECK(share.preferred());
@@ -130,6 +130,10 @@ TEST_CASE("session share: it is preferred while it begins and after the loop was
     CHECK(share.preferred());
     CHECK(share.observe(now += 11'000 * kMs, 0));
     CHECK_FALSE(share.preferred());
+
+    SessionShare boosted(50 * kMs, true);
+    CHECK_FALSE(boosted.observe(now, 1000 * kMs));
+    CHECK_FALSE(boosted.preferred());
 }
 
 TEST_CASE("loop boost: starving is who could run at two looks in a row and did not", "[worker]") {
@@ -143,10 +147,11 @@ TEST_CASE("loop boost: starving is who could run at two looks in a row and did n
     CHECK_FALSE(starving.observe('R', 11));
 }
 
-TEST_CASE("loop boost: a loop that is kept from running by others is put into real time", "[worker]") {
+TEST_CASE("loop boost: a loop that is kept from running by others is put into real time until it has run",
+          "[worker]") {
     if (geteuid() != 0) return;
     std::atomic<bool> done{false};
-    std::atomic<int> policy{-1};
+    std::atomic<int> policy{-1}, after{-1};
     std::vector<std::thread> others;
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -166,9 +171,13 @@ TEST_CASE("loop boost: a loop that is kept from running by others is put into re
         const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while ((policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) != SCHED_RR)
             if (std::chrono::steady_clock::now() > limit) break;
+        // It runs now, as nobody else does.
+        while ((after = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_RR)
+            if (std::chrono::steady_clock::now() > limit) break;
     });
     loop.join();
     done = true;
     for (std::thread& other : others) other.join();
     CHECK(policy == SCHED_RR);
+    CHECK(after == SCHED_OTHER);
 }
