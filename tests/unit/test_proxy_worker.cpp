@@ -83,12 +83,12 @@ TEST_CASE("worker: a thread does not inherit the loop's priority") {
     const int before = getpriority(PRIO_PROCESS, 0);
     std::thread([&] {
         prefer_this_thread();
-        prefer_this_session(true);
+        make_real_time(0, true);
         Worker worker(loop.base, "crane-test");
         worker.post([&] { found.set_value({getpriority(PRIO_PROCESS, 0), sched_getscheduler(0)}); }, nullptr);
         CHECK(worker.finish(60'000));
         if (geteuid() == 0) CHECK((sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_RR);
-        prefer_this_session(false);
+        make_real_time(0, false);
         CHECK((sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) == SCHED_OTHER);
         if (geteuid() == 0) CHECK(getpriority(PRIO_PROCESS, 0) == std::min(before, kPreferredNice));
     }).join();
