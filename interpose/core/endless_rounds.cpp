@@ -81,6 +81,7 @@ void close_round(uint64_t place, ucontext_t& context) {
     stop(context);  // as a handler may run, and take long
     // Looking again takes long: it naps at once where nobody else can go on.
     self.spins.in_vain = kMostWaysInVain;
+    leave_loops_in_place(static_cast<uint64_t>(context.uc_mcontext.gregs[REG_RIP]));
     make_way(Awaited::kSearched);
 }
 

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "interpose/core/code_stubs.hpp"
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/environment.hpp"
+#include "interpose/core/moved_loops.hpp"
 #include "interpose/core/random_instructions.hpp"
 #include "interpose/core/spin_loops.hpp"
 #include "interpose/core/trap_sites.hpp"
@@ -20,7 +22,7 @@ namespace crane::interpose {
 namespace {
 
 constexpr uint8_t kTrap = 0xcc;
-constexpr uint8_t kReturn = 0xc3;
+constexpr uint8_t kReturn = 0xc3, kLongJump = 0xe9;
 constexpr uint8_t kLandingPad[] = {0xf3, 0x0f, 0x1e, 0xfa};
 constexpr uint64_t kPageBytes = 4096;
 constexpr size_t kMostObjects = 1024;
@@ -60,6 +62,7 @@ struct Untrapped {
 };
 Untrapped untrapped;
 bool loops_are_trapped;
+bool loops_stay;
 /// Jumps that a thread once waited at, and that were no wait too often since (an interpreter's: all that it
 /// runs comes by there). They are looked for anew each time.
 constexpr size_t kMostReleased = 256;
@@ -299,6 +302,34 @@ bool waits_at(JumpSite& site, uint64_t round) {
     return false;
 }
 
+/// That the jump closes, a short one that was found beforehand.
+CodeRange loop_of(const JumpSite& site) {
+    return {target_of_jump(site.at, reinterpret_cast<const uint8_t*>(site.at)[1]), site.at};
+}
+
+/// The loop that the jump closes is moved, as it is passed again and again. When does not matter: a round
+/// that is gone through once more meets the trap of the copy as it would have met this one.
+void move_away(const JumpSite& site) {
+    const uint64_t trap = put_elsewhere(loop_of(site), site.opcode);
+    if (trap == 0) return;
+    JumpSite moved = site;
+    moved.at = trap;
+    moved.moved_from = site.at;
+    moved.opcode = kLongJump;
+    moved.length = kStubJumpBytes;
+    moved.protection = PROT_READ | PROT_EXEC;
+    jumps.add(moved);
+    jumps.sort();
+}
+
+void note_passed(JumpSite& site) {
+    constexpr uint16_t kPassedBefore = 64;
+    if (site.passed > kPassedBefore || site.was_waited_in || site.moved_from != 0) return;
+    // One that may be left half way stays where it is; and a page that is open for another one stays open.
+    if (untrapped.at != 0 || loops_stay || jumps.full() || !may_spin()) return;
+    if (++site.passed == kPassedBefore) move_away(site);
+}
+
 bool take_jump(uint64_t at, ucontext_t& context) {
     JumpSite* const site = jumps.find(at);
     if (!site) return false;
@@ -308,6 +339,7 @@ bool take_jump(uint64_t at, ucontext_t& context) {
     read_trapped_jump(at, code, jump);
     const bool taken = jump.is_taken(static_cast<uint64_t>(registers[REG_EFL]));
     registers[REG_RIP] = static_cast<greg_t>(taken ? jump.target(at) : at + jump.length);
+    if (!taken) note_passed(*site);
     if (!taken || !may_spin()) return true;
     const uint64_t round = round_of(registers);
     if (site->was_waited_in ? !waits_at(*site, round) : !site->counts && !is_back(round)) {
@@ -350,6 +382,13 @@ void trap_pauses() {
     trap_loader();
 }
 
+void leave_loops_in_place(uint64_t at) {
+    const auto holds_it = [&](const JumpSite& site) {
+        return site.moved_from == 0 && !site.was_waited_in && at <= site.at && at > loop_of(site).begin;
+    };
+    loops_stay = loops_stay || std::any_of(jumps.all, jumps.all + jumps.count, holds_it);
+}
+
 void trap_loops() {
     if (loops_are_trapped || !domain().trap_pauses) return;
     loops_are_trapped = true;
@@ -381,7 +420,7 @@ bool trap_jump_at(uint64_t at) {
         if (!may_be_changed(layout)) return false;
         const size_t before = jumps.count;
         jumps.add({at, *reinterpret_cast<const uint8_t*>(at), jump.length, false, true,
-                   static_cast<uint8_t>(layout.protection), 0, 0});
+                   static_cast<uint8_t>(layout.protection), 0, 0, 0, 0});
         set_traps(jumps, before, layout.protection);
         return jumps.count > before;
     }

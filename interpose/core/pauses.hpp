@@ -9,6 +9,9 @@
 // or a child to wait for: most that are executed never have, and looking for loops takes long. The handler
 // makes an operation that gives way (make_way), and does what the jump would have done.
 //
+// A loop that is passed again and again without a second round is moved (loop_move.hpp): a jump to a copy of
+// it stands at its head, and only a further round of the copy is a trap.
+//
 // A loop that counts its rounds as well ends by itself, maybe after a million of them. So that this does not
 // take a million operations, its jump is one again, after some, until the thread makes another operation.
 //
@@ -39,6 +42,9 @@ void trap_loops();
 /// The jump at `at` closes a loop in which a thread with the turn waits (endless_rounds.hpp): a trap from now
 /// on. False: code there is left alone.
 bool trap_jump_at(uint64_t at);
+/// Others may run before a thread comes back to `at`: if that is in the midst of a loop, none is moved from
+/// now on.
+void leave_loops_in_place(uint64_t at);
 /// A trap stands at `at`, in the place of a jump: what it was. False: it is none of those.
 bool read_trapped_jump(uint64_t at, uint8_t (&code)[kLongestJumpBytes], Jump& jump);
 /// Called first for each SIGTRAP. True: it was one of these traps, and the program goes on behind it.

@@ -323,6 +323,7 @@ bool run_fault_handler(int signal, siginfo_t* info, ucontext_t& context) {
     }
     if (own().mask & signal_bit(signal)) return false;
     if (chosen.flags & SA_RESETHAND) action.handler = reinterpret_cast<uint64_t>(SIG_DFL);
+    leave_loops_in_place(static_cast<uint64_t>(context.uc_mcontext.gregs[REG_RIP]));
     const sigset_t kernels = context.uc_sigmask;
     mask_to(own().mask, &context.uc_sigmask);
     own().mask |= chosen.mask;

@@ -87,8 +87,8 @@ void find_jumps(CodeRange code, int protection, const FunctionTable& functions, 
         if (out.full() || target_of_jump(place, at[1]) < code.begin) return;
         const LoopKind kind = loop_closed_by(place);
         if (kind != LoopKind::kOther && is_instruction(functions, code, at))
-            out.add(
-                {place, *at, 2, kind == LoopKind::kCounts, false, static_cast<uint8_t>(protection), 0, 0});
+            out.add({place, *at, 2, kind == LoopKind::kCounts, false, static_cast<uint8_t>(protection), 0, 0,
+                     0, 0});
     });
 }
 

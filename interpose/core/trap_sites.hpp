@@ -29,7 +29,18 @@ struct JumpSite {
     uint8_t protection;  ///< of its page, as mprotect has it
     uint16_t others;     ///< times in a row that it was taken by a thread that was not back as it was
     uint64_t round;      ///< what that thread's registers were then
+    uint16_t passed;     ///< times that it was not taken, as far as they are counted
+    uint64_t
+        moved_from;  ///< where the jump was that it stands for: it is in a copy of its loop; 0: it is none
 };
+
+template <typename Site>
+uint64_t place_in_object(const Site& site) {
+    return site.at;
+}
+inline uint64_t place_in_object(const JumpSite& site) {
+    return site.moved_from != 0 ? site.moved_from : site.at;
+}
 
 /// Without an initial value: it is there before any constructor runs.
 template <typename Site, size_t kMost>
@@ -49,7 +60,10 @@ struct SiteList {
         return found != end && found->at == at ? found : nullptr;
     }
     void forget(CodeRange gone) {
-        const auto lies_there = [&](const Site& one) { return one.at >= gone.begin && one.at < gone.end; };
+        const auto lies_there = [&](const Site& one) {
+            const uint64_t at = place_in_object(one);
+            return at >= gone.begin && at < gone.end;
+        };
         count = static_cast<size_t>(std::remove_if(all, all + count, lies_there) - all);
     }
 };

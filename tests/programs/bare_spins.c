@@ -192,6 +192,51 @@ static void nobody_to_wait_for(void) {
     say("sum %ld", sum);
 }
 
+// --- what is passed often, as a server passes it with each request, is waited in at last
+
+static atomic_int state;
+__attribute__((noinline)) static int step(void) {
+    int found;
+    while ((found = atomic_load(&state)) > 12) {
+    }
+    return found;
+}
+
+static void* leave_state(void* unused) {
+    for (int n = 0; n < 3; n++) {
+        usleep(1000);
+        atomic_store(&state, n);
+        while (atomic_load(&state) == n) {
+        }
+    }
+    return unused;
+}
+
+static void passed_and_then_waited_in(void) {
+    pthread_t thread;
+    long sum = 0;
+    atomic_store(&state, 3);
+    for (int n = 0; n < 100000; n++) sum += step();
+    atomic_store(&state, 13);
+    CHECK(pthread_create(&thread, NULL, leave_state, NULL) == 0);
+    for (int n = 0; n < 3; n++) {
+        sum = sum * 10 + step();
+        atomic_store(&state, 13 + n);
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    say("passed, and waited %ld", sum);
+    if (fork() == 0) {
+        for (int n = 0; n < 1000; n++) {
+            atomic_store(&state, n % 10);
+            sum += step();
+        }
+        _exit((int)(sum % 100));
+    }
+    int status;
+    CHECK(wait(&status) > 0);
+    say("child %d", WEXITSTATUS(status));
+}
+
 // Says nothing, and takes no register.
 void serve_nothing(void);
 asm(".text\nserve_nothing: ret\n");
@@ -245,6 +290,7 @@ static void scenario(void) {
     in_children();
     what_comes_by_itself();
     nobody_to_wait_for();
+    passed_and_then_waited_in();
 }
 
 int main(int argc, char** argv) {

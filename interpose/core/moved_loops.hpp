@@ -1,0 +1,16 @@
+// Puts a loop that looks at memory where passing it meets no trap (loop_move.hpp): its copy into a stub, and
+// a jump to that at its head.
+#pragma once
+
+#include <cstdint>
+
+#include "interpose/core/function_table.hpp"
+
+namespace crane::interpose {
+
+/// `loop`: from the head to the jump that closes it, of which `opcode` was the first byte before it became a
+/// trap. Nobody is in the midst of it. Returns where the trap stands that a further round meets; 0: the loop
+/// stays as it is, since it cannot be moved or somebody may jump to behind its first byte.
+uint64_t put_elsewhere(CodeRange loop, uint8_t opcode);
+
+}  // namespace crane::interpose
