@@ -33,8 +33,13 @@ TEST_CASE("paxos store: a torn tail is cut off, never served") {
             const uint64_t size = written_bytes(log);
             if (garbage) {
                 std::fstream file(log, std::ios::in | std::ios::out | std::ios::binary);
+                std::string tail(torn, '\0');
+                file.seekg(static_cast<std::streamoff>(size - torn));
+                REQUIRE(file.read(tail.data(), static_cast<std::streamsize>(torn)));
+                // Each byte another one: what happened to stand there already would be no damage.
+                for (uint64_t i = 0; i < torn; ++i) tail[i] = static_cast<char>(tail[i] + 1 + i * 37 % 255);
                 file.seekp(static_cast<std::streamoff>(size - torn));
-                for (uint64_t i = 0; i < torn; ++i) file.put(static_cast<char>(i * 37 + 11));
+                file.write(tail.data(), static_cast<std::streamsize>(torn));
             } else {
                 fs::resize_file(log, size - torn);
             }

@@ -71,6 +71,7 @@ TEST_CASE("watchdog: names the spinning function of another process") {
         report = describe_stall(root, 12);
         usleep(1000);
     }
+    INFO(report.summary << "\n" << report.details);
     CHECK(report.summary.find("stands still for 12 s") != std::string::npos);
     CHECK(report.summary.find("pid " + std::to_string(spinner)) != std::string::npos);
     CHECK(report.details.find("crane_test_spins_here") != std::string::npos);
