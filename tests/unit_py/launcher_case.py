@@ -28,10 +28,12 @@ def eventually(condition, timeout_s=10):
     raise AssertionError("it did not come about in time")
 
 
+CONFIGS = tempfile.TemporaryDirectory(prefix="crane-configs-")  # until the process ends, whoever runs the tests
+
+
 def write_config(text):
-    path = pathlib.Path(tempfile.mkdtemp()) / "c.toml"
+    path = pathlib.Path(tempfile.mkdtemp(dir=CONFIGS.name)) / "c.toml"
     path.write_text(text)
-    unittest.addModuleCleanup(shutil.rmtree, path.parent)
     return str(path)
 
 
