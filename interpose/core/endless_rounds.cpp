@@ -125,6 +125,7 @@ void follow(ucontext_t& context) {
             if (jump.is_taken(now.flags)) return stop(context);
             if (!follow(now, trapped, jump.length, context)) return stop(context);
             context.uc_mcontext.gregs[REG_RIP] += jump.length;
+            pass_trapped_jump(now.instruction);
             continue;
         }
         // NOLINTNEXTLINE(performance-no-int-to-ptr)

@@ -307,8 +307,9 @@ CodeRange loop_of(const JumpSite& site) {
     return {target_of_jump(site.at, reinterpret_cast<const uint8_t*>(site.at)[1]), site.at};
 }
 
-/// The loop that the jump closes is moved, as it is passed again and again. When does not matter: a round
-/// that is gone through once more meets the trap of the copy as it would have met this one.
+/// The loop that the jump closes is moved, as it is passed again and again. When does not matter to the
+/// schedule: a further round meets the trap of the copy as it would have met this one. It matters to where
+/// memory is free, so each pass counts, also one in a search (endless_rounds.hpp).
 void move_away(const JumpSite& site) {
     const uint64_t trap = put_elsewhere(loop_of(site), site.opcode);
     if (trap == 0) return;
@@ -405,6 +406,10 @@ bool read_trapped_jump(uint64_t at, uint8_t (&code)[kLongestJumpBytes], Jump& ju
     code[0] = site->opcode;
     memcpy(code + 1, reinterpret_cast<const uint8_t*>(at) + 1, site->length - size_t{1});
     return read_jump(code, site->length, jump);
+}
+
+void pass_trapped_jump(uint64_t at) {
+    if (JumpSite* const site = jumps.find(at)) note_passed(*site);
 }
 
 bool trap_jump_at(uint64_t at) {

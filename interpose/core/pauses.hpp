@@ -47,6 +47,8 @@ bool trap_jump_at(uint64_t at);
 void leave_loops_in_place(uint64_t at);
 /// A trap stands at `at`, in the place of a jump: what it was. False: it is none of those.
 bool read_trapped_jump(uint64_t at, uint8_t (&code)[kLongestJumpBytes], Jump& jump);
+/// A thread went past the trapped jump at `at` without meeting the trap, and did not take it.
+void pass_trapped_jump(uint64_t at);
 /// Called first for each SIGTRAP. True: it was one of these traps, and the program goes on behind it.
 bool take_pause(const siginfo_t& info, ucontext_t& context);
 
