@@ -90,6 +90,17 @@ void File::sync() const {
     if (fsync(fd_) != 0) throw file_error("sync", path_, errno);
 }
 
+void File::write_back(uint64_t offset, uint64_t bytes) const {
+    constexpr uint64_t kUnderWayBytes = 8 << 20;
+    constexpr unsigned kToTheEnd =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    // Where the file system cannot, or the disk fails, sync() does or says it.
+    sync_file_range(fd_, static_cast<off64_t>(offset), static_cast<off64_t>(bytes), SYNC_FILE_RANGE_WRITE);
+    if (offset < kUnderWayBytes) return;
+    sync_file_range(fd_, static_cast<off64_t>(offset - kUnderWayBytes), static_cast<off64_t>(bytes),
+                    kToTheEnd);
+}
+
 void write_synced(const std::string& path, std::string_view text) {
     const File file(path, O_WRONLY | O_CREAT | O_TRUNC);
     file.write(text, 0);

@@ -39,6 +39,9 @@ class File {
     /// What there is from `offset` on, `most` bytes at most.
     std::string read(uint64_t offset, size_t most) const;
     void sync() const;
+    /// These bytes, just written, are on their way to the disk, and those well before them have come there.
+    /// Who writes a large file so leaves little for sync(), and others who write to that disk do not wait.
+    void write_back(uint64_t offset, uint64_t bytes) const;
 
   private:
     std::string path_;
