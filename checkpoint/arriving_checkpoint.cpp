@@ -98,10 +98,15 @@ void ArrivingCheckpoint::append(size_t file, uint64_t offset, std::string_view b
         throw std::runtime_error(there.path() + " has changed while it arrived: let nobody else write there");
     try {
         there.write(bytes, offset);
-        there.write_back(offset, bytes.size());
         fail_point("fetch.append");
     } catch (...) {
         (void)!ftruncate(there.fd(), static_cast<off_t>(offset));  // so that it goes on where it stood
+        throw;
+    }
+    try {
+        there.write_back(offset, bytes.size());
+    } catch (...) {
+        (void)!ftruncate(there.fd(), 0);  // it begins anew: earlier bytes may not be on the disk either
         throw;
     }
 }

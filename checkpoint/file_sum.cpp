@@ -94,11 +94,16 @@ void File::write_back(uint64_t offset, uint64_t bytes) const {
     constexpr uint64_t kUnderWayBytes = 8 << 20;
     constexpr unsigned kToTheEnd =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    // Where the file system cannot, or the disk fails, sync() does or says it.
-    sync_file_range(fd_, static_cast<off64_t>(offset), static_cast<off64_t>(bytes), SYNC_FILE_RANGE_WRITE);
-    if (offset < kUnderWayBytes) return;
-    sync_file_range(fd_, static_cast<off64_t>(offset - kUnderWayBytes), static_cast<off64_t>(bytes),
-                    kToTheEnd);
+    // An error of the disk is told once: a later sync() would not say it again.
+    const auto write_range = [&](uint64_t begin, unsigned flags) {
+        if (sync_file_range(fd_, static_cast<off64_t>(begin), static_cast<off64_t>(bytes), flags) == 0)
+            return;
+        const bool unknown =
+            errno == EINVAL || errno == ESPIPE || errno == ENOSYS;  // then sync() does it all
+        if (!unknown) throw file_error("write", path_, errno);
+    };
+    write_range(offset, SYNC_FILE_RANGE_WRITE);
+    if (offset >= kUnderWayBytes) write_range(offset - kUnderWayBytes, kToTheEnd);
 }
 
 void write_synced(const std::string& path, std::string_view text) {

@@ -41,6 +41,7 @@ class File {
     void sync() const;
     /// These bytes, just written, are on their way to the disk, and those well before them have come there.
     /// Who writes a large file so leaves little for sync(), and others who write to that disk do not wait.
+    /// Throws as write() does; what was written before may be lost then, too.
     void write_back(uint64_t offset, uint64_t bytes) const;
 
   private:

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "interpose/core/raw.hpp"
+#include "interpose/core/x86_code.hpp"
 
 namespace crane::interpose {
 
@@ -109,6 +110,17 @@ uint64_t room_for_stub(const Mapping& code) {
         return 0;
     }
     return 0;
+}
+
+bool is_jumped_into(const Mapping& code, uint64_t first, uint64_t last) {
+    const auto* const all = reinterpret_cast<const uint8_t*>(code.begin);
+    if (jumps_into(all, code.end - code.begin, code.begin, first, last)) return true;
+    for (const StubPage& page : pages) {
+        const auto* const stubs = reinterpret_cast<const uint8_t*>(page.begin);
+        if (page.begin != 0 && jumps_into(stubs, kStubBytes * page.stubs, page.begin, first, last))
+            return true;
+    }
+    return false;
 }
 
 bool open_code(uint64_t begin, size_t bytes) {

@@ -26,6 +26,10 @@ bool find_code(uint64_t at, Mapping& found);
 /// Room for a stub that a jump from `code` reaches; 0: none. Below it, where no heap grows.
 uint64_t room_for_stub(const Mapping& code);
 
+/// Whether anybody in `code`, or in a stub, jumps to a place in first..last (x86_code.hpp). All of it is
+/// looked at: what is rarely done stands far from the function that it belongs to.
+bool is_jumped_into(const Mapping& code, uint64_t first, uint64_t last);
+
 /// For code at begin..begin+bytes, all pages of it.
 bool open_code(uint64_t begin, size_t bytes);
 void close_code(uint64_t begin, size_t bytes);

@@ -2,7 +2,6 @@
 
 #include "interpose/core/code_stubs.hpp"
 #include "interpose/core/loop_move.hpp"
-#include "interpose/core/x86_code.hpp"
 
 namespace crane::interpose {
 
@@ -13,19 +12,17 @@ constexpr uint8_t kTrap[] = {0xcc};
 
 }  // namespace
 
-uint64_t put_elsewhere(CodeRange loop, uint8_t opcode) {
+uint64_t put_elsewhere(CodeRange loop, uint8_t opcode, bool may_move) {
     static_assert(kMostLoopBytes <= kStubBytes);
-    // What stands behind the loop may be jumped to by a table, which nobody sees.
-    if (loop.end + kShortJumpBytes - loop.begin < kStubJumpBytes) return 0;
-    MovedLoop moved;
-    if (!move_loop(loop, opcode, loop.begin, moved)) return 0;  // and only then room is taken for it
     Mapping code;
     if (!find_code(loop.begin, code) || loop.end + kShortJumpBytes > code.end) return 0;
-    const auto* const all = reinterpret_cast<const uint8_t*>(code.begin);
-    if (jumps_into(all, code.end - code.begin, code.begin, loop.begin + 1, loop.begin + kStubJumpBytes - 1))
-        return 0;
     const uint64_t stub = room_for_stub(code);
-    if (stub == 0 || !move_loop(loop, opcode, stub, moved) || !open_code(stub, kStubBytes)) return 0;
+    if (stub == 0 || !may_move) return 0;
+    // What stands behind the loop may be jumped to by a table, which nobody sees.
+    if (loop.end + kShortJumpBytes - loop.begin < kStubJumpBytes) return 0;
+    if (is_jumped_into(code, loop.begin + 1, loop.begin + kStubJumpBytes - 1)) return 0;
+    MovedLoop moved;
+    if (!move_loop(loop, opcode, stub, moved) || !open_code(stub, kStubBytes)) return 0;
     CodeWriter copy(stub);
     copy.put(moved.bytes, moved.trap_at);
     copy.put(kTrap);

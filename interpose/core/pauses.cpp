@@ -311,7 +311,9 @@ CodeRange loop_of(const JumpSite& site) {
 /// schedule: a further round meets the trap of the copy as it would have met this one. It matters to where
 /// memory is free, so each pass counts, also one in a search (endless_rounds.hpp).
 void move_away(const JumpSite& site) {
-    const uint64_t trap = put_elsewhere(loop_of(site), site.opcode);
+    // One that may be left half way stays where it is; and a page that is open for another one stays open.
+    const bool may_move = untrapped.at == 0 && !loops_stay && !jumps.full();
+    const uint64_t trap = put_elsewhere(loop_of(site), site.opcode, may_move);
     if (trap == 0) return;
     JumpSite moved = site;
     moved.at = trap;
@@ -325,9 +327,7 @@ void move_away(const JumpSite& site) {
 
 void note_passed(JumpSite& site) {
     constexpr uint16_t kPassedBefore = 64;
-    if (site.passed > kPassedBefore || site.was_waited_in || site.moved_from != 0) return;
-    // One that may be left half way stays where it is; and a page that is open for another one stays open.
-    if (untrapped.at != 0 || loops_stay || jumps.full() || !may_spin()) return;
+    if (site.passed == kPassedBefore || site.was_waited_in || site.moved_from != 0 || !may_spin()) return;
     if (++site.passed == kPassedBefore) move_away(site);
 }
 

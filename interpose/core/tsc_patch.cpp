@@ -82,10 +82,7 @@ bool patch(uint64_t at, size_t bytes) {
     if (!move_code(here + bytes, kMostMovedBytes, at + bytes, stub + kMovedAt, kStubJumpBytes - bytes, moved))
         return false;
     const uint64_t behind = at + bytes + moved.size;
-    // All of it: what is rarely done stands far from the function that it belongs to.
-    if (jumps_into(reinterpret_cast<const uint8_t*>(code.begin), code.end - code.begin, code.begin, at + 1,
-                   behind - 1))
-        return false;
+    if (is_jumped_into(code, at + 1, behind - 1)) return false;
     if (!open_code(stub, kStubBytes)) return false;
     write_stub(stub, bytes == 3, moved, kMovedAt, behind);
     close_code(stub, kStubBytes);

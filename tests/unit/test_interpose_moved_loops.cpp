@@ -107,6 +107,7 @@ TEST_CASE("moved loops: they are passed without a trap, and each further round m
         const int expected = one.function(memory.data());
         if (one.head != moved_last) {
             REQUIRE(loop_closed_by(reinterpret_cast<uint64_t>(one.jump)) == LoopKind::kLooks);
+            CHECK(put_elsewhere(loop_of(one.head, one.jump), *one.jump, false) == 0);
             trap_at = put_elsewhere(loop_of(one.head, one.jump), *one.jump);
             REQUIRE(trap_at != 0);
         }
