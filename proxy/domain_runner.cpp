@@ -295,6 +295,11 @@ void DomainRunner::start_next(NextStart next) {
             give_up(error.what());  // and from the log, when there is room
             return;
         }
+        if (next.unstarted) {
+            gone_ = true;
+            enter(DomainState::kRefused, "a majority could not start it, and it was given up");
+            return;
+        }
         launch([](checkpoint::DomainHost& host) { host.start(checkpoint::Files::kKept); });
     });
 }

@@ -49,6 +49,7 @@ class DomainRunner {
         std::function<void(const checkpoint::DomainHost&)> keep;
         /// They are kept, or the error says why not; the server is started in either case.
         std::function<void(const std::string& error)> kept;
+        bool unstarted = false;  ///< it was decided that it could not be started: nor is it here (kRefused)
     };
     /// The server has ended (kExited), and another one goes on with its files: kStarting, with another link.
     void start_next(NextStart next);

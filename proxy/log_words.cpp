@@ -67,6 +67,18 @@ std::string excerpt(std::string_view bytes) {
            (bytes.size() > kExcerptBytes ? "…\"" : "\"");
 }
 
+/// How the server before has ended, where that was decided.
+std::string start_detail(std::string_view payload) {
+    timebubble::StartPayload start{};
+    memcpy(&start, payload.data(), std::min(payload.size(), sizeof(start)));
+    const std::string number = "server " + std::to_string(start.generation);
+    if (start.end_clock != 0)
+        return number + "; the one before is ended at clock " + std::to_string(start.end_clock);
+    if (start.end_steps == timebubble::kUnstartedSteps)
+        return number + "; the one before could not be started, and is given up";
+    return number;
+}
+
 /// What the call carries, in words. The genesis is a secret and is not shown.
 std::string call_detail(const Call& call) {
     if (call.kind == CallKind::kConnect && call.payload.size() == sizeof(timebubble::ConnectPayload)) {
@@ -88,6 +100,7 @@ std::string call_detail(const Call& call) {
         if (made.error != 0) return std::string("to the outside: ") + strerror(made.error);
         return "to the outside, from " + address_text(made.family, made.local, made.local_port);
     }
+    if (call.kind == CallKind::kStart) return start_detail(call.payload);
     if (call.kind == CallKind::kBase) return "is replica " + std::to_string(number_in(call.payload));
     if (call.kind == CallKind::kWindow) return "up to byte " + std::to_string(number_in(call.payload));
     if (call.kind == CallKind::kProgram)

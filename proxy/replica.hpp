@@ -68,6 +68,7 @@
 #include "proxy/standing.hpp"
 #include "proxy/standstill.hpp"
 #include "proxy/timekeeper.hpp"
+#include "proxy/unstarted.hpp"
 
 struct event;
 struct event_base;
@@ -168,6 +169,10 @@ class Replica : public Participant {
     ServerEnd own_end() const;
     void tell_ends();
     void on_refused();
+    bool decided_unstarted(uint64_t generation) const;
+    UnstartedStep look_at_unstarted() const;
+    bool kept_unstarted() const { return unstarted_ && look_at_unstarted() != UnstartedStep::kNext; }
+    bool watch_unstarted();
     bool begin_from_others(uint64_t index);
     void watch_restored(uint64_t now_ns);
     void watch_begin_from_others(uint64_t now_ns);
@@ -344,6 +349,7 @@ class Replica : public Participant {
     uint64_t lead_since_ns_ = 0;  ///< and since when
     bool stopping_ = false;
     bool server_ended_ = false;  ///< and the next one is not begun
+    bool unstarted_ = false;     ///< it has ended, as it could not be started here
     Standstill standstill_;
     /// Where servers are ended by decision, by their numbers.
     std::map<uint64_t, Place> ends_;
@@ -375,6 +381,7 @@ class Replica : public Participant {
         uint64_t starting_ns = 0;  ///< when that was decided
         uint64_t proposed = 0;     ///< by this primary
         uint64_t fed_time_ns = 0;  ///< of the last batch that the domain was given
+        bool used = false;         ///< of the one that is decided: calls were decided for it
     };
     Generation generation_;
     ServerEnds ends_known_;   ///< as the others say, or the leader says of them

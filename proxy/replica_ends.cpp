@@ -32,6 +32,10 @@ void Replica::look_for_missed_end() {
     const DomainLink& link = domain_.link();
     if (link.unadmitted() != 0 || !(link.at_rest() || link.at_standstill())) return;
     const std::optional<CheckpointState>& from = checkpoints_.from();
+    if (decided_unstarted(generation_.fed)) {
+        make_anew_before_end();
+        return;
+    }
     if (ends_.count(generation_.fed) != 0 && from && from->live && from->generation == generation_.fed) {
         make_anew_before_end();
         return;
@@ -54,6 +58,7 @@ std::vector<uint32_t> Replica::servers() const {
 
 ServerEnd Replica::own_end() const {
     if (!server_ended_) return {};
+    if (unstarted_) return {generation_.fed, ServerEnd::kUnstarted};
     return {generation_.fed, history_.last() ? history_.last()->index : 0};
 }
 
@@ -131,6 +136,7 @@ void Replica::watch_server_end(uint64_t now_ns) {
     if (sequencer_.leads()) tell_ends();
     watch_missed_end(now_ns);
     if (!server_ended_ || native_) return;
+    if (watch_unstarted()) return;
     if (ended_alone(now_ns)) {
         spdlog::error("{}, which the others' has not: it is made anew from the log", domain_.message());
         server_ended_ns_ = now_ns;

@@ -41,7 +41,7 @@ constexpr char kNotRepaired[] =
 std::string Replica::make_report() const {
     // In mode proxy nothing makes the servers' outputs equal, and nothing is to be compared.
     return encode_report(
-        {settings_hash_, timekeeper_.reading(host_time()), server_ended_ ? generation_.fed : 0},
+        {settings_hash_, timekeeper_.reading(host_time()), server_ended_ ? generation_.fed : 0, unstarted_},
         native_ ? nullptr : history_.last());
 }
 
@@ -59,7 +59,8 @@ void Replica::on_report(uint32_t from, const std::string& report) {
             from);
     }
     const auto admissions = decode_admissions(rest);
-    ends_known_.heard(from, {head.ended, admissions.empty() ? 0 : admissions[0].index});
+    const uint64_t admitted = admissions.empty() ? 0 : admissions[0].index;
+    ends_known_.heard(from, {head.ended, head.unstarted ? ServerEnd::kUnstarted : admitted});
     if (admissions.empty()) {
         divergence_.began_anew(from);
         standing_.heard(from, 0);
@@ -246,8 +247,8 @@ void Replica::watch_trial() {
 }
 
 bool Replica::without_server() const {
-    return lacking_ || domain_.state() == DomainState::kRefused || domain_.state() == DomainState::kLost ||
-           frozen_.frozen();
+    return lacking_ || kept_unstarted() || domain_.state() == DomainState::kRefused ||
+           domain_.state() == DomainState::kLost || frozen_.frozen();
 }
 
 /// What keeps this replica from leading while another can.

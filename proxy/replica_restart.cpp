@@ -54,7 +54,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
         generation_.fed = generation;
         server_message_.clear();  // what the one before had to say
         generation_.fed_time_ns = timestamp_ns;
-        restarts_.started(timestamp_ns);
+        restarts_.started_again(timestamp_ns);
         return true;
     }
     if (!server_ended_) {
@@ -65,6 +65,7 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     checkpoint::fail_point("restart.begun");
     server_ended_ = false;
     server_messages_ = 0;
+    unstarted_ = false;
     generation_.starting = generation;
     generation_.starting_ns = timestamp_ns;
     if (ends_.count(generation - 1) != 0) ended_generation_ = generation - 1;
@@ -76,13 +77,13 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     account_.forget_listeners();
     if (const auto made_of = programs_.find(generation); made_of != programs_.end())
         use_image(checkpoint::image_in(made_of->second));
-    domain_.start_next(next_start(generation, timestamp_ns));
+    DomainRunner::NextStart next = next_start(generation, timestamp_ns);
+    next.unstarted = decided_unstarted(generation);
+    domain_.start_next(std::move(next));
     return false;
 }
 
-/// A server that was decided on and cannot be started has ended as soon as it had begun: another one is
-/// started after a pause, or as the operator says. Where the others' runs, this replica is made anew, again
-/// and again.
+/// A server that was decided on and cannot be started has ended as soon as it had begun (unstarted.hpp).
 void Replica::on_refused() {
     spdlog::error("the server cannot run: {}", domain_.message());
     refused_ns_ = monotonic_ns();
@@ -90,8 +91,41 @@ void Replica::on_refused() {
     generation_.fed = generation_.starting;
     generation_.fed_time_ns = generation_.starting_ns;
     generation_.starting = 0;
-    restarts_.started(generation_.fed_time_ns);
+    restarts_.started_again(generation_.fed_time_ns);
+    unstarted_ = true;
     domain_.end_unstarted();
+}
+
+bool Replica::decided_unstarted(uint64_t generation) const {
+    const auto end = ends_.find(generation);
+    return end != ends_.end() && end->second == Place{0, timebubble::kUnstartedSteps};
+}
+
+UnstartedStep Replica::look_at_unstarted() const {
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    const uint64_t others = standing_.others();
+    // Others may be at the next one already.
+    const bool others_run =
+        others > admitted && sequencer_.delivered_index() >= others && generation_.decided == generation_.fed;
+    return unstarted_step({others_run, generation_.used, monotonic_ns() - server_ended_ns_});
+}
+
+/// True: it is seen to.
+bool Replica::watch_unstarted() {
+    // What it was given up for comes next in the log.
+    if (!unstarted_ || decided_unstarted(generation_.fed)) return unstarted_;
+    switch (look_at_unstarted()) {
+        case UnstartedStep::kWait:
+            return true;
+        case UnstartedStep::kNext:
+            return false;
+        case UnstartedStep::kTryAgain:
+            spdlog::error("{}, and it is in use: it is tried once more, from the log", domain_.message());
+            server_ended_ns_ = monotonic_ns();
+            events_.lost();
+            return true;
+    }
+    return true;
 }
 
 /// What kept it from being started may be gone: a program that was being replaced, a file system that was
@@ -106,6 +140,7 @@ void Replica::watch_refusal(uint64_t now_ns) {
 
 void Replica::propose_start() {
     const bool settled = pending_.empty() && sequencer_.undecided() == 0;
+    if (kept_unstarted()) return;
     if (settled && restarts_.due(timekeeper_.now(host_time())) && end_is_agreed()) propose_next_server({});
 }
 
@@ -141,6 +176,7 @@ void Replica::propose_next_server(Place end) {
         return;
     }
     const bool keeps = restarts_.asked() || checkpoints_.due() || base_awaited();
+    if (unstarted_) end = {0, timebubble::kUnstartedSteps};
     const StartPayload start{generation_.fed + 1, keeps, end.clock, end.steps};
     batcher_.clear();
     if (!sequencer_.propose(batcher_.start(start, genesis, domain_.program(), now, bubbles_.grant(2, false))))
@@ -152,6 +188,11 @@ void Replica::propose_next_server(Place end) {
 /// That a server has ended is agreed on before another begins: without a majority that could, the only server
 /// would be ended for nobody's good.
 std::string Replica::why_no_restart() const {
+    if (kept_unstarted())
+        return "the server that runs elsewhere, or has, is not to be lost, and could not be started where "
+               "this "
+               "replica leads: " +
+               domain_.message();
     if (server_ended_ || alone()) return "";
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     const std::vector<uint32_t> all = servers();

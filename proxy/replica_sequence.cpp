@@ -37,6 +37,7 @@ void Replica::track_connections(uint64_t index, const std::string& batch) {
     timekeeper_.decided(decoder.header().timestamp_ns, host_time());
     if (const auto start = started_server(decoder); start.generation == generation_.decided + 1) {
         generation_.decided = start.generation;
+        generation_.used = false;
         account_.forget_connections();
         clients_.server_replaced(start.generation);
         egress_.began_server(start.generation);
@@ -49,6 +50,7 @@ void Replica::track_connections(uint64_t index, const std::string& batch) {
     if (base == 0)
         last_batch_index_ = index;  // else the domain is not given it, and will never have admitted it
     for (timebubble::Call call; decoder.next(call);) {
+        generation_.used |= uses_server(call.kind);
         account_.decided(call);
         clients_.on_decided(call);
         datagrams_.on_decided(index, call);

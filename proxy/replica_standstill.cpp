@@ -38,7 +38,8 @@ void Replica::note_end(const timebubble::StartPayload& start) {
     ahead_generation_ = std::max(ahead_generation_, generation_.fed);
     if (start.generation != ahead_generation_ + 1) return;
     ahead_generation_ = start.generation;
-    if (start.end_clock != 0) ends_.emplace(start.generation - 1, Place{start.end_clock, start.end_steps});
+    if (start.end_clock != 0 || start.end_steps == timebubble::kUnstartedSteps)
+        ends_.emplace(start.generation - 1, Place{start.end_clock, start.end_steps});
 }
 
 void Replica::end_where_decided() {
@@ -47,6 +48,10 @@ void Replica::end_where_decided() {
     if (end == ends_.end() || server_ended_ || native_ || generation_.starting != 0) return;
     if (domain_.state() != DomainState::kAttached || domain_.killed() || image_.phase == ImagePhase::kTaking)
         return;
+    if (decided_unstarted(generation_.fed)) {
+        make_anew_before_end();
+        return;
+    }
     domain_.link().gate().close(end->second);
     const Whereabouts where = domain_.link().gate().look();
     if (where.at > end->second) {
@@ -65,7 +70,9 @@ void Replica::end_where_decided() {
 
 /// The server is behind the place where the others' was ended.
 void Replica::make_anew_before_end() {
-    const std::string why = "the server has gone on from where the others' was ended";
+    const std::string why = decided_unstarted(generation_.fed)
+                                ? "the server runs, which the others could not start and have given up"
+                                : "the server has gone on from where the others' was ended";
     const std::optional<CheckpointState>& from = checkpoints_.from();
     // An image from behind that place would bring it there again.
     if (from && from->live && from->generation == generation_.fed &&

@@ -51,7 +51,7 @@ const char* Replica::server_state() const {
         case DomainState::kRefused:
             return "refused";
         case DomainState::kExited:
-            return restarts_.wanted() ? "restarting" : "exited";
+            return restarts_.wanted() || kept_unstarted() ? "restarting" : "exited";
         case DomainState::kLost:
             return "starting";  // it is started anew
         case DomainState::kAttached:

@@ -10,9 +10,10 @@
 namespace crane::proxy {
 
 struct ReportHead {
-    uint64_t settings = 0;  ///< settings_hash.hpp; 0: a witness, which has none
-    Reading reading{};      ///< of its host's clocks
-    uint64_t ended = 0;     ///< number of its server, if that has ended and the next one is not begun
+    uint64_t settings = 0;   ///< settings_hash.hpp; 0: a witness, which has none
+    Reading reading{};       ///< of its host's clocks
+    uint64_t ended = 0;      ///< number of its server, if that has ended and the next one is not begun
+    bool unstarted = false;  ///< that one has ended, as it could not be started
 };
 
 /// `last`: its server's last admission; null: there is none, or nothing to compare.

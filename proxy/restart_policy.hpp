@@ -19,6 +19,11 @@ class RestartPolicy {
         started_ns_ = now_ns;
         ended_ = asked_ = listens_ = false;
     }
+    /// One begins in the place of another, as was decided: whoever decided it knew that one had listened.
+    void started_again(uint64_t now_ns) {
+        started(now_ns);
+        listened_ = true;
+    }
     /// It serves somebody, or could. One that never came so far is not started again: it is not made yet.
     void listened() { listened_ = listens_ = true; }
     /// It has ended, with a status as waitpid gives it.

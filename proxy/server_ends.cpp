@@ -36,7 +36,9 @@ size_t ServerEnds::same(const ServerEnd& end, const std::vector<uint32_t>& of) c
 std::optional<uint64_t> ServerEnds::majority(uint64_t generation,
                                              const std::vector<uint32_t>& servers) const {
     for (const auto& [replica, end] : ends_)
-        if (end.generation == generation && 2 * same(end, servers) > servers.size()) return end.admitted;
+        if (end.generation == generation && end.admitted != ServerEnd::kUnstarted &&
+            2 * same(end, servers) > servers.size())
+            return end.admitted;
     return std::nullopt;
 }
 

@@ -13,7 +13,9 @@ namespace crane::proxy {
 
 struct ServerEnd {
     uint64_t generation = 0;  ///< which server; 0: it runs
-    uint64_t admitted = 0;    ///< index of the last log entry that it had
+    uint64_t admitted = 0;    ///< index of the last log entry that it had; or kUnstarted
+    /// It could not be started, which says nothing of what it would do where it can.
+    static constexpr uint64_t kUnstarted = UINT64_MAX;
     bool operator==(const ServerEnd&) const = default;
 };
 
@@ -22,7 +24,7 @@ class ServerEnds {
     void heard(uint32_t replica, const ServerEnd& end);
     /// How many of these replicas have ended so.
     size_t same(const ServerEnd& end, const std::vector<uint32_t>& of) const;
-    /// Behind which entry more than half of `servers` have ended with that server.
+    /// Behind which entry more than half of `servers` have ended with that server, which they could start.
     std::optional<uint64_t> majority(uint64_t generation, const std::vector<uint32_t>& servers) const;
 
     /// On the wire, from the leader `self`, whose own end is `own`.

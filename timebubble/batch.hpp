@@ -57,9 +57,10 @@ struct StartPayload {
     uint64_t generation;  ///< the server's number: 1 is the one that the first genesis began
     uint64_t checkpoint;  ///< 1: each replica keeps the files that the next server begins with
     /// The server before has not ended by itself: it is ended at this place of its schedule (Place).
-    /// Clock 0: it has.
+    /// Clock 0: it has; with kUnstartedSteps, it could not be started, and is to have run nowhere.
     uint64_t end_clock, end_steps;
 };
+constexpr uint64_t kUnstartedSteps = 1;
 
 /// What the server of a generation is made of (checkpoint/inventory.hpp), as the primary found it. A later
 /// one for the same server counts instead.

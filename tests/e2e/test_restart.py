@@ -1,7 +1,6 @@
 """Servers that end: asked to, by a crash, again and again, or on one replica alone. The service comes back by itself."""
 
 import os
-import pathlib
 import signal
 import threading
 import time
@@ -12,7 +11,7 @@ from support.paths import Settings
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
 from support.redisclient import RedisError
-from support.servers import Apache, Program, Redis
+from support.servers import Apache, Redis
 from support.webclient import get
 from test_databases import TRANSACTION, fill, sql
 
@@ -269,21 +268,6 @@ class Restart(CraneTest):
             ask(address, "SHUTDOWN", "NOSAVE")  # that is no failure, and crane-run ends with its server
             log = cluster.state / "crane-run.log"
             wait_until(lambda: "the server has ended on all replicas" in log.read_text(), 30, "the cluster has ended")
-
-    def test_program_that_is_away_for_a_while(self):
-        """As while a package is upgraded: a server that ends then comes back when its program is there again."""
-        self.built_program("struck")
-        with self.crane(Program, "struck") as cluster:
-            wait_until(lambda: cluster.status()[1]["server"] == "listening", 30, "it serves")
-            program = pathlib.Path(cluster.command[0])
-            program.rename(program.with_suffix(".away"))
-            cluster.crane("signal", str(int(signal.SIGTERM)))
-            wait_until(lambda: all("could not be started" in row.get("last_end", "") for row in cluster.status().values()),
-                       60, "nobody can start it")
-            program.with_suffix(".away").rename(program)
-            wait_until(lambda: all(row["server"] == "listening" for row in cluster.status().values()), 90,
-                       "it is back by itself")
-            cluster.assert_identical()
 
     def test_primary_is_lost_while_no_server_runs(self):
         with self.crane(SavingRedis) as cluster:

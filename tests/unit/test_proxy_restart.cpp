@@ -99,6 +99,13 @@ TEST_CASE("restart: by setting, by how the server ended, and never before it has
     }
 }
 
+TEST_CASE("restart: one that was decided on stands in for one that has listened", "[restart]") {
+    RestartPolicy policy(Restart::kAlways);
+    policy.started_again(0);  // what began this replica is a checkpoint of that start
+    policy.ended(kSecond, W_EXITCODE(127, 0));
+    CHECK(policy.wanted());
+}
+
 TEST_CASE("restart: an order before the end holds after it", "[restart]") {
     RestartPolicy policy(Restart::kNo);
     policy.started(0);

@@ -1,7 +1,11 @@
 #include <catch2/catch.hpp>
 
+#include "proxy/report_words.hpp"
 #include "proxy/server_ends.hpp"
 
+using crane::proxy::decode_report;
+using crane::proxy::encode_report;
+using crane::proxy::ReportHead;
 using crane::proxy::ServerEnd;
 using crane::proxy::ServerEnds;
 
@@ -43,4 +47,27 @@ TEST_CASE("server ends: what the leader knows takes the place of what was known"
     REQUIRE(backup.follow(2, leader.word(1, {1, 9})));
     CHECK(backup.same({1, 9}, {1, 2, 3}) == 1);
     CHECK(!backup.majority(1, {1, 2, 3}));
+}
+
+TEST_CASE("server ends: one that could not be started is the same nowhere else, and no end that others miss",
+          "[proxy]") {
+    ServerEnds ends;
+    const ServerEnd unstarted{2, ServerEnd::kUnstarted};
+    ends.heard(1, unstarted);
+    ends.heard(2, unstarted);
+    CHECK(!ends.majority(2, {1, 2, 3}));
+    CHECK(ends.same(unstarted, {1, 2, 3}) == 2);
+    CHECK(ends.same({2, 30}, {1, 2, 3}) == 0);
+}
+
+TEST_CASE("server ends: a report says whether the server could be started", "[proxy]") {
+    for (const bool unstarted : {false, true}) {
+        const std::string report = encode_report({7, {}, 5, unstarted}, nullptr);
+        std::string_view rest = report;
+        ReportHead head;
+        REQUIRE(decode_report(rest, head));
+        CHECK(head.ended == 5);
+        CHECK(head.unstarted == unstarted);
+        CHECK(rest.empty());
+    }
 }
