@@ -41,7 +41,7 @@ LIBS     := $(foreach p,$(PARTS),$(call lib,$(p)))
 # Link order follows the dependency direction: proxy/tool -> proxy -> checkpoint, paxos -> timebubble.
 LINKLIBS := $(foreach p,proxy/tool proxy checkpoint paxos timebubble,$(call lib,$(p)))
 SYSLIBS  := -levent_openssl -levent -levent_pthreads -lssl -lcrypto -ldb -lxxhash -lspdlog -lfmt \
-            -lprometheus-cpp-core -lunwind-ptrace -lunwind-generic -lunwind -lseccomp -pthread
+            -lprometheus-cpp-core -ldw -lelf -lseccomp -pthread
 
 # --- the shim -----------------------------------------------------------------------------------
 # A guest in someone else's process: hidden by default, initial-exec TLS, bound at load, first to start.

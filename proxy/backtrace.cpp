@@ -2,59 +2,21 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <libunwind-ptrace.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 
-#include <memory>
+#include <optional>
 
 #include "proxy/computing_thread.hpp"
 #include "proxy/process_tree.hpp"
+#include "proxy/thread_stack.hpp"
 
 namespace crane::proxy {
 
 namespace {
 
 constexpr char kMoves[] = "it makes system calls, and is not stopped there: that could cut one short";
-
-/// A sleeping thread for libunwind, which hands the callbacks below an argument that has to be its own.
-struct Sleeper {
-    pid_t thread;
-    ThreadState state;
-};
-thread_local const Sleeper* sleeper = nullptr;
-
-int read_word(unw_addr_space_t, unw_word_t address, unw_word_t* value, int write, void*) {
-    if (write) return -UNW_EINVAL;
-    const iovec here{value, sizeof(*value)};
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address in another process
-    const iovec there{reinterpret_cast<void*>(address), sizeof(*value)};
-    return process_vm_readv(sleeper->thread, &here, 1, &there, 1, 0) == sizeof(*value) ? 0 : -UNW_EINVAL;
-}
-
-/// The kernel tells two registers. Frames that need another one end the backtrace.
-int read_register(unw_addr_space_t, unw_regnum_t number, unw_word_t* value, int write, void*) {
-    if (write || (number != UNW_REG_IP && number != UNW_REG_SP)) return -UNW_EBADREG;
-    *value = number == UNW_REG_IP ? sleeper->state.instruction : sleeper->state.stack;
-    return 0;
-}
-
-std::string describe(unw_cursor_t& cursor) {
-    char name[256] = "?";
-    unw_word_t offset = 0;
-    unw_word_t address = 0;
-    char text[320];
-    unw_get_reg(&cursor, UNW_REG_IP, &address);
-    if (unw_get_proc_name(&cursor, name, sizeof(name), &offset) == 0) {
-        snprintf(text, sizeof(text), "%s+0x%lx", name, static_cast<unsigned long>(offset));
-    } else {
-        snprintf(text, sizeof(text), "0x%lx", static_cast<unsigned long>(address));
-    }
-    return text;
-}
 
 }  // namespace
 
@@ -85,30 +47,9 @@ std::vector<BusyThread> busy_threads(pid_t root) {
 
 namespace {
 
-std::vector<std::string> unwind(pid_t thread, unw_accessors_t& accessors, size_t most) {
-    const std::unique_ptr<void, void (*)(void*)> info(_UPT_create(thread), _UPT_destroy);
-    const std::unique_ptr<std::remove_pointer_t<unw_addr_space_t>, void (*)(unw_addr_space_t)> space(
-        unw_create_addr_space(&accessors, 0), unw_destroy_addr_space);
-    unw_cursor_t cursor;
-    std::vector<std::string> frames;
-    if (!info || !space || unw_init_remote(&cursor, space.get(), info.get()) != 0) {
-        return {"its stack cannot be read"};
-    }
-    do {
-        frames.push_back(describe(cursor));
-    } while (frames.size() < most && unw_step(&cursor) > 0);
-    return frames;
-}
-
-std::vector<std::string> backtrace_asleep(pid_t thread, const ThreadState& state, size_t most) {
-    const Sleeper one{thread, state};
-    sleeper = &one;
-    unw_accessors_t accessors = _UPT_accessors;
-    accessors.access_mem = read_word;
-    accessors.access_reg = read_register;
-    auto frames = unwind(thread, accessors, most);
-    sleeper = nullptr;
-    return frames;
+std::vector<std::string> frames_of(const StackCopy& stack, size_t most) {
+    auto frames = stack.frames(most);
+    return frames.empty() ? std::vector<std::string>{"its stack cannot be read"} : frames;
 }
 
 }  // namespace
@@ -119,7 +60,8 @@ std::vector<std::string> backtrace_of(pid_t thread, size_t most) {
     const ThreadState before = read_thread_state(task);
     if (before.letter == '?') return {"it has ended"};
     if (before.sleeps()) {
-        const auto frames = backtrace_asleep(thread, before, most);
+        const StackCopy stack = StackCopy::of_sleeping(thread, before);
+        auto frames = frames_of(stack, most);
         return before.same_sleep(read_thread_state(task)) ? frames : std::vector<std::string>{kMoves};
     }
     switch (watch_computing(thread)) {
@@ -130,9 +72,13 @@ std::vector<std::string> backtrace_of(pid_t thread, size_t most) {
         case Computing::kAlone:
             break;
     }
-    const StoppedThread stopped(thread);
-    if (!stopped.ok()) return {std::string("it cannot be traced: ") + strerror(errno)};
-    return unwind(thread, _UPT_accessors, most);
+    const auto copy_stopped = [thread] {
+        const StoppedThread stopped(thread);
+        return stopped.ok() ? std::optional(StackCopy::of_stopped(thread)) : std::nullopt;
+    };
+    const std::optional<StackCopy> stack = copy_stopped();
+    if (!stack) return {std::string("it cannot be traced: ") + strerror(errno)};
+    return frames_of(*stack, most);
 }
 
 StallReport describe_stall(pid_t root, uint64_t stood_s) {

@@ -22,7 +22,7 @@ TEXT
 }
 
 build=(g++ make binutils libc6-dev libevent-dev libdb5.3-dev libssl-dev libxxhash-dev libspdlog-dev libfmt-dev
-    libboost-dev catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libunwind-dev libseccomp-dev prometheus-cpp-dev lxc lxc-dev python3 procps iproute2
+    libboost-dev catch2 libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libdw-dev libseccomp-dev prometheus-cpp-dev lxc lxc-dev python3 procps iproute2
     tar zstd squashfs-tools)
 demo=(apache2 apache2-utils curl)
 test=(redis-server redis-tools memcached libmemcached-tools nginx civetweb strace wrk linux-perf
