@@ -28,7 +28,8 @@ struct BusyThread {
 /// futex where threads without the turn sleep: those that run alone if there is one.
 std::vector<BusyThread> busy_threads(pid_t root);
 
-/// "function+0x1c", innermost first, at most `most` of them; the reason in words if it cannot be had.
+/// "function+0x1c" (thread_stack.hpp), innermost first, at most `most` of them; the reason in words if it
+/// cannot be had.
 std::vector<std::string> backtrace_of(pid_t thread, size_t most);
 
 struct StallReport {

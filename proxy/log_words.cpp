@@ -71,7 +71,7 @@ std::string excerpt(std::string_view bytes) {
 std::string start_detail(std::string_view payload) {
     timebubble::StartPayload start{};
     memcpy(&start, payload.data(), std::min(payload.size(), sizeof(start)));
-    const std::string number = "server " + std::to_string(start.generation);
+    std::string number = "server " + std::to_string(start.generation);
     if (start.end_clock != 0)
         return number + "; the one before is ended at clock " + std::to_string(start.end_clock);
     if (start.end_steps == timebubble::kUnstartedSteps)

@@ -72,6 +72,12 @@ int add_frame(Dwfl_Frame* frame, void* to) {
     return DWARF_CB_OK;
 }
 
+const char* file_name(const char* path) {
+    const char* slash = path ? strrchr(path, '/') : nullptr;
+    return slash ? slash + 1 : path ? path : "?";
+}
+
+/// A file and the place in its image are what addr2line and the like want, on any host.
 std::string describe(Dwfl* session, const Frame& frame) {
     const uint64_t inside = frame.address - frame.returns;
     GElf_Off offset = 0;
@@ -83,6 +89,12 @@ std::string describe(Dwfl* session, const Frame& frame) {
     if (name) {
         const uint64_t from_start = offset + frame.returns;
         snprintf(text, sizeof(text), "%.255s+0x%lx", name, static_cast<unsigned long>(from_start));
+    } else if (module) {
+        Dwarf_Addr start = 0;
+        const char* file =
+            dwfl_module_info(module, nullptr, &start, nullptr, nullptr, nullptr, nullptr, nullptr);
+        snprintf(text, sizeof(text), "%.255s(+0x%lx)", file_name(file),
+                 static_cast<unsigned long>(frame.address - start));
     } else {
         snprintf(text, sizeof(text), "0x%lx", static_cast<unsigned long>(frame.address));
     }

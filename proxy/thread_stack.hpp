@@ -21,8 +21,8 @@ class StackCopy {
     /// The calling thread has stopped it with ptrace.
     static StackCopy of_stopped(pid_t thread);
 
-    /// "function+0x1c", or the address where no name is known, innermost first, at most `most` of them. None:
-    /// the stack cannot be read.
+    /// "function+0x1c", "file(+0x1c)" where no name is known, or the address, innermost first, at most `most`
+    /// of them. None: the stack cannot be read.
     std::vector<std::string> frames(size_t most) const;
 
     // --- what libdwfl's callbacks ask for

@@ -39,7 +39,7 @@ class NginxDaemon(Nginx):
 
 
 class Daemons(CraneTest):
-    lane = 1
+    lane = 2
     timeout_s = 240
     log, await_back, checkpoints = test_images.Images.log, test_images.Images.await_back, test_images.Images.checkpoints
     take, begin_there = test_images.Images.take, test_images.Images.begin_there

@@ -63,6 +63,8 @@ def calls_of_reading(pid):
 
 
 class Programs(CraneTest):
+    lane = 1
+
     def check(self, name, rounds=3, tools=(), prepare=None, finish=None, options=()):
         for program in (name, *tools):
             self.built_program(program)

@@ -166,6 +166,23 @@ TEST_CASE("watchdog: names the functions of a program whose code is patched in p
     CHECK(frames[1].rfind("crane_test_calls_it+0x", 0) == 0);
 }
 
+TEST_CASE("watchdog: where no name is known, it tells the file and the place in it") {
+    const pid_t sleeper = fork();  // Debian's has no symbols of its own
+    if (sleeper == 0) {
+        execl("/bin/sleep", "sleep", "600", nullptr);
+        _exit(1);
+    }
+    const std::string task = "/proc/" + std::to_string(sleeper) + "/task/" + std::to_string(sleeper);
+    while (read_thread_state(task).system_call != SYS_clock_nanosleep) usleep(1000);
+    const std::vector<std::string> frames = backtrace_of(sleeper, 8);
+    kill(sleeper, SIGKILL);
+    waitpid(sleeper, nullptr, 0);
+    CAPTURE(frames);
+    const auto in_its_file = [](const std::string& frame) { return frame.rfind("sleep(+0x", 0) == 0; };
+    CHECK(frames[0].find("nanosleep+0x") != std::string::npos);
+    CHECK(std::any_of(frames.begin(), frames.end(), in_its_file));
+}
+
 TEST_CASE("watchdog: a domain is frozen when it neither goes on nor computes while another one goes on") {
     double cpu = 1;
     const auto used = [&] { return cpu; };
