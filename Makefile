@@ -137,8 +137,11 @@ sim: $(BUILD)/bin/sim
 sim-canaries: $(BUILD)/bin/sim
 	$(BUILD)/bin/sim --canaries
 
+# What the unit tests start, besides craned and crane-init.
+UNIT_RUNS := $(BUILD)/bin/crane-criu $(BUILD)/bin/craned $(BUILD)/bin/fake-domain $(BUILD)/lib/libcrane.so \
+             $(BUILD)/programs/image_counter
 unit: $(BUILD)/bin/unit $(if $(wildcard checkpoint/crane_init_main.cpp),$(BUILD)/bin/crane-init) \
-      $(BUILD)/bin/crane-criu $(BUILD)/bin/craned $(BUILD)/bin/fake-domain
+      $(UNIT_RUNS)
 	$(BUILD)/bin/unit
 
 unit-py:
@@ -372,7 +375,7 @@ asan-build: $(BUILD)/bin/crane-init $(BUILD)/bin/crane-criu $(BUILD)/bin/fake-do
 	    SAN="-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
 	    $(BUILD)/asan/bin/unit $(BUILD)/asan/bin/craned
 	cp $^ $(BUILD)/asan/bin/  # what runs in the domain has a preloaded library, and so no sanitizer
-asan: asan-build
+asan: asan-build $(UNIT_RUNS)
 	ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan/bin/unit
 # What threads share, and only that: the rest would be built to run nothing.
 TSAN_TESTS := $(patsubst %,tests/unit/%.cpp,catch_runner test_dmt_threads test_paxos_heartbeat_thread test_paxos_lookup test_paxos_name_server \

@@ -107,7 +107,9 @@ UnstartedStep Replica::look_at_unstarted() const {
     // Others may be at the next one already.
     const bool others_run =
         others > admitted && sequencer_.delivered_index() >= others && generation_.decided == generation_.fed;
-    return unstarted_step({others_run, generation_.used, monotonic_ns() - server_ended_ns_});
+    // What is not seen yet may be calls for it.
+    const bool used = generation_.used || sequencer_.delivered_index() < sequencer_.decided_index();
+    return unstarted_step({others_run, used, monotonic_ns() - server_ended_ns_});
 }
 
 /// True: it is seen to.
