@@ -364,8 +364,9 @@ class Replica : public Participant {
         uint64_t compared = 0;  ///< the server that was found to be made of what it should
         uint64_t looked = 0;    ///< for this one's sake the host was looked at last
         bool looking = false;
-        bool delivering = false;  ///< more that is decided may come at once
-        bool proposed = false;    ///< by this primary, for the server that there is
+        bool delivering = false;   ///< more that is decided may come at once
+        bool proposed = false;     ///< by this primary, for the server that there is
+        bool begins_anew = false;  ///< on other files: what there is of this server says nothing any more
         uint64_t refused_ns = 0;
         uint64_t log_end = 0;                     ///< of this replica's log when it began
         std::string image;                        ///< what the image is of that was begun from

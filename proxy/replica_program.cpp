@@ -51,6 +51,7 @@ std::string Replica::program_difference() const {
 bool Replica::program_fits() {
     const uint64_t generation = generation_.starting != 0 ? generation_.starting : generation_.fed;
     if (native_ || program_.compared == generation) return true;
+    if (program_.begins_anew) return false;
     if (programs_.count(generation) == 0) return true;
     const std::string difference = program_difference();
     const std::string image = checkpoint::image_in(programs_.at(generation));
@@ -66,6 +67,7 @@ bool Replica::program_fits() {
         } else {
             spdlog::info("the log's server is made of {}, and is begun anew with that", files_text(image));
             domain_.set_first_image(image);
+            program_.begins_anew = true;
             events_.lost();
         }
         return false;
