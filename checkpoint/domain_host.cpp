@@ -239,7 +239,7 @@ void DomainHost::launch(Files files, const BringServer& bring_server) {
     }
     fail_point("launch.started");
     if (error.empty()) return;
-    kill_all(files == Files::kImaged ? files : Files::kFresh);  // the files may be tried again
+    kill_all(files);  // they may be tried again
     last_exit_.reset();
     std::string text = "the server " + spec_.argv[0] + " was not started: " + error;
     if (spec_.isolation == Isolation::kLxc) text += last_lines(paths.lxc_log, 5);

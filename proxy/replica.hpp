@@ -391,7 +391,8 @@ class Replica : public Participant {
     uint64_t server_ended_ns_ = 0;
     uint64_t missed_end_ns_ = 0;  ///< since when it stands where the others have ended; 0: it does not
     uint64_t refused_ns_ = 0;
-    uint64_t stop_at_ns_ = 0;  ///< a server that was asked to end and has not, is ended then; 0: none was
+    uint64_t unstarted_ns_ = 0;  ///< when it was last tried to start the server that could not be
+    uint64_t stop_at_ns_ = 0;    ///< a server that was asked to end and has not, is ended then; 0: none was
     std::string last_end_;
     uint64_t output_records_ = 0;
     uint64_t batches_proposed_ = 0;

@@ -111,6 +111,11 @@ void Replica::watch_program(uint64_t now_ns) {
     // The operator wanted it, and asks no more.
     if (image_shipping_.wanted() != 0 && !domain_.program_refused() && now_ns - program_.fetch_ns > kFetchNs)
         image_shipping_.want(0);
+    if (domain_.program_refused() && generation_.starting != 0 && decided_unstarted(generation_.starting)) {
+        spdlog::info("the server that this host lacks files for was given up: the next one is begun");
+        events_.lost();
+        return;
+    }
     if (!domain_.program_refused() || program_.looking || now_ns - program_.refused_ns < kLookAgainNs) return;
     program_.refused_ns = now_ns;
     program_.looking = true;

@@ -61,6 +61,8 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
         look_for_missed_end();
         return false;
     }
+    // It ran elsewhere, and the next one goes on with what it left.
+    if (unstarted_ && !decided_unstarted(generation_.fed)) return false;
     spdlog::info("server number {} begins at log index {}", generation, batch.index);
     checkpoint::fail_point("restart.begun");
     server_ended_ = false;
@@ -93,6 +95,7 @@ void Replica::on_refused() {
     generation_.starting = 0;
     restarts_.started_again(generation_.fed_time_ns);
     unstarted_ = true;
+    unstarted_ns_ = monotonic_ns();
     domain_.end_unstarted();
 }
 
@@ -108,25 +111,24 @@ UnstartedStep Replica::look_at_unstarted() const {
     const bool others_run =
         others > admitted && sequencer_.delivered_index() >= others && generation_.decided == generation_.fed;
     // What is not seen yet may be calls for it.
-    const bool used = generation_.used || sequencer_.delivered_index() < sequencer_.decided_index();
-    return unstarted_step({others_run, used, monotonic_ns() - server_ended_ns_});
+    const bool used = generation_.used || generation_.decided > generation_.fed ||
+                      sequencer_.delivered_index() < sequencer_.decided_index();
+    return unstarted_step({others_run, used, monotonic_ns() - unstarted_ns_});
 }
 
 /// True: it is seen to.
 bool Replica::watch_unstarted() {
     // What it was given up for comes next in the log.
     if (!unstarted_ || decided_unstarted(generation_.fed)) return unstarted_;
-    switch (look_at_unstarted()) {
-        case UnstartedStep::kWait:
-            return true;
-        case UnstartedStep::kNext:
-            return false;
-        case UnstartedStep::kTryAgain:
-            spdlog::error("{}, and it is in use: it is tried once more, from the log", domain_.message());
-            server_ended_ns_ = monotonic_ns();
-            events_.lost();
-            return true;
-    }
+    const UnstartedStep step = look_at_unstarted();
+    // Nobody else is there to give it up with.
+    const bool stands =
+        step == UnstartedStep::kNext && !end_is_agreed() && monotonic_ns() - unstarted_ns_ > kRefusedNs;
+    if (!stands && step != UnstartedStep::kTryAgain) return step == UnstartedStep::kWait;
+    spdlog::error("{}, and it is {}: it is tried once more, from the log", domain_.message(),
+                  stands ? "not given up by a majority" : "in use");
+    unstarted_ns_ = server_ended_ns_ = monotonic_ns();
+    events_.lost();
     return true;
 }
 
@@ -199,7 +201,11 @@ std::string Replica::why_no_restart() const {
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     const std::vector<uint32_t> all = servers();
     const auto able = static_cast<size_t>(std::count_if(all.begin(), all.end(), [&](uint32_t server) {
-        return server == config_.replica_id || !standing_.trails(server, admitted);
+        if (server == config_.replica_id) return true;
+        // One that cannot start it does not come to its end.
+        const bool unstarted = generation_.starting == 0 &&
+                               ends_known_.same({generation_.fed, ServerEnd::kUnstarted}, {server}) != 0;
+        return !unstarted && !standing_.trails(server, admitted);
     }));
     if (able > all.size() / 2 || (!witnesses_.empty() && 2 * able == all.size())) return "";
     return "only " + std::to_string(able) + " of " + std::to_string(all.size()) +

@@ -21,14 +21,14 @@ UnstartedStep unstarted_step(const Unstarted& look) {
 
 bool uses_server(CallKind kind) {
     switch (kind) {
-        case CallKind::kGenesis:
-        case CallKind::kStart:
-        case CallKind::kStop:
-        case CallKind::kProgram:
-        case CallKind::kBase:
-            return false;
-        default:
+        case CallKind::kConnect:
+        case CallKind::kSend:
+        case CallKind::kDatagram:
+        case CallKind::kConnected:
+        case CallKind::kResolved:
             return true;
+        default:
+            return false;
     }
 }
 

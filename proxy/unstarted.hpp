@@ -28,7 +28,7 @@ enum class UnstartedStep {
 UnstartedStep unstarted_step(const Unstarted& look);
 
 /// Of an entry behind a server's start, before the next one's: whether that server is to see anything of it.
-/// What it is made of, and a stop, are not for it.
+/// An operator's order tells nobody anything, nor do ends of connections of the server before.
 bool uses_server(timebubble::CallKind kind);
 
 }  // namespace crane::proxy

@@ -27,9 +27,10 @@ TEST_CASE("unstarted: only a server that nobody runs and nobody has used is give
 }
 
 TEST_CASE("unstarted: what a server is made of is not its use", "[proxy]") {
-    for (const CallKind kind : {CallKind::kGenesis, CallKind::kStart, CallKind::kStop, CallKind::kProgram})
+    for (const CallKind kind : {CallKind::kGenesis, CallKind::kStart, CallKind::kStop, CallKind::kProgram,
+                                CallKind::kSignal, CallKind::kReset})
         CHECK_FALSE(uses_server(kind));
-    for (const CallKind kind : {CallKind::kConnect, CallKind::kSend, CallKind::kDatagram, CallKind::kSignal,
+    for (const CallKind kind : {CallKind::kConnect, CallKind::kSend, CallKind::kDatagram,
                                 CallKind::kConnected, CallKind::kResolved})
         CHECK(uses_server(kind));
 }
