@@ -93,7 +93,7 @@ struct PeerStatus {
     bool rejoining = false;
     bool needs_checkpoint = false;  ///< what it lacks has been cut from this leader's log
     bool connected = false;
-    uint32_t protocol = 0;    ///< version that it is spoken to in; 0: not connected
+    uint32_t protocol = 0;    ///< version that it was spoken to in last; 0: not connected yet
     uint64_t checkpoint = 0;  ///< the newest that it holds, as it last told this leader
     uint64_t matched = 0;
     uint64_t heard_ms_ago = 0;

@@ -171,7 +171,8 @@ class Replica : public Participant {
     void on_refused();
     bool decided_unstarted(uint64_t generation) const;
     UnstartedStep look_at_unstarted() const;
-    bool kept_unstarted() const { return unstarted_ && look_at_unstarted() != UnstartedStep::kNext; }
+    bool older_peer() const;
+    bool kept_unstarted() const;
     bool watch_unstarted();
     bool begin_from_others(uint64_t index);
     void watch_restored(uint64_t now_ns);

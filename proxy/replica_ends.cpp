@@ -32,15 +32,11 @@ void Replica::look_for_missed_end() {
     const DomainLink& link = domain_.link();
     if (link.unadmitted() != 0 || !(link.at_rest() || link.at_standstill())) return;
     const std::optional<CheckpointState>& from = checkpoints_.from();
-    if (decided_unstarted(generation_.fed)) {
+    const bool restored = from && from->live && from->generation == generation_.fed;
+    if (decided_unstarted(generation_.fed) || (ends_.count(generation_.fed) != 0 && restored))
         make_anew_before_end();
-        return;
-    }
-    if (ends_.count(generation_.fed) != 0 && from && from->live && from->generation == generation_.fed) {
-        make_anew_before_end();
-        return;
-    }
-    fence_for_missed_end();
+    else
+        fence_for_missed_end();
 }
 
 void Replica::fence_for_missed_end() {

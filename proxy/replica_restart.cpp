@@ -27,6 +27,8 @@ namespace {
 constexpr uint64_t kGraceNs = 10'000'000'000;
 /// Between two tries to start a server that this replica cannot start, and others perhaps can.
 constexpr uint64_t kRefusedNs = 20'000'000'000;
+/// Of the peers' protocol: who speaks an older one does not know that a start gives up the server before.
+constexpr uint32_t kUnstartedProtocol = 7;
 
 }  // namespace
 
@@ -112,8 +114,22 @@ UnstartedStep Replica::look_at_unstarted() const {
         others > admitted && sequencer_.delivered_index() >= others && generation_.decided == generation_.fed;
     // What is not seen yet may be calls for it.
     const bool used = generation_.used || generation_.decided > generation_.fed ||
-                      sequencer_.delivered_index() < sequencer_.decided_index();
+                      sequencer_.delivered_index() < sequencer_.decided_index() || older_peer();
     return unstarted_step({others_run, used, monotonic_ns() - unstarted_ns_});
+}
+
+bool Replica::kept_unstarted() const {
+    if (!unstarted_ || decided_unstarted(generation_.fed)) return false;
+    return look_at_unstarted() != UnstartedStep::kNext;
+}
+
+/// Who would run the server that the next one's start says is to have run nowhere. What a peer spoke last
+/// counts: it may be gone for a moment.
+bool Replica::older_peer() const {
+    const std::vector<paxos::PeerStatus> peers = sequencer_.peers();
+    return std::any_of(peers.begin(), peers.end(), [](const paxos::PeerStatus& peer) {
+        return peer.protocol != 0 && peer.protocol < kUnstartedProtocol;
+    });
 }
 
 /// True: it is seen to.

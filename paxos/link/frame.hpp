@@ -21,8 +21,8 @@
 
 namespace crane::paxos {
 
-/// The version before this one is spoken, too, from the first release on.
-constexpr uint32_t kProtocolVersion = 6, kOldestProtocolVersion = 5;
+/// At least the version before this one is spoken, too.
+constexpr uint32_t kProtocolVersion = 7, kOldestProtocolVersion = 5;
 constexpr size_t kFrameHeadBytes = 16;
 constexpr size_t kMaxIntroductionBytes = 8192;  ///< of a replica to whoever greets it
 constexpr size_t kMaxGreetingBytes = kMaxIntroductionBytes + sizeof(uint32_t);

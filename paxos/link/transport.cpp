@@ -30,7 +30,7 @@ struct Transport::Link {
     PeerAddress address;
     std::unique_ptr<Connection> connection;
     bool up = false;
-    uint32_t version = 0;  // spoken on it, while it is up
+    uint32_t version = 0;  // spoken on it, also when it was up last
     size_t refusals = 0;   // since it was last up, one after the other: nobody listens at an address
     bool refused = false;  // at none of its addresses
     size_t addresses = 1;
@@ -323,7 +323,8 @@ bool Transport::up(ReplicaId peer) const {
 }
 
 uint32_t Transport::version(ReplicaId peer) const {
-    return up(peer) ? links_.at(peer)->version : 0;
+    const auto link = links_.find(peer);
+    return link == links_.end() ? 0 : link->second->version;
 }
 
 size_t Transport::queued_bytes(ReplicaId peer, FrameType type) const {

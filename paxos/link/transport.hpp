@@ -79,7 +79,7 @@ class Transport {
     void answer(ReplicaId to, std::string frame);
     void flush();
     bool up(ReplicaId peer) const;
-    uint32_t version(ReplicaId peer) const;  ///< of the protocol, as it is sent there; 0: no link is up
+    uint32_t version(ReplicaId peer) const;  ///< of the protocol, as was sent there last; 0: nothing was
     const TlsContext* tls() const { return tls_.get(); }
     size_t queued_bytes(ReplicaId peer, FrameType type) const;
     TransportStats stats() const;

@@ -66,6 +66,19 @@ class Unstarted(CraneTest):
             self.wait_serving(cluster)
             self.start_again(cluster)
 
+    def test_nothing_is_given_up_beside_an_older_crane(self):
+        """It would run the server that the others say has run nowhere."""
+        self.built_program("struck")
+        cluster = self.crane(Program, "struck")
+        cluster.environment["CRANE_TEST_PROTOCOL"] = "6-6"
+        with cluster:
+            self.wait_serving(cluster)
+            with away(cluster):
+                cluster.crane("signal", str(int(signal.SIGTERM)))
+                wait_until(lambda: all(TRIED_AGAIN in self.log(cluster, n) for n in (1, 2, 3)), 90, "all try again")
+            self.wait_serving(cluster)
+            self.assertEqual({row["generation"] for row in cluster.status().values()}, {2})
+
     def test_replica_that_comes_late_does_not_run_what_the_others_could_not(self):
         self.built_program("struck")
         with self.crane(Program, "struck") as cluster:
