@@ -242,25 +242,28 @@ void Listeners::note_change(Port& port) {
     port.changed = true;
 }
 
-void Listeners::end_turn() {
-    for (const Key& key : changed_) {
-        const auto found = ports_.find(key);
-        Port& port = *found->second;
-        port.changed = false;
-        const bool had_six = port.serves_six;
-        port.serves_six = port.users_six > 0;
-        if (port.users <= 0) {
-            if (port.retry_event) spdlog::info("the server no longer listens on port {}", key.second);
-            ports_.erase(found);
-        } else if (!port.retry_event) {
-            port.retry_event = evtimer_new(base_, &Listeners::on_retry, &port);
-            try_open(port);
-        } else if (port.serves_six && !had_six) {
-            try_open(port);
-        } else if (had_six && !port.serves_six) {
-            std::erase_if(port.sockets, [](const auto& socket) { return is_six(socket->address); });
-        }
+void Listeners::settle(const Key& key) {
+    const auto found = ports_.find(key);
+    if (found == ports_.end() || !found->second->changed) return;
+    Port& port = *found->second;
+    port.changed = false;
+    const bool had_six = port.serves_six;
+    port.serves_six = port.users_six > 0;
+    if (port.users <= 0) {
+        if (port.retry_event) spdlog::info("the server no longer listens on port {}", key.second);
+        ports_.erase(found);
+    } else if (!port.retry_event) {
+        port.retry_event = evtimer_new(base_, &Listeners::on_retry, &port);
+        try_open(port);
+    } else if (port.serves_six && !had_six) {
+        try_open(port);
+    } else if (had_six && !port.serves_six) {
+        std::erase_if(port.sockets, [](const auto& socket) { return is_six(socket->address); });
     }
+}
+
+void Listeners::end_turn() {
+    for (const Key& key : changed_) settle(key);
     changed_.clear();
 }
 
@@ -337,9 +340,11 @@ void Listeners::on_datagrams(int fd, short, void* socket) {
     self.port.all.readable_(fd, self.port.port);
 }
 
-int Listeners::datagram_socket(uint16_t port, uint16_t family, const uint8_t* address) const {
+int Listeners::datagram_socket(uint16_t port, uint16_t family, const uint8_t* address) {
     const auto found = ports_.find({IPPROTO_UDP, port});
     if (found == ports_.end()) return -1;
+    // One that answers each client from a port of its own sends as soon as it has the port.
+    if (found->second->users > 0) settle(found->first);
     int any = -1;
     for (const auto& socket : found->second->sockets) {
         if (socket->address.ss_family != family) continue;

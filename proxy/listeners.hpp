@@ -63,9 +63,9 @@ class Listeners {
     void end_turn();
     void close_all();
     std::vector<State> states() const;
-    /// Of the server's port for datagrams, that of the address where a client has reached it. -1: none is
-    /// open.
-    int datagram_socket(uint16_t port, uint16_t family, const uint8_t* address) const;
+    /// Of the server's port for datagrams, that of the address where a client has reached it, opened if that
+    /// is still to come. -1: none is open.
+    int datagram_socket(uint16_t port, uint16_t family, const uint8_t* address);
     const std::string& address() const { return address_; }
 
   private:
@@ -79,6 +79,7 @@ class Listeners {
     static void on_datagrams(int fd, short what, void* socket);
     static void on_retry(int fd, short what, void* port);
     void note_change(Port& port);
+    void settle(const Key& key);
     void try_open(Port& port);
     void open(Port& port, const sockaddr_storage& address, std::string& error);
     void accept_some(Socket& socket);

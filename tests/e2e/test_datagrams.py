@@ -93,6 +93,19 @@ class Datagrams(CraneTest):
             for row in cluster.status().values():
                 self.assertEqual((row["datagrams"]["received"], row["datagrams"]["sent"]), (3, 3), row)
 
+    def test_who_answers_from_a_port_of_its_own_is_heard_at_once(self):
+        with self.server() as cluster, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(5)
+            ports = set()
+            for number in range(1, 51):
+                client.sendto(b"apart %d" % number, cluster.address(1 + number % cluster.replicas))
+                text, (_, port) = client.recvfrom(100)
+                self.assertEqual(text, b"%d apart %d" % (number, number))
+                ports.add(port)
+            self.assertGreater(len(ports), 1)
+            self.assertNotIn(cluster.address()[1], ports)
+            cluster.assert_identical()
+
     def test_many_clients_at_once(self):
         def client_of(replica, number):
             with Client(cluster.address(replica), 5) as client:

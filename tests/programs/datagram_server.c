@@ -1,5 +1,6 @@
 // Counts the datagrams that come to its port and answers each with its number and its text; over TCP it says how
-// many there were. Its state is the count alone, so each answer shows whether every datagram was taken once.
+// many there were. Its state is the count alone, so each answer shows whether every datagram was taken once. What begins with
+// "apart" is answered from a port of its own, as TFTP has it.
 #include <pthread.h>
 
 #include "serve.h"
@@ -22,7 +23,11 @@ static void* answer_datagrams(void* fd_given) {
         memcpy(reply + head, text, got);
         size_t bytes = head + got;
         if (bytes > 65507) bytes = 65507;
-        CHECK(sendto(fd, reply, bytes, 0, (struct sockaddr*)&from, length) == (ssize_t)bytes);
+        const int apart = got >= 5 && memcmp(text, "apart", 5) == 0;
+        const int by = apart ? socket(AF_INET, SOCK_DGRAM, 0) : fd;
+        if (apart) CHECK(connect(by, (struct sockaddr*)&from, length) == 0);
+        CHECK(sendto(by, reply, bytes, 0, (struct sockaddr*)&from, length) == (ssize_t)bytes);
+        if (apart) close(by);
     }
     return NULL;
 }

@@ -274,3 +274,24 @@ TEST_CASE("listeners: datagrams have a port of their own beside the one of the s
     CHECK(here.datagram_socket(port, AF_INET, local) == -1);
     CHECK(is_served("127.0.0.1", port));
 }
+
+TEST_CASE("listeners: a port for datagrams that is sent from in the turn that opens it is open", "[proxy]") {
+    const Base base(event_base_new(), event_base_free);
+    Listeners here(
+        base.get(), "127.0.0.1", {}, [](int, uint16_t, const Listeners::Place&) {}, [](int, uint16_t) {});
+    const uint16_t port = free_port();
+    crane::timebubble::ListenRecord udp = record_of(AF_INET, "0.0.0.0", port);
+    udp.protocol = IPPROTO_UDP;
+    const uint8_t local[16] = {127, 0, 0, 1};
+    here.listen(udp);
+    CHECK(here.datagram_socket(port, AF_INET, local) >= 0);
+    here.unlisten(udp);
+    here.end_turn();
+    CHECK(here.datagram_socket(port, AF_INET, local) == -1);
+    CHECK(here.states().empty());
+    here.listen(udp);
+    here.unlisten(udp);
+    CHECK(here.datagram_socket(port, AF_INET, local) == -1);
+    here.end_turn();
+    CHECK(here.states().empty());
+}
