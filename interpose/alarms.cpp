@@ -5,6 +5,10 @@
 // are not inherited by fork. Unlike the kernel's, they end at exec (docs/determinism.md).
 //
 // Timers of CPU time are refused: how much a process computes is not the same on two machines.
+#include "interpose/alarms.hpp"
+
+#include <linux/capability.h>
+
 #include <cstring>
 
 #include "interpose/core/runtime.hpp"
@@ -38,7 +42,10 @@ struct SignalTimer {
 struct Timers {
     uint64_t owner;  ///< Process::ordinal + 1: a forked child starts afresh
     bool thread_made;
+    bool calls_program;  ///< the thread runs functions of SIGEV_THREAD
     bool refusal_said;
+    long follows;  ///< number of a system call that the thread is to make, too; 0: none
+    long arguments[5];
     SignalTimer timers[kTimers];
 };
 Timers own_timers;
@@ -61,6 +68,25 @@ Timers& timers() {
 
 uint64_t wake_key() {
     return address_key(&own_timers);
+}
+
+uint64_t followed_key() {
+    return address_key(&own_timers.follows);
+}
+
+/// Turn in hand. The arguments are those of a caller that waits.
+void follow_identity() {
+    const long number = own_timers.follows;
+    if (number == 0) return;
+    long(&a)[5] = own_timers.arguments;
+    __user_cap_header_struct header{};
+    if (number == SYS_capset && fetch(header, reinterpret_cast<const void*>(a[0]))) {
+        header.pid = 0;  // itself
+        a[0] = reinterpret_cast<long>(&header);
+    }
+    raw(number, a[0], a[1], a[2], a[3], a[4]);
+    own_timers.follows = 0;
+    scheduler().signal(followed_key(), UINT32_MAX);
 }
 
 /// The program has set its clock: what waits for a time of it comes sooner or later.
@@ -136,8 +162,10 @@ void* timer_thread(void*) {
         {
             Operation turn(Op::kTimer, wake_key());
             domain().threads[self.slot].mask = ~uint64_t{0};
+            follow_identity();
             follow_wall_clock();
             count = fire_due(calls);
+            own_timers.calls_program = count != 0;
             if (count == 0) turn.wait(wake_key(), earliest_ns(), false, wall_clock_bit());
         }
         for (uint32_t i = 0; i < count; ++i) calls[i].function(calls[i].value);
@@ -215,6 +243,22 @@ SignalTimer* find_timer(timer_t id) {
 }
 
 }  // namespace
+
+namespace crane::interpose {
+
+void have_timer_thread_follow(long number, const long* arguments) {
+    if (!timers().thread_made) return;
+    Operation turn(Op::kTimer, followed_key());
+    while (own_timers.follows != 0) turn.wait(followed_key());
+    // It runs a function of SIGEV_THREAD: such a one has a thread natively, too.
+    if (own_timers.calls_program) return;
+    own_timers.follows = number;
+    std::memcpy(own_timers.arguments, arguments, sizeof(own_timers.arguments));
+    scheduler().signal(wake_key(), 1);
+    while (own_timers.follows != 0) turn.wait(followed_key());
+}
+
+}  // namespace crane::interpose
 
 CRANE_EXPORT unsigned int alarm(unsigned int seconds) noexcept {
     if (!active()) return resolve_real(), real.alarm(seconds);

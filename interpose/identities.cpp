@@ -1,6 +1,10 @@
 // Changing the user and group of a process. libc tells each of its threads by a signal of its own, and both
 // sides wait for each other in the kernel: its calls are let through as they are.
+#include <linux/capability.h>
+
+#include "interpose/core/blocking.hpp"
 #include "interpose/core/runtime.hpp"
+#include "interpose/system_calls.hpp"
 
 using namespace crane::interpose;
 
@@ -33,4 +37,10 @@ CRANE_EXPORT int setgroups(size_t count, const gid_t* groups) noexcept {
 }
 CRANE_EXPORT int initgroups(const char* user, gid_t group) {
     return resolve_real(), real.initgroups(user, group);
+}
+
+extern "C" CRANE_EXPORT int capset(cap_user_header_t header, const cap_user_data_t data) noexcept {
+    const long a[6] = {reinterpret_cast<long>(header), reinterpret_cast<long>(data)};
+    return static_cast<int>(active() ? lead_system_call(SYS_capset, a)
+                                     : as_libc(raw(SYS_capset, a[0], a[1])));
 }

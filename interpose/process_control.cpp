@@ -5,6 +5,7 @@
 
 #include <cstdarg>
 
+#include "interpose/alarms.hpp"
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/main_process.hpp"
 #include "interpose/core/passed.hpp"
@@ -57,6 +58,16 @@ long control_process(int option, unsigned long a, unsigned long b, unsigned long
             return a == SECCOMP_MODE_STRICT   ? set_strict()
                    : a == SECCOMP_MODE_FILTER ? set_filter(0, reinterpret_cast<const void*>(b))
                                               : -EINVAL;
+        case PR_SET_KEEPCAPS:
+        case PR_SET_SECUREBITS:
+        case PR_CAPBSET_DROP:
+        case PR_CAP_AMBIENT: {
+            const long rc = raw(SYS_prctl, option, a, b, c, d);
+            const long words[] = {option, static_cast<long>(a), static_cast<long>(b), static_cast<long>(c),
+                                  static_cast<long>(d)};
+            if (rc >= 0) have_timer_thread_follow(SYS_prctl, words);
+            return rc;
+        }
         default:
             return raw(SYS_prctl, option, a, b, c, d);
     }

@@ -26,6 +26,7 @@
 #include <iterator>
 #include <utility>
 
+#include "interpose/alarms.hpp"
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/sandbox.hpp"
@@ -457,6 +458,19 @@ constexpr std::array<SystemCall, kNumbers> kTable = by_number();
 
 constexpr SystemCall kUnknownCall{"", Treatment::kUnknown, nullptr};
 
+/// What a thread may do, or whose it is.
+bool is_of_identity(long number) {
+    constexpr long kIdentity[] = {SYS_capset,    SYS_setuid,    SYS_setgid,   SYS_setreuid, SYS_setregid,
+                                  SYS_setresuid, SYS_setresgid, SYS_setfsuid, SYS_setfsgid, SYS_setgroups};
+    return std::ranges::find(kIdentity, number) != std::end(kIdentity);
+}
+
+long change_identity(long number, Arguments a) {
+    const long rc = to_kernel(number, a);
+    if (rc >= 0) have_timer_thread_follow(number, a);
+    return rc;
+}
+
 /// So that who watches files hears of it.
 bool changes_files(long number) {
     if (domain().inotify_stream == 0) return false;
@@ -526,6 +540,7 @@ long lead_system_call(long number, const long* a) {
         case Treatment::kServed:
             return results_have_room(number, a) ? call.served(a) : fail(EFAULT);
         case Treatment::kKernel: {
+            if (is_of_identity(number)) return change_identity(number, a);
             if (!changes_files(number)) return to_kernel(number, a);
             const SharedOperation turn(Op::kFile, files_key());
             return to_kernel(number, a);

@@ -89,6 +89,9 @@ class Programs(CraneTest):
     def test_children_that_unmap_what_is_not_theirs(self):
         self.check("unmapped")
 
+    def test_privileges_of_processes_with_timers(self):
+        self.check("privileges")
+
     def test_fifos(self):
         self.check("fifos")
 
