@@ -145,12 +145,14 @@ long do_ioctl(int fd, unsigned long request, void* argument) {
     const FdEntry* entry = fd_entry(fd);
     if (!entry || entry->kind != FdKind::kSocket) return raw(SYS_ioctl, fd, request, argument);
     VirtualSocket& s = domain().sockets[entry->object];
-    const bool number = request == FIONBIO || request == FIONREAD || request == TIOCOUTQ;
-    if (number && !writable(argument, sizeof(int))) return -EFAULT;
+    const bool told = request == FIONREAD || request == TIOCOUTQ;
+    if (told && !writable(argument, sizeof(int))) return -EFAULT;
+    int given = 0;
+    if (request == FIONBIO && !fetch(given, argument)) return -EFAULT;
     Operation turn(Op::kSocketOption, entry_key(*entry));
     switch (request) {
         case FIONBIO:
-            s.nonblocking = *static_cast<int*>(argument) != 0;
+            s.nonblocking = given != 0;
             return 0;
         case FIONREAD:
             *static_cast<int*>(argument) = static_cast<int>(

@@ -222,10 +222,11 @@ CRANE_EXPORT int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout,
 CRANE_EXPORT int select(int count, fd_set* reads, fd_set* writes, fd_set* others, timeval* timeout) {
     if (!active()) return resolve_real(), real.select(count, reads, writes, others, timeout);
     timespec limit{};
-    if (!writable_if_given(timeout)) return static_cast<int>(as_libc(-EFAULT));
+    timeval asked{};
     if (timeout) {
-        if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return static_cast<int>(as_libc(-EINVAL));
-        limit = {timeout->tv_sec + timeout->tv_usec / 1'000'000, timeout->tv_usec % 1'000'000 * 1000};
+        if (!fetch(asked, timeout)) return static_cast<int>(as_libc(-EFAULT));
+        if (asked.tv_sec < 0 || asked.tv_usec < 0) return static_cast<int>(as_libc(-EINVAL));
+        limit = {asked.tv_sec + asked.tv_usec / 1'000'000, asked.tv_usec % 1'000'000 * 1000};
     }
     const uint64_t start = now_realtime_ns();
     const long rc = as_libc(select_in_schedule(count, reads, writes, others, timeout ? &limit : nullptr));
@@ -233,7 +234,7 @@ CRANE_EXPORT int select(int count, fd_set* reads, fd_set* writes, fd_set* others
         // Linux leaves the time that was not slept.
         const uint64_t spent = now_realtime_ns() - start, given = to_ns(limit);
         const timespec left = to_timespec(spent < given ? given - spent : 0);
-        *timeout = {left.tv_sec, left.tv_nsec / 1000};
+        store(timeout, timeval{left.tv_sec, left.tv_nsec / 1000});  // if it can be: the kernel says nothing
     }
     test_cancel();
     return static_cast<int>(rc);

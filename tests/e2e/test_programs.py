@@ -173,6 +173,9 @@ class Programs(CraneTest):
     def test_bad_paths(self):
         self.check("bad_paths")
 
+    def test_places_that_can_only_be_read(self):
+        self.check("read_only")
+
     def test_bad_places(self):
         self.check("bad_places")
 
