@@ -1,8 +1,11 @@
 """Servers that were tried by chance, each for something that it does and that others had not done."""
 
 import json
+import os
+import pathlib
+import tempfile
 
-from entry import Entry, client, http, talk, write
+from entry import Entry, client, http, once, talk, write
 
 
 class OpenTracker(Entry):
@@ -139,3 +142,40 @@ class MiniDlna(Entry):
 
     def check(self, address, number):
         return http(address, "/rootDesc.xml") + http(address, f"/MediaItems/{number}.mp3", "-o", "/dev/null", "-w", "%{http_code}")
+
+
+class Krb5Kdc(Entry):
+    """Tickets over TCP."""
+
+    name, kind = "krb5kdc", "kerberos"
+    packages = ("krb5-kdc", "krb5-admin-server", "krb5-user")
+    programs = ("/usr/sbin/krb5kdc", "/usr/sbin/kadmin.local", "/usr/bin/kinit")
+    principals = 8
+
+    def client_conf(self, address):
+        return (f"[libdefaults]\n default_realm = CRANE.TEST\n udp_preference_limit = 1\n dns_canonicalize_hostname = false\n dns_lookup_kdc = false\n dns_lookup_realm = false\n[realms]\n CRANE.TEST = {{\n"
+                f"  kdc = {address[0]}:{address[1]}\n }}\n")
+
+    def prepare(self):
+        write(self.site / "kdc.conf", f"[realms]\n CRANE.TEST = {{\n  database_name = {self.site}/principal\n  key_stash_file = {self.site}/stash\n"
+              f"  kdc_listen = {self.port}\n  kdc_tcp_listen = {self.port}\n }}\n[logging]\n kdc = FILE:{self.site}/log\n")
+        write(self.site / "krb5.conf", self.client_conf(("127.0.0.1", self.port)))
+        self.environment = {"KRB5_KDC_PROFILE": f"{self.site}/kdc.conf", "KRB5_CONFIG": f"{self.site}/krb5.conf"}
+        words = [f"{name}={value}" for name, value in self.environment.items()]
+        once("env", *words, "kdb5_util", "create", "-s", "-P", "master", "-r", "CRANE.TEST")
+        for number in range(self.principals):
+            once("env", *words, "kadmin.local", "-q", f"addprinc -pw password{number} user{number}")
+
+    def command(self):
+        return ["/usr/sbin/krb5kdc", "-n", "-r", "CRANE.TEST"]
+
+    def check(self, address, number):
+        user, service = number % self.principals, (number + 1) % self.principals
+        with tempfile.TemporaryDirectory() as folder:
+            write(pathlib.Path(folder) / "krb5.conf", self.client_conf(address))
+            environment = {"KRB5_CONFIG": f"{folder}/krb5.conf", "KRB5CCNAME": f"{folder}/tickets", "PATH": os.environ["PATH"]}
+            client("kinit", f"user{user}", data=f"password{user}\n", environment=environment)
+            client("kvno", f"user{service}", environment=environment)
+            return client("klist", environment=environment).replace(folder, "")
+
+    volatile = r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d"

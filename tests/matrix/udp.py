@@ -62,6 +62,19 @@ class Tftp(Udp):
         return text.decode()
 
 
+class Atftpd(Tftp):
+    """Threads that answer from a port each."""
+
+    name = "atftpd"
+    packages, programs = ("atftpd", "curl"), ("/usr/sbin/atftpd",)
+
+    def command(self):
+        return ["/usr/sbin/atftpd", "--daemon", "--no-fork", "--user", "root.root", "--bind-address", "0.0.0.0", "--port", self.port, self.site / "files"]
+
+    def check(self, address, number):
+        return client("curl", "-sS", "-m", TIMEOUT_S, f"tftp://{address[0]}:{address[1]}/f{number % 4}")
+
+
 class Snmp(Udp):
     name, kind = "snmpd", "snmp"
     packages, programs = ("snmpd", "snmp"), ("/usr/sbin/snmpd",)
