@@ -39,7 +39,7 @@ CRANE_EXPORT int initgroups(const char* user, gid_t group) {
     return resolve_real(), real.initgroups(user, group);
 }
 
-extern "C" CRANE_EXPORT int capset(cap_user_header_t header, const cap_user_data_t data) noexcept {
+extern "C" CRANE_EXPORT int capset(cap_user_header_t header, cap_user_data_t data) noexcept {
     const long a[6] = {reinterpret_cast<long>(header), reinterpret_cast<long>(data)};
     return static_cast<int>(active() ? lead_system_call(SYS_capset, a)
                                      : as_libc(raw(SYS_capset, a[0], a[1])));
