@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "interpose/core/runtime.hpp"
+#include "interpose/core/shared_operation.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -42,6 +43,7 @@ struct SignalTimer {
 struct Timers {
     uint64_t owner;  ///< Process::ordinal + 1: a forked child starts afresh
     bool thread_made;
+    bool making_thread;
     bool calls_program;  ///< the thread runs functions of SIGEV_THREAD
     bool refusal_said;
     long follows;  ///< number of a system call that the thread is to make, too; 0: none
@@ -55,11 +57,14 @@ int fail(int error) {
     return -1;
 }
 
+uint64_t owner() {
+    return runtime.process->ordinal + 1;
+}
+
 Timers& timers() {
-    const uint64_t owner = runtime.process->ordinal + 1;
-    if (own_timers.owner != owner) {
+    if (own_timers.owner != owner()) {
         std::memset(static_cast<void*>(&own_timers), 0, sizeof(own_timers));
-        own_timers.owner = owner;
+        own_timers.owner = owner();
         own_timers.timers[kIntervalTimer] = {true,         true,    0, 0, false,   0,
                                              SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
     }
@@ -175,8 +180,11 @@ void* timer_thread(void*) {
 
 /// Outside a turn: making a thread is an operation of its own.
 bool ensure_thread() {
-    if (timers().thread_made) return true;
-    timers().thread_made = true;
+    {
+        const SharedOperation turn(Op::kTimer, followed_key());
+        if (timers().thread_made || timers().making_thread) return true;
+        timers().making_thread = true;
+    }
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -184,7 +192,10 @@ bool ensure_thread() {
     pthread_t thread;
     const bool made = ::pthread_create(&thread, &attributes, timer_thread, nullptr) == 0;
     pthread_attr_destroy(&attributes);
+    const Operation turn(Op::kTimer, followed_key());
+    own_timers.making_thread = false;
     own_timers.thread_made = made;
+    scheduler().signal(followed_key(), UINT32_MAX);
     return made;
 }
 
@@ -246,12 +257,13 @@ SignalTimer* find_timer(timer_t id) {
 
 namespace crane::interpose {
 
-void have_timer_thread_follow(long number, const long* arguments) {
-    if (!timers().thread_made) return;
+void have_timer_thread_follow(long number, const long* arguments, bool succeeded) {
+    if (self.slot != runtime.process->main_slot) return;
     Operation turn(Op::kTimer, followed_key());
-    while (own_timers.follows != 0) turn.wait(followed_key());
-    // It runs a function of SIGEV_THREAD: such a one has a thread natively, too.
-    if (own_timers.calls_program) return;
+    if (!succeeded || own_timers.owner != owner()) return;
+    while (own_timers.making_thread) turn.wait(followed_key());
+    // Functions of SIGEV_THREAD have a thread natively, too.
+    if (!own_timers.thread_made || own_timers.calls_program) return;
     own_timers.follows = number;
     std::memcpy(own_timers.arguments, arguments, sizeof(own_timers.arguments));
     scheduler().signal(wake_key(), 1);

@@ -3,9 +3,10 @@
 
 namespace crane::interpose {
 
-/// A system call that has changed the calling thread's privileges is made by the timer thread, too (five
-/// arguments): natively there is none, so the process has one identity; and libc, which has every thread
-/// change its user, ends a process where that does not go alike.
-void have_timer_thread_follow(long number, const long* arguments);
+/// After a system call (five arguments) that changes what the calling thread may do, or whose it is. Made by
+/// the main thread, it is made by the timer thread, too: natively there is none, and libc, which has every
+/// thread change its user, ends a process where that does not go alike. A program's other threads are on
+/// their own, as natively. Takes a turn, whatever the kernel of this host has said.
+void have_timer_thread_follow(long number, const long* arguments, bool succeeded);
 
 }  // namespace crane::interpose

@@ -143,17 +143,18 @@ long do_ioctl(int fd, unsigned long request, void* argument) {
         return known < 0 ? known : 0;
     }
     const FdEntry* entry = fd_entry(fd);
+    if (entry && request == FIONBIO) {
+        int given = 0;
+        long rc = 0;
+        if (!fetch(given, argument)) return -EFAULT;
+        if (virtual_fcntl(*entry, F_SETFL, given ? O_NONBLOCK : 0, rc)) return rc;
+    }
     if (!entry || entry->kind != FdKind::kSocket) return raw(SYS_ioctl, fd, request, argument);
     VirtualSocket& s = domain().sockets[entry->object];
     const bool told = request == FIONREAD || request == TIOCOUTQ;
     if (told && !writable(argument, sizeof(int))) return -EFAULT;
-    int given = 0;
-    if (request == FIONBIO && !fetch(given, argument)) return -EFAULT;
     Operation turn(Op::kSocketOption, entry_key(*entry));
     switch (request) {
-        case FIONBIO:
-            s.nonblocking = given != 0;
-            return 0;
         case FIONREAD:
             *static_cast<int*>(argument) = static_cast<int>(
                 is_datagram(entry->object) ? datagram_next_bytes(entry->object) : s.input.unread());

@@ -65,7 +65,7 @@ long control_process(int option, unsigned long a, unsigned long b, unsigned long
             const long rc = raw(SYS_prctl, option, a, b, c, d);
             const long words[] = {option, static_cast<long>(a), static_cast<long>(b), static_cast<long>(c),
                                   static_cast<long>(d)};
-            if (rc >= 0) have_timer_thread_follow(SYS_prctl, words);
+            have_timer_thread_follow(SYS_prctl, words, rc >= 0);
             return rc;
         }
         default:

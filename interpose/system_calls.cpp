@@ -467,7 +467,7 @@ bool is_of_identity(long number) {
 
 long change_identity(long number, Arguments a) {
     const long rc = to_kernel(number, a);
-    if (rc >= 0) have_timer_thread_follow(number, a);
+    have_timer_thread_follow(number, a, rc >= 0);
     return rc;
 }
 

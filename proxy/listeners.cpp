@@ -344,7 +344,9 @@ int Listeners::datagram_socket(uint16_t port, uint16_t family, const uint8_t* ad
     const auto found = ports_.find({IPPROTO_UDP, port});
     if (found == ports_.end()) return -1;
     // One that answers each client from a port of its own sends as soon as it has the port.
-    if (found->second->users > 0) settle(found->first);
+    const Port& wanted = *found->second;
+    const bool to_open = !wanted.retry_event || (family == AF_INET6 && !wanted.serves_six);
+    if (wanted.users > 0 && to_open) settle(found->first);
     int any = -1;
     for (const auto& socket : found->second->sockets) {
         if (socket->address.ss_family != family) continue;

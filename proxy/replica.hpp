@@ -171,7 +171,7 @@ class Replica : public Participant {
     void on_refused();
     bool decided_unstarted(uint64_t generation) const;
     UnstartedStep look_at_unstarted() const;
-    bool older_peer() const;
+    uint32_t older_peer() const;
     bool kept_unstarted() const;
     bool watch_unstarted();
     bool begin_from_others(uint64_t index);

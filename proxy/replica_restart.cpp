@@ -30,6 +30,10 @@ constexpr uint64_t kRefusedNs = 20'000'000'000;
 /// Of the peers' protocol: who speaks an older one does not know that a start gives up the server before.
 constexpr uint32_t kUnstartedProtocol = 7;
 
+std::string runs_older(uint32_t replica) {
+    return "replica " + std::to_string(replica) + " runs an older Crane";
+}
+
 }  // namespace
 
 StartPayload started_server(timebubble::BatchDecoder decoder) {
@@ -114,7 +118,7 @@ UnstartedStep Replica::look_at_unstarted() const {
         others > admitted && sequencer_.delivered_index() >= others && generation_.decided == generation_.fed;
     // What is not seen yet may be calls for it.
     const bool used = generation_.used || generation_.decided > generation_.fed ||
-                      sequencer_.delivered_index() < sequencer_.decided_index() || older_peer();
+                      sequencer_.delivered_index() < sequencer_.decided_index() || older_peer() != 0;
     return unstarted_step({others_run, used, monotonic_ns() - unstarted_ns_});
 }
 
@@ -123,13 +127,13 @@ bool Replica::kept_unstarted() const {
     return look_at_unstarted() != UnstartedStep::kNext;
 }
 
-/// Who would run the server that the next one's start says is to have run nowhere. What a peer spoke last
-/// counts: it may be gone for a moment.
-bool Replica::older_peer() const {
-    const std::vector<paxos::PeerStatus> peers = sequencer_.peers();
-    return std::any_of(peers.begin(), peers.end(), [](const paxos::PeerStatus& peer) {
-        return peer.protocol != 0 && peer.protocol < kUnstartedProtocol;
-    });
+/// Who would run the server that the next one's start says is to have run nowhere; 0: nobody. What a peer
+/// spoke last counts: it may be gone for a moment.
+uint32_t Replica::older_peer() const {
+    for (const paxos::PeerStatus& peer : sequencer_.peers())
+        if (!witnesses_.count(peer.id) && peer.protocol != 0 && peer.protocol < kUnstartedProtocol)
+            return peer.id;
+    return 0;
 }
 
 /// True: it is seen to.
@@ -141,8 +145,11 @@ bool Replica::watch_unstarted() {
     const bool stands =
         step == UnstartedStep::kNext && !end_is_agreed() && monotonic_ns() - unstarted_ns_ > kRefusedNs;
     if (!stands && step != UnstartedStep::kTryAgain) return step == UnstartedStep::kWait;
-    spdlog::error("{}, and it is {}: it is tried once more, from the log", domain_.message(),
-                  stands ? "not given up by a majority" : "in use");
+    const uint32_t older = older_peer();
+    const std::string why = stands       ? "not given up by a majority"
+                            : older == 0 ? "in use"
+                                         : "not to be given up while " + runs_older(older);
+    spdlog::error("{}, and it is {}: it is tried once more, from the log", domain_.message(), why);
     unstarted_ns_ = server_ended_ns_ = monotonic_ns();
     events_.lost();
     return true;
@@ -208,6 +215,9 @@ void Replica::propose_next_server(Place end) {
 /// That a server has ended is agreed on before another begins: without a majority that could, the only server
 /// would be ended for nobody's good.
 std::string Replica::why_no_restart() const {
+    if (const uint32_t older = older_peer(); older != 0 && kept_unstarted())
+        return "the server could not be started where this replica leads, and cannot be given up while " +
+               runs_older(older) + ": replace that one, or remove it; " + domain_.message();
     if (kept_unstarted())
         return "the server that runs elsewhere, or has, is not to be lost, and could not be started where "
                "this "

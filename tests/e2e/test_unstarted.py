@@ -75,7 +75,8 @@ class Unstarted(CraneTest):
             self.wait_serving(cluster)
             with away(cluster):
                 cluster.crane("signal", str(int(signal.SIGTERM)))
-                wait_until(lambda: all(TRIED_AGAIN in self.log(cluster, n) for n in (1, 2, 3)), 90, "all try again")
+                wait_until(lambda: all("runs an older Crane: it is tried once more" in self.log(cluster, n) for n in (1, 2, 3)), 90,
+                           "all try again")
             self.wait_serving(cluster)
             self.assertEqual({row["generation"] for row in cluster.status().values()}, {2})
 

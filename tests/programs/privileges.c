@@ -1,6 +1,7 @@
 // Children with timers that give up privileges, each thread for itself as the kernel has it, and change their
 // user then: by capset(), by prctl(), by number.
 #include <linux/capability.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -55,8 +56,21 @@ static int with_a_fixup_less(void) {
     return result(setuid(0)) * 10 + (kept() != 0);
 }
 
+static void* worker(void* none) {
+    CHECK(keep_only(0, 0) == 0);
+    return none;
+}
+
+/// The worker's affair alone.
+static int beside_a_worker(void) {
+    pthread_t thread;
+    alarm(1000);
+    CHECK(pthread_create(&thread, NULL, worker, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    return result(setuid(SOME)) * 10 + result(setuid(0));
+}
+
 static void scenario(void) {
-    int (*const ways[])(void) = {with_some, with_none, by_number, with_a_fixup_less};
+    int (*const ways[])(void) = {beside_a_worker, with_some, with_none, by_number, with_a_fixup_less};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; ++i) {
         int pipes[2], status, said = -1;
         CHECK(pipe(pipes) == 0);

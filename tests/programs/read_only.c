@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sem.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -54,8 +55,8 @@ static void sockets(void) {
     const int datagrams = socket(AF_INET, SOCK_DGRAM, 0);
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0);
-    char* text = kept("text", 5);
-    struct iovec* vector = KEPT(struct iovec, {text, 4});
+    char* words = kept("text", 5);
+    struct iovec* vector = KEPT(struct iovec, {words, 4});
     CALL(setsockopt, listener, SOL_SOCKET, SO_REUSEADDR, KEPT(int, {1}), sizeof(int));
     CALL(setsockopt, client, SOL_SOCKET, SO_RCVTIMEO, KEPT(struct timeval, {5, 0}), sizeof(struct timeval));
     CALL(bind, listener, host(0), sizeof(struct sockaddr_in));
@@ -65,20 +66,20 @@ static void sockets(void) {
     CALL(ioctl, ends[0], FIONBIO, KEPT(int, {1}));
     CALL(ioctl, datagrams, FIONBIO, KEPT(int, {1}));
     CALL(accept, datagrams, NULL, NULL);
-    CALL(write, client, text, 4);
-    CALL(sendto, client, text, 4, 0, NULL, 0);
+    CALL(write, client, words, 4);
+    CALL(sendto, client, words, 4, 0, NULL, 0);
     CALL(sendmsg, client, KEPT(struct msghdr, {.msg_iov = vector, .msg_iovlen = 1}), 0);
     CALL(sendmsg, ends[1], KEPT(struct msghdr, {.msg_iov = vector, .msg_iovlen = 1}), 0);
     CALL(writev, client, vector, 1);
     CALL(bind, datagrams, host(0), sizeof(struct sockaddr_in));
-    CALL(sendto, datagrams, text, 4, 0, host(port_of(datagrams)), sizeof(struct sockaddr_in));
+    CALL(sendto, datagrams, words, 4, 0, host(port_of(datagrams)), sizeof(struct sockaddr_in));
     CALL(sendmsg, datagrams,
          KEPT(struct msghdr, {.msg_name = host(port_of(datagrams)),
                               .msg_namelen = sizeof(struct sockaddr_in),
                               .msg_iov = vector,
                               .msg_iovlen = 1}),
          0);
-    CALL(recvfrom, datagrams, text, 4, 0, NULL, NULL);
+    CALL(recvfrom, datagrams, words, 4, 0, NULL, NULL);
     CALL(recvmsg, datagrams,
          KEPT(struct msghdr, {.msg_iov = KEPT(struct iovec, {(char[9]){0}, 9}), .msg_iovlen = 1}), 0);
     CALL(getsockname, client, host(0), KEPT(socklen_t, {sizeof(struct sockaddr_in)}));
@@ -111,7 +112,15 @@ static void times(void) {
     CHECK(timer_create(CLOCK_MONOTONIC, &(struct sigevent){.sigev_notify = SIGEV_NONE}, &timer) == 0);
     TRY(timer_settime(timer, 0, KEPT(struct itimerspec, {{0, 0}, {9, 0}}), &left));
     timer_delete(timer);
-    const int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+    const int fd = timerfd_create(CLOCK_MONOTONIC, 0),
+              signals = signalfd(-1, &(sigset_t){{1 << (SIGUSR1 - 1)}}, 0);
+    unsigned char room[128];
+    CALL(ioctl, fd, FIONBIO, KEPT(int, {1}));
+    CALL(ioctl, signals, FIONBIO, KEPT(int, {1}));
+    CALL(read, fd, room, sizeof room);
+    CALL(read, signals, room, sizeof room);
+    say("flags %x %x", fcntl(fd, F_GETFL) & O_NONBLOCK, fcntl(signals, F_GETFL) & O_NONBLOCK);
+    close(signals);
     CALL(timerfd_settime, fd, 0, KEPT(struct itimerspec, {{0, 0}, {9, 0}}), NULL);
     close(fd);
     CALL(setitimer, ITIMER_REAL, KEPT(struct itimerval, {{0, 0}, {9, 0}}), NULL);
