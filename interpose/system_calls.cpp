@@ -164,19 +164,44 @@ long rt_sigqueueinfo(Arguments a) {
 }
 
 /// The same with the mask in a structure of its own.
+/// The kernel leaves the time that was not slept, where it can; libc hands it a copy.
+class TimeLeft {
+  public:
+    explicit TimeLeft(long given) : told_(as<timespec*>(given)), start_ns_(now_realtime_ns()) {
+        good = told_ == nullptr || fetch(asked_, told_);
+    }
+    ~TimeLeft() {
+        if (!told_ || !good || asked_.tv_sec < 0 || asked_.tv_nsec < 0) return;
+        const uint64_t spent_ns = now_realtime_ns() - start_ns_, asked_ns = to_ns(asked_);
+        store(told_, to_timespec(spent_ns < asked_ns ? asked_ns - spent_ns : 0));
+    }
+    TimeLeft(const TimeLeft&) = delete;
+    TimeLeft& operator=(const TimeLeft&) = delete;
+    const timespec* asked() const { return told_ ? &asked_ : nullptr; }
+
+    bool good = false;
+
+  private:
+    timespec* told_;
+    uint64_t start_ns_;
+    timespec asked_{};
+};
+
 long pselect6(Arguments a) {
     long mask[2] = {0, 0};
     if (a[5] != 0 && !fetch(mask, as<const void*>(a[5]))) return fail(EFAULT);
     const GivenSet given(mask[0]);
-    if (!given.good) return fail(EFAULT);
+    const TimeLeft time(a[4]);
+    if (!given.good || !time.good) return fail(EFAULT);
     return ::pselect(static_cast<int>(a[0]), as<fd_set*>(a[1]), as<fd_set*>(a[2]), as<fd_set*>(a[3]),
-                     as<const timespec*>(a[4]), given.pointer);
+                     time.asked(), given.pointer);
 }
 
 long ppoll5(Arguments a) {
     const GivenSet given(a[3]);
-    if (!given.good) return fail(EFAULT);
-    return ::ppoll(as<pollfd*>(a[0]), static_cast<nfds_t>(a[1]), as<const timespec*>(a[2]), given.pointer);
+    const TimeLeft time(a[2]);
+    if (!given.good || !time.good) return fail(EFAULT);
+    return ::ppoll(as<pollfd*>(a[0]), static_cast<nfds_t>(a[1]), time.asked(), given.pointer);
 }
 
 long epoll_pwait6(Arguments a) {

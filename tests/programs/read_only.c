@@ -133,6 +133,22 @@ static void times(void) {
     CALL(utimensat, AT_FDCWD, "/tmp", KEPT(struct timespec, {0, UTIME_OMIT}), 0);
 }
 
+/// By number, what was not slept is left in place.
+static void left(void) {
+    struct timespec time = {5, 0}, slept = {0, 1000};
+    struct pollfd ready = {0};
+    const int ends[] = {epoll_create1(0), timerfd_create(CLOCK_MONOTONIC, 0)};
+    ready.fd = ends[1];
+    ready.events = POLLIN;
+    CHECK(timerfd_settime(ends[1], 0, &(struct itimerspec){{0, 0}, {0, 1000000}}, NULL) == 0);
+    say("ppoll %ld", syscall(SYS_ppoll, &ready, 1, &time, NULL, 8));
+    say("left: less %d, most %d", time.tv_sec < 5, time.tv_sec == 4 && time.tv_nsec > 0);
+    say("pselect6 %ld", syscall(SYS_pselect6, 0, NULL, NULL, NULL, &slept, NULL));
+    say("left: %ld.%09ld", slept.tv_sec, slept.tv_nsec);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void processes(void) {
     const struct sigaction act = {.sa_handler = nothing};
     TRY(sigaction(SIGUSR1, kept(&act, sizeof act), NULL));
@@ -178,6 +194,7 @@ static void others(void) {
 static void scenario(void) {
     sockets();
     times();
+    left();
     processes();
     others();
 }
