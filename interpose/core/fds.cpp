@@ -104,7 +104,9 @@ void drop_entry(FdEntry& entry) {
     if (old.kind == FdKind::kEpoll) release_epoll(old.object);
     if (old.kind == FdKind::kTimer) release_timer(old.object);
     if (old.kind == FdKind::kSignals) release_signal_fd(old.object);
-    if (old.kind == FdKind::kStream) all_streams_event();
+    // A file's lock may end with it, however it is closed: by fclose, dup2, exec.
+    const bool frees = old.kind == FdKind::kPlain && domain().file_lock_waiters != 0;
+    if (old.kind == FdKind::kStream || frees) all_streams_event();
 }
 
 void drop_entry(int fd) {

@@ -83,6 +83,9 @@ class Programs(CraneTest):
     def test_locks(self):
         self.check("locks")
 
+    def test_locks_that_end_with_their_descriptor(self):
+        self.check("closed_locks")
+
     def test_watched_files(self):
         self.check("watched")
 
