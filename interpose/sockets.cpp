@@ -2,6 +2,7 @@
 // kernel's, inside the domain's own network namespace, and waiting on it is scheduled.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <netinet/udp.h>
 
 #include <cstring>
 
@@ -63,15 +64,24 @@ long accept_virtual(const FdEntry& entry, sockaddr* address, socklen_t* length, 
     const uint64_t deadline = timeout ? deadline_from_relative_ns(timeout) : dmt::kNoDeadline;
     for (;;) {
         if (l.state != SocketState::kListening) return -EINVAL;
-        const uint32_t socket = socket_accept(listener);
-        if (socket != kNone) {
+        if (l.queued != 0) {
+            // Without a descriptor for it the client goes on waiting.
+            const int fd = new_placeholder(flags & SOCK_CLOEXEC);
+            if (fd < 0) {
+                const int error = errno;
+                turn.yield();
+                return -error;
+            }
+            const uint32_t socket = socket_accept(listener);
             VirtualSocket& s = domain().sockets[socket];
             s.nonblocking = (flags & SOCK_NONBLOCK) != 0;
             if (const int error = address ? address_to_sockaddr(s.peer, address, length) : 0) {
                 release_socket(socket);
+                raw(SYS_close, fd);
                 return error;
             }
-            return install(socket, flags & SOCK_CLOEXEC);
+            set_entry(fd, FdKind::kSocket, socket);
+            return fd;
         }
         if (l.nonblocking) {
             turn.yield();
@@ -204,6 +214,9 @@ long set_option(const FdEntry& entry, int level, int name, const void* value, so
         s.linger_reset = wanted.l_onoff && wanted.l_linger == 0;
         return keep_option(entry.object, level, name, value, length);
     }
+    // What completes in the error queue, and what is cut in the kernel: a program that is told goes without.
+    if (level == SOL_SOCKET && name == SO_ZEROCOPY) return -EOPNOTSUPP;
+    if (level == IPPROTO_UDP && name == UDP_SEGMENT) return -ENOPROTOOPT;
     long rc = 0;
     if (is_datagram(entry.object) && datagram_set_option(entry.object, level, name, value, length, rc))
         return rc;

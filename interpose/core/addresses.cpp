@@ -130,7 +130,7 @@ bool same_host(const Address& one, const Address& other) {
 }
 
 uint16_t next_free_port() {
-    return static_cast<uint16_t>(49152 + domain().next_port++ % 16384);
+    return static_cast<uint16_t>(49152 + domain().next_port++ % kFreePorts);
 }
 
 }  // namespace crane::interpose

@@ -34,6 +34,8 @@ Address loopback_of(uint16_t family);
 bool same_host(const Address& one, const Address& other);
 
 /// Ports that nobody asked for by number come in order, above the registered ones.
+/// Those that are given to who asks for none, as the kernel's ephemeral ones.
+constexpr int kFreePorts = 16384;
 uint16_t next_free_port();
 
 }  // namespace crane::interpose

@@ -146,7 +146,7 @@ int bind_to(uint32_t index, Address wanted) {
     const bool any_port = wanted.port == 0;
     if (any_port) wanted.port = next_free_port();
     for (int tries = 0; is_taken(index, wanted); ++tries) {
-        if (!any_port || tries == 16384) return -EADDRINUSE;
+        if (!any_port || tries == kFreePorts) return -EADDRINUSE;
         wanted.port = next_free_port();
     }
     s.local = s.datagram.bound_to = wanted;
@@ -189,7 +189,8 @@ void send_out(VirtualSocket& s, const Address& to, const iovec* vector, int coun
     emit_reserved(OutputKind::kDatagram, 0, 0, filled);
 }
 
-void send_inside(VirtualSocket& s, const Address& to, const iovec* vector, int count, size_t bytes) {
+void send_inside(uint32_t index, const Address& to, const iovec* vector, int count, size_t bytes) {
+    VirtualSocket& s = socket_at(index);
     Frame frame{plain(s.local), to, static_cast<uint32_t>(bytes)};
     if (is_any(frame.from)) {
         frame.from = near_to(to);
@@ -199,7 +200,8 @@ void send_inside(VirtualSocket& s, const Address& to, const iovec* vector, int c
     if (receiver != kNone) {
         deliver(receiver, frame, vector, count);
     } else if (s.datagram.has_peer && same_end(plain(s.peer), to)) {
-        s.datagram.error = ECONNREFUSED;  // the next call hears of it
+        s.datagram.error = ECONNREFUSED;  // the next call hears of it, and who waits
+        notify(index, EPOLLERR);
     }
 }
 
@@ -293,7 +295,7 @@ void datagram_close(uint32_t index) {
 uint32_t datagram_events(uint32_t index) {
     const VirtualSocket& s = socket_at(index);
     uint32_t events = EPOLLOUT | EPOLLWRNORM;
-    if (s.input.unread() || s.shut_read || s.datagram.error) events |= EPOLLIN | EPOLLRDNORM;
+    if (s.input.unread() || s.shut_read) events |= EPOLLIN | EPOLLRDNORM;
     if (s.shut_read) events |= EPOLLRDHUP;
     if (s.shut_read && s.shut_write) events |= EPOLLHUP;
     if (s.datagram.error) events |= EPOLLERR;
@@ -358,7 +360,7 @@ long datagram_send(uint32_t index, const iovec* vector, int count, const Address
     const bool inside =
         is_here(to) && (!is_near_client(to) || find_receiver(to, plain(s.local), false) != kNone);
     if (inside) {
-        send_inside(s, to, vector, count, bytes);
+        send_inside(index, to, vector, count, bytes);
     } else if (asks_in_vain(to)) {
         announce(s);  // as if it had gone out
         refuse_name_server(to);
