@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include <cerrno>
+
 #include "interpose/core/domain.hpp"
 
 namespace crane::interpose {
@@ -34,8 +36,18 @@ Address loopback_of(uint16_t family);
 bool same_host(const Address& one, const Address& other);
 
 /// Ports that nobody asked for by number come in order, above the registered ones.
-/// Those that are given to who asks for none, as the kernel's ephemeral ones.
 constexpr int kFreePorts = 16384;
 uint16_t next_free_port();
+/// Port 0 is any that is not taken. -EADDRINUSE: the one that is wanted is, or all are.
+template <typename IsTaken>
+int choose_port(Address& wanted, IsTaken is_taken) {
+    const bool any = wanted.port == 0;
+    if (any) wanted.port = next_free_port();
+    for (int tries = 0; is_taken(wanted); ++tries) {
+        if (!any || tries == kFreePorts) return -EADDRINUSE;
+        wanted.port = next_free_port();
+    }
+    return 0;
+}
 
 }  // namespace crane::interpose

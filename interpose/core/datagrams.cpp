@@ -143,12 +143,8 @@ int bind_to(uint32_t index, Address wanted) {
     VirtualSocket& s = socket_at(index);
     DomainState& d = domain();
     if (d.datagram_socket_count == timebubble::kMaxDatagramSockets) return -ENOBUFS;
-    const bool any_port = wanted.port == 0;
-    if (any_port) wanted.port = next_free_port();
-    for (int tries = 0; is_taken(index, wanted); ++tries) {
-        if (!any_port || tries == kFreePorts) return -EADDRINUSE;
-        wanted.port = next_free_port();
-    }
+    const auto taken = [index](const Address& address) { return is_taken(index, address); };
+    if (const int error = choose_port(wanted, taken)) return error;
     s.local = s.datagram.bound_to = wanted;
     s.bound = 1;
     d.datagram_sockets[d.datagram_socket_count++] = index;

@@ -1,6 +1,7 @@
 #include "interpose/core/fds.hpp"
 
 #include "interpose/core/epolls.hpp"
+#include "interpose/core/file_locks.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
@@ -104,9 +105,9 @@ void drop_entry(FdEntry& entry) {
     if (old.kind == FdKind::kEpoll) release_epoll(old.object);
     if (old.kind == FdKind::kTimer) release_timer(old.object);
     if (old.kind == FdKind::kSignals) release_signal_fd(old.object);
-    // A file's lock may end with it, however it is closed: by fclose, dup2, exec.
-    const bool frees = old.kind == FdKind::kPlain && domain().file_lock_waiters != 0;
-    if (old.kind == FdKind::kStream || frees) all_streams_event();
+    if (old.kind == FdKind::kStream) all_streams_event();
+    // However it is closed: by fclose, dup2, exec.
+    if (old.kind == FdKind::kPlain) file_lock_event();
 }
 
 void drop_entry(int fd) {

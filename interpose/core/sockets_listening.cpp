@@ -141,15 +141,8 @@ bool is_taken(const VirtualSocket& s, const Address& wanted) {
     return false;
 }
 
-/// Port 0 is any that is free.
-int choose_port(const VirtualSocket& s, Address& wanted) {
-    const bool any = wanted.port == 0;
-    if (any) wanted.port = next_free_port();
-    for (int tries = 0; is_taken(s, wanted); ++tries) {
-        if (!any || tries == kFreePorts) return -EADDRINUSE;
-        wanted.port = next_free_port();
-    }
-    return 0;
+int choose_port_of(const VirtualSocket& s, Address& wanted) {
+    return choose_port(wanted, [&s](const Address& address) { return is_taken(s, address); });
 }
 
 }  // namespace
@@ -161,7 +154,7 @@ int socket_bind(uint32_t index, const sockaddr* address, socklen_t length) {
     if (const int error = address_from_sockaddr(address, length, wanted)) return error;
     if (wanted.family != s.local.family) return -EINVAL;
     if (s.state == SocketState::kDatagram) return datagram_bind(index, wanted);
-    if (const int error = choose_port(s, wanted)) return error;
+    if (const int error = choose_port_of(s, wanted)) return error;
     s.local = wanted;
     s.bound = 1;
     return 0;
@@ -181,7 +174,7 @@ int socket_listen(uint32_t index, int backlog) {
     if (s.state != SocketState::kNew) return -EINVAL;
     if (d.listener_count == sizeof(d.listeners) / sizeof(d.listeners[0])) return -ENOBUFS;
     if (!s.bound) {
-        if (const int error = choose_port(s, s.local)) return error;
+        if (const int error = choose_port_of(s, s.local)) return error;
         s.bound = 1;
     } else if (is_taken(s, s.local)) {
         return -EADDRINUSE;  // another that was bound beside it has come first
