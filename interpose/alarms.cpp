@@ -2,7 +2,7 @@
 //
 // A thread of the shim's own, made at the first use in a process, sleeps in the schedule until the earliest
 // of them is due and then sends the signal: so it arrives at a logical point. Like the kernel's, the timers
-// are not inherited by fork. Unlike the kernel's, they end at exec (docs/determinism.md).
+// are not inherited by fork, and the interval timer is by the program of an exec.
 //
 // Timers of CPU time are refused: how much a process computes is not the same on two machines.
 #include "interpose/alarms.hpp"
@@ -16,12 +16,13 @@
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/notice_threads.hpp"
 
 using namespace crane::interpose;
 
 namespace {
 
-constexpr uint32_t kTimers = 64;
+constexpr uint32_t kTimers = 512;
 constexpr uint32_t kIntervalTimer = 0;  ///< alarm and ITIMER_REAL are one timer, as in the kernel
 
 struct SignalTimer {
@@ -37,6 +38,7 @@ struct SignalTimer {
     uint64_t overruns;
     void (*function)(sigval);
     sigval value;
+    size_t stack_bytes, guard_bytes;  ///< of the threads that call it
 };
 
 /// This process's timers; the schedule's order guards them.
@@ -44,7 +46,6 @@ struct Timers {
     uint64_t owner;  ///< Process::ordinal + 1: a forked child starts afresh
     bool thread_made;
     bool making_thread;
-    bool calls_program;  ///< the thread runs functions of SIGEV_THREAD
     bool refusal_said;
     long follows;  ///< number of a system call that the thread is to make, too; 0: none
     long arguments[5];
@@ -65,8 +66,10 @@ Timers& timers() {
     if (own_timers.owner != owner()) {
         std::memset(static_cast<void*>(&own_timers), 0, sizeof(own_timers));
         own_timers.owner = owner();
-        own_timers.timers[kIntervalTimer] = {true,         true,    0, 0, false,   0,
-                                             SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
+        SignalTimer& interval = own_timers.timers[kIntervalTimer];
+        interval.used = interval.realtime = true;
+        interval.notify = SIGEV_SIGNAL;
+        interval.signal = SIGALRM;
     }
     return own_timers;
 }
@@ -125,7 +128,29 @@ crane::dmt::SlotId own_slot_of_tid(int tid) {
 struct Call {
     void (*function)(sigval);
     sigval value;
+    size_t stack_bytes, guard_bytes;
 };
+
+/// One that cannot be made, for want of a thread, is lost, as with libc.
+void make(const Call& call) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, call.stack_bytes);
+    pthread_attr_setguardsize(&attributes, call.guard_bytes);
+    call_in_own_thread(call.function, call.value, &attributes);
+    pthread_attr_destroy(&attributes);
+}
+
+/// Those that the program asks for; the kind of scheduling has no effect.
+void take_attributes(SignalTimer& timer, const sigevent& event) {
+    pthread_attr_t defaults;
+    pthread_attr_init(&defaults);
+    const auto* given = static_cast<const pthread_attr_t*>(event.sigev_notify_attributes);
+    pthread_attr_getstacksize(given ? given : &defaults, &timer.stack_bytes);
+    pthread_attr_getguardsize(given ? given : &defaults, &timer.guard_bytes);
+    pthread_attr_destroy(&defaults);
+}
 
 /// Fires what is due. Turn in hand. Calls of SIGEV_THREAD are put into `calls`, to be made after the turn.
 uint32_t fire_due(Call* calls) {
@@ -138,7 +163,7 @@ uint32_t fire_due(Call* calls) {
         timer.next_ns = timer.interval_ns ? timer.next_ns + times * timer.interval_ns : 0;
         timer.overruns = times - 1;
         if (timer.notify == SIGEV_THREAD) {
-            calls[count++] = {timer.function, timer.value};
+            calls[count++] = {timer.function, timer.value, timer.stack_bytes, timer.guard_bytes};
         } else if (timer.notify != SIGEV_NONE) {
             const bool thread = timer.notify == SIGEV_THREAD_ID;
             const crane::dmt::SlotId slot = thread ? own_slot_of_tid(timer.tid) : crane::dmt::kNoSlot;
@@ -170,10 +195,9 @@ void* timer_thread(void*) {
             follow_identity();
             follow_wall_clock();
             count = fire_due(calls);
-            own_timers.calls_program = count != 0;
             if (count == 0) turn.wait(wake_key(), earliest_ns(), false, wall_clock_bit());
         }
-        for (uint32_t i = 0; i < count; ++i) calls[i].function(calls[i].value);
+        for (uint32_t i = 0; i < count; ++i) make(calls[i]);
     }
     return nullptr;
 }
@@ -262,14 +286,39 @@ void have_timer_thread_follow(long number, const long* arguments, bool succeeded
     Operation turn(Op::kTimer, followed_key());
     if (!succeeded || own_timers.owner != owner()) return;
     while (own_timers.making_thread) turn.wait(followed_key());
-    // Functions of SIGEV_THREAD have a thread natively, too.
-    if (!own_timers.thread_made || own_timers.calls_program) return;
+    if (!own_timers.thread_made) return;
     own_timers.follows = number;
     std::memcpy(own_timers.arguments, arguments, sizeof(own_timers.arguments));
     scheduler().signal(wake_key(), 1);
     while (own_timers.follows != 0) turn.wait(followed_key());
 }
 
+void leave_alarm_to_program(bool scheduled) {
+    const SignalTimer& timer = timers().timers[kIntervalTimer];
+    runtime.process->alarm_ns = scheduled ? timer.next_ns : 0;
+    runtime.process->alarm_interval_ns = timer.interval_ns;
+    if (scheduled || timer.next_ns == 0) return;
+    const itimerval left{to_timeval(timer.interval_ns), to_timeval(left_ns(timer))};
+    raw(SYS_setitimer, ITIMER_REAL, &left, nullptr);
+}
+
+namespace {
+
+void go_on_with_alarm() {
+    if (!ensure_thread())
+        report("no thread for the alarm that the program was started with: it does not come");
+    Operation turn(Op::kTimer, wake_key());
+    Process& process = *runtime.process;
+    arm(timers().timers[kIntervalTimer], process.alarm_ns, process.alarm_interval_ns);
+    process.alarm_ns = 0;
+}
+
+/// Before anything is attached.
+__attribute__((constructor(101))) void offer_alarm() {
+    take_over_alarm = go_on_with_alarm;
+}
+
+}  // namespace
 }  // namespace crane::interpose
 
 CRANE_EXPORT unsigned int alarm(unsigned int seconds) noexcept {
@@ -320,13 +369,20 @@ CRANE_EXPORT int timer_create(clockid_t clock, sigevent* event, timer_t* id) noe
         }
         return fail(EINVAL);
     }
-    SignalTimer made{true, realtime, 0, 0, false, 0, SIGEV_SIGNAL, SIGALRM, 0, 0, nullptr, {}};
+    SignalTimer made{};
+    made.used = true;
+    made.realtime = realtime;
+    made.notify = SIGEV_SIGNAL;
+    made.signal = SIGALRM;
     if (!readable_if_given(event)) return fail(EFAULT);
     if (event) {
         made.notify = event->sigev_notify;
         made.signal = event->sigev_signo;
         made.value = event->sigev_value;
-        if (made.notify == SIGEV_THREAD) made.function = event->sigev_notify_function;
+        if (made.notify == SIGEV_THREAD) {
+            made.function = event->sigev_notify_function;
+            take_attributes(made, *event);
+        }
         if (made.notify == SIGEV_THREAD_ID) made.tid = event->_sigev_un._tid;
         const bool by_signal = made.notify == SIGEV_SIGNAL || made.notify == SIGEV_THREAD_ID;
         if (!by_signal && made.notify != SIGEV_NONE && made.notify != SIGEV_THREAD) return fail(EINVAL);

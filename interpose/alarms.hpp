@@ -1,4 +1,4 @@
-// The thread of the shim's own that a process with timers has.
+// Timers that end in a signal, and the thread of the shim's own that a process with timers has.
 #pragma once
 
 namespace crane::interpose {
@@ -8,5 +8,9 @@ namespace crane::interpose {
 /// thread change its user, ends a process where that does not go alike. A program's other threads are on
 /// their own, as natively. Takes a turn, whatever the kernel of this host has said.
 void have_timer_thread_follow(long number, const long* arguments, bool succeeded);
+
+/// Turn in hand, before another program is entered: it goes on with the interval timer, as the kernel has it.
+/// One that cannot be scheduled has it of the kernel.
+void leave_alarm_to_program(bool scheduled);
 
 }  // namespace crane::interpose

@@ -5,6 +5,7 @@
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/notice_threads.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -64,14 +65,6 @@ struct Notice {
     sigevent event;
 };
 
-void* run_notice(void* argument) {
-    auto* event = static_cast<sigevent*>(argument);
-    const sigevent told = *event;
-    free(event);
-    told.sigev_notify_function(told.sigev_value);
-    return nullptr;
-}
-
 /// Outside of an operation: a thread is made in one of its own.
 void tell(const sigevent& event) {
     if (event.sigev_notify == SIGEV_SIGNAL) {
@@ -80,15 +73,9 @@ void tell(const sigevent& event) {
         post_signal(runtime.process_index, signal_from_self(event.sigev_signo, SI_ASYNCIO, value),
                     dmt::kNoSlot);
     } else if (event.sigev_notify == SIGEV_THREAD) {
-        auto* copy = static_cast<sigevent*>(malloc(sizeof(sigevent)));
-        if (!copy) return report("no memory to say that asynchronous input or output is done");
-        *copy = event;
-        pthread_t thread;
         const auto* attributes = static_cast<const pthread_attr_t*>(event.sigev_notify_attributes);
-        if (::pthread_create(&thread, attributes, run_notice, copy) != 0) return free(copy);
-        int state = PTHREAD_CREATE_JOINABLE;
-        if (attributes) pthread_attr_getdetachstate(attributes, &state);
-        if (state == PTHREAD_CREATE_JOINABLE) ::pthread_detach(thread);
+        if (!call_in_own_thread(event.sigev_notify_function, event.sigev_value, attributes))
+            report("no thread to say in that asynchronous input or output is done");
     }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "interpose/commands.hpp"
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_times.hpp"
@@ -202,6 +203,27 @@ bool is_served(int fd) {
     return entry->kind != FdKind::kPlain && entry->kind != FdKind::kUnknown;
 }
 
+int close_stream(FILE* stream) {
+    const int fd = fileno(stream);
+    const FdEntry* entry = fd < 0 ? nullptr : fd_entry(fd);
+    // A cookie's close is the wrapper, with a turn of its own.
+    const bool standard = is_served_standard_stream(stream);
+    forget_standard_stream(stream);
+    if (!entry || entry->flags & kFdCookie || standard) return real.fclose(stream);
+    Operation turn(Op::kClose, descriptor_key(fd), entry_key(*entry));
+    // What could not be written is lost for good with the stream: its error is the call's.
+    int lost = 0;
+    if (entry->flags & kFdWritten) {
+        if (real.fflush(stream) != 0) lost = errno;
+        settle_file_times(fd);
+    }
+    const int rc = real.fclose(stream);
+    drop_entry(fd);
+    file_event();
+    if (lost) errno = lost;
+    return lost ? EOF : rc;
+}
+
 }  // namespace
 
 CRANE_EXPORT FILE* fopen(const char* path, const char* mode) {
@@ -232,22 +254,7 @@ CRANE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
 
 CRANE_EXPORT int fclose(FILE* stream) {
     if (!active()) return resolve_real(), real.fclose(stream);
-    const int fd = fileno(stream);
-    const FdEntry* entry = fd < 0 ? nullptr : fd_entry(fd);
-    // A cookie's close is the wrapper, with a turn of its own.
-    const bool standard = is_served_standard_stream(stream);
-    forget_standard_stream(stream);
-    if (!entry || entry->flags & kFdCookie || standard) return real.fclose(stream);
-    Operation turn(Op::kClose, descriptor_key(fd), entry_key(*entry));
-    // What could not be written is lost for good with the stream: its error is the call's.
-    int lost = 0;
-    if (entry->flags & kFdWritten) {
-        if (real.fflush(stream) != 0) lost = errno;
-        settle_file_times(fd);
-    }
-    const int rc = real.fclose(stream);
-    drop_entry(fd);
-    file_event();
-    if (lost) errno = lost;
-    return lost ? EOF : rc;
+    const pid_t command = forget_popened(stream);
+    const int rc = close_stream(stream);
+    return command == 0 ? rc : wait_for_popened(command);
 }

@@ -146,32 +146,69 @@ long poll_timespec(pollfd* fds, nfds_t count, const timespec* timeout) {
 constexpr short kReadEvents = POLLIN | POLLHUP | POLLERR | POLLRDNORM;
 constexpr short kWriteEvents = POLLOUT | POLLERR | POLLWRNORM;
 
-bool member(const fd_set* set, int fd) {
-    return set && FD_ISSET(fd, set);
-}
+constexpr int kWordBits = 8 * sizeof(unsigned long);
 
-int note_ready(int fd, bool ready, fd_set* set) {
-    if (!set) return 0;
-    if (!ready) {
-        FD_CLR(fd, set);
+/// A program's set, which may be larger than an fd_set: as large as its highest descriptor asks for.
+class DescriptorSet {
+  public:
+    explicit DescriptorSet(fd_set* set) : words_(reinterpret_cast<unsigned long*>(set)) {}
+    static size_t bytes(int count) {
+        return static_cast<size_t>((count + kWordBits - 1) / kWordBits) * sizeof(unsigned long);
+    }
+    bool can_hold(int count) const { return !words_ || writable(words_, bytes(count)); }
+    bool has(int fd) const { return words_ && (words_[fd / kWordBits] >> (fd % kWordBits) & 1) != 0; }
+    /// 1: it is in the set and stays there.
+    int note(int fd, bool ready) {
+        if (!has(fd)) return 0;
+        if (ready) return 1;
+        words_[fd / kWordBits] &= ~(1UL << (fd % kWordBits));
         return 0;
     }
-    return FD_ISSET(fd, set) ? 1 : 0;
-}
+
+  private:
+    unsigned long* words_;
+};
+
+/// Room for what to poll: few fit on the stack, and the caller may be a signal handler.
+class PollRoom {
+  public:
+    explicit PollRoom(int count) {
+        if (count <= FD_SETSIZE) return;
+        bytes_ = static_cast<size_t>(count) * sizeof(pollfd);
+        const long mapped =
+            raw(SYS_mmap, nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        fds_ = mapped < 0 && mapped > -4096 ? nullptr : reinterpret_cast<pollfd*>(mapped);
+    }
+    ~PollRoom() {
+        if (fds_ && fds_ != few_) raw(SYS_munmap, fds_, bytes_);
+    }
+    PollRoom(const PollRoom&) = delete;
+    PollRoom& operator=(const PollRoom&) = delete;
+    pollfd* fds() { return fds_; }  ///< null: no memory
+
+  private:
+    pollfd few_[FD_SETSIZE];
+    pollfd* fds_ = few_;
+    size_t bytes_ = 0;
+};
 
 long select_in_schedule(int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* timeout) {
     if (count < 0) return -EINVAL;
-    if (count > FD_SETSIZE) count = FD_SETSIZE;
-    for (fd_set* set : {reads, writes, others}) {
-        if (set && !writable(set, static_cast<size_t>(count + 7) / 8)) return -EFAULT;
-    }
-    pollfd fds[FD_SETSIZE];
+    // As the kernel cuts it: sets may be shorter than what is asked about.
+    const auto known = static_cast<int>(runtime.process->fds_end);
+    const int most = known < FD_SETSIZE ? FD_SETSIZE : known;
+    if (count > most) count = most;
+    DescriptorSet read(reads), write(writes), other(others);
+    if (!read.can_hold(count) || !write.can_hold(count) || !other.can_hold(count)) return -EFAULT;
+    PollRoom room(count);
+    pollfd* const fds = room.fds();
+    if (!fds) return -ENOMEM;
     nfds_t used = 0;
     for (int fd = 0; fd < count; ++fd) {
         short events = 0;
-        if (member(reads, fd)) events |= POLLIN | POLLRDNORM;
-        if (member(writes, fd)) events |= POLLOUT | POLLWRNORM;
-        if (member(others, fd)) events |= POLLPRI;
+        if (read.has(fd)) events |= POLLIN | POLLRDNORM;
+        if (write.has(fd)) events |= POLLOUT | POLLWRNORM;
+        if (other.has(fd)) events |= POLLPRI;
         if (events) fds[used++] = {fd, events, 0};
     }
     const long rc = poll_timespec(fds, used, timeout);
@@ -179,9 +216,9 @@ long select_in_schedule(int count, fd_set* reads, fd_set* writes, fd_set* others
     int bits = 0;
     for (nfds_t i = 0; i < used; ++i) {
         if (fds[i].revents & POLLNVAL) return -EBADF;
-        bits += note_ready(fds[i].fd, fds[i].revents & kReadEvents, reads);
-        bits += note_ready(fds[i].fd, fds[i].revents & kWriteEvents, writes);
-        bits += note_ready(fds[i].fd, fds[i].revents & POLLPRI, others);
+        bits += read.note(fds[i].fd, fds[i].revents & kReadEvents);
+        bits += write.note(fds[i].fd, fds[i].revents & kWriteEvents);
+        bits += other.note(fds[i].fd, fds[i].revents & POLLPRI);
     }
     return bits;
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "interpose/alarms.hpp"
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/environment.hpp"
@@ -108,6 +109,7 @@ void leave_schedule_for(const char* path) {
         "it runs, for %d s at most",
         path, static_cast<int>(kPatienceMs / 1000));
     report(text);
+    leave_alarm_to_program(false);
     become_opaque();
 }
 
@@ -137,6 +139,7 @@ long do_exec(const char* path, char* const* argv, char* const* environment) {
     // The turn is kept over the exec: the new program's shim finds itself holding it.
     const uint32_t before = runtime.process->main_slot;
     runtime.process->main_slot = self.slot;
+    leave_alarm_to_program(true);
     const long rc = enter_program(path, argv, const_cast<char* const*>(complete));
     runtime.process->main_slot = before;
     return rc;

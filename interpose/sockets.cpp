@@ -256,10 +256,7 @@ long get_option(const FdEntry& entry, int level, int name, void* value, socklen_
         // It has answered.
     } else if (level == SOL_SOCKET && name == SO_ERROR) {
         number = egress_take_error(entry.object);
-        if (number == 0 && s.reset && !s.rst_reported) {
-            number = ECONNRESET;
-            s.rst_reported = 1;  // it is told once
-        }
+        if (number == 0) number = take_reset_error(s);
     } else if (level == SOL_SOCKET && name == SO_ACCEPTCONN) {
         number = s.state == SocketState::kListening;
     } else if (level == SOL_SOCKET && name == SO_REUSEPORT) {

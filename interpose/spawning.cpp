@@ -1,13 +1,10 @@
-// posix_spawn, system, popen, daemon, forkpty: libc's own fork and wait inside the library, where no wrapper
-// sees them. Written here on top of the wrapped calls.
-#include <paths.h>
+// posix_spawn, daemon, forkpty: libc's own fork and wait inside the library, where no wrapper sees them.
+// Written here on top of the wrapped calls.
 #include <pty.h>
 #include <utmp.h>
 
-#include <cstdlib>
-#include <cstring>
-
 #include "interpose/core/runtime.hpp"
+#include "interpose/uncancelled.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -34,7 +31,15 @@ struct FileAction {
     };
 };
 
-int act(const FileAction& action) {
+/// Closes all from `first` on but the descriptor that says why nothing was executed.
+void close_from(int first, int error_pipe) {
+    const auto from = static_cast<unsigned>(first < 0 ? 0 : first), kept = static_cast<unsigned>(error_pipe);
+    if (error_pipe < 0 || kept < from) return closefrom(first);
+    if (from < kept) close_range(from, kept - 1, 0);
+    close_range(kept + 1, ~0U, 0);
+}
+
+int act(const FileAction& action, int error_pipe) {
     switch (action.tag) {
         case FileAction::kClose:
             close(action.close.fd);
@@ -56,7 +61,7 @@ int act(const FileAction& action) {
         case FileAction::kFchdir:
             return fchdir(action.close.fd) == 0 ? 0 : errno;
         case FileAction::kCloseFrom:
-            closefrom(action.close.fd);
+            close_from(action.close.fd, error_pipe);
             return 0;
         case FileAction::kSetTerminal:
             return tcsetpgrp(action.close.fd, getpgrp()) == 0 ? 0 : errno;
@@ -89,12 +94,36 @@ int apply_attributes(const posix_spawnattr_t* attributes) {
     return 0;
 }
 
+/// The highest number that the actions name.
+int highest_of(const posix_spawn_file_actions_t* actions) {
+    const auto* list = actions ? reinterpret_cast<const FileAction*>(actions->__actions) : nullptr;
+    int highest = 0;
+    const auto consider = [&](int fd) { highest = fd > highest ? fd : highest; };
+    for (int i = 0; list && i < actions->__used; ++i) {
+        if (list[i].tag != FileAction::kChdir) consider(list[i].close.fd);
+        if (list[i].tag == FileAction::kDup2) consider(list[i].dup2.copy);
+    }
+    return highest;
+}
+
+/// Moves the pipe's end out of the way of the actions, as far as the limit of descriptors lets it.
+int out_of_the_way(int fd, const posix_spawn_file_actions_t* actions) {
+    const int named = highest_of(actions);
+    for (const int from : {named < 255 ? 256 : named + 1, named + 1}) {
+        const int moved = fcntl(fd, F_DUPFD_CLOEXEC, from);
+        if (moved < 0) continue;
+        close(fd);
+        return moved;
+    }
+    return fd;
+}
+
 [[noreturn]] void run_child(int error_pipe, const char* path, const posix_spawn_file_actions_t* actions,
                             const posix_spawnattr_t* attributes, char* const* argv, char* const* environment,
                             bool search) {
     int error = apply_attributes(attributes);
     const auto* list = actions ? reinterpret_cast<const FileAction*>(actions->__actions) : nullptr;
-    for (int i = 0; error == 0 && list && i < actions->__used; ++i) error = act(list[i]);
+    for (int i = 0; error == 0 && list && i < actions->__used; ++i) error = act(list[i], error_pipe);
     if (error == 0) {
         if (search) {
             execvpe(path, argv, environment);
@@ -107,26 +136,12 @@ int apply_attributes(const posix_spawnattr_t* attributes) {
     _exit(127);
 }
 
-/// What is made of calls that a thread can be cancelled in, and is none itself.
-class Uncancelled {
-  public:
-    Uncancelled() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-    ~Uncancelled() { ::pthread_setcancelstate(before_, nullptr); }
-    Uncancelled(const Uncancelled&) = delete;
-    Uncancelled& operator=(const Uncancelled&) = delete;
-
-  private:
-    int before_ = PTHREAD_CANCEL_ENABLE;
-};
-
 int spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
           const posix_spawnattr_t* attributes, char* const* argv, char* const* environment, bool search) {
     const Uncancelled whole;
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0) return errno;
-    // Out of the way of the numbers that file actions name.
-    const int error_pipe = fcntl(fds[1], F_DUPFD_CLOEXEC, 256);
-    close(fds[1]);
+    const int error_pipe = out_of_the_way(fds[1], actions);
     const pid_t child = fork();
     if (child == 0) run_child(error_pipe, path, actions, attributes, argv, environment, search);
     const int fork_error = errno;
@@ -142,43 +157,6 @@ int spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* action
     }
     if (error == 0 && pid) *pid = child;
     return error;
-}
-
-// --- popen
-
-struct Popened {
-    FILE* stream;
-    pid_t pid;
-};
-constexpr size_t kMaxPopened = 64;
-Popened popened[kMaxPopened];
-
-Popened* popened_slot(FILE* stream) {
-    for (Popened& p : popened)
-        if (__atomic_load_n(&p.stream, __ATOMIC_ACQUIRE) == stream) return &p;
-    return nullptr;
-}
-
-/// False: too many.
-bool keep_popened(FILE* stream, pid_t child) {
-    for (Popened& p : popened) {
-        FILE* none = nullptr;
-        if (!__atomic_compare_exchange_n(&p.stream, &none, stream, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-            continue;
-        p.pid = child;
-        return true;
-    }
-    return false;
-}
-
-[[noreturn]] void run_popened(int theirs, bool reads, const char* command) {
-    // Of what was opened before: who reads there shall see its end.
-    for (const Popened& p : popened)
-        if (p.stream) close(fileno(p.stream));
-    const int end = reads ? 1 : 0;
-    if (theirs == end ? fcntl(end, F_SETFD, 0) < 0 : dup2(theirs, end) < 0) _exit(127);
-    execl(_PATH_BSHELL, "sh", "-c", command, static_cast<char*>(nullptr));
-    _exit(127);
 }
 
 }  // namespace
@@ -199,90 +177,6 @@ CRANE_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_fi
     if (!active())
         return resolve_real(), real.posix_spawnp(pid, file, actions, attributes, argv, environment);
     return spawn(pid, file, actions, attributes, argv, environment, true);
-}
-
-CRANE_EXPORT int system(const char* command) {
-    if (!active()) return resolve_real(), real.system(command);
-    if (!command) return 1;
-    struct sigaction ignore {
-    }, old_int{}, old_quit{};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGINT, &ignore, &old_int);
-    sigaction(SIGQUIT, &ignore, &old_quit);
-    sigset_t block, before;
-    sigemptyset(&block);
-    sigaddset(&block, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &block, &before);
-    int status = -1;
-    const pid_t child = fork();
-    if (child == 0) {
-        sigaction(SIGINT, &old_int, nullptr);
-        sigaction(SIGQUIT, &old_quit, nullptr);
-        sigprocmask(SIG_SETMASK, &before, nullptr);
-        execl(_PATH_BSHELL, "sh", "-c", command, static_cast<char*>(nullptr));
-        _exit(127);
-    }
-    while (child > 0 && waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) {
-            status = -1;
-            break;
-        }
-    }
-    sigaction(SIGINT, &old_int, nullptr);
-    sigaction(SIGQUIT, &old_quit, nullptr);
-    sigprocmask(SIG_SETMASK, &before, nullptr);
-    return status;
-}
-
-CRANE_EXPORT FILE* popen(const char* command, const char* mode) {
-    if (!active()) return resolve_real(), real.popen(command, mode);
-    const bool reads = mode[0] == 'r';
-    if (!reads && mode[0] != 'w') {
-        errno = EINVAL;
-        return nullptr;
-    }
-    if (!popened_slot(nullptr)) {
-        errno = EMFILE;
-        return nullptr;
-    }
-    const Uncancelled whole;
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC) != 0) return nullptr;
-    const int mine = reads ? fds[0] : fds[1], theirs = reads ? fds[1] : fds[0];
-    const pid_t child = fork();
-    if (child == 0) run_popened(theirs, reads, command);
-    close(theirs);
-    FILE* stream = child > 0 ? fdopen(mine, reads ? "r" : "w") : nullptr;
-    if (!stream) {
-        close(mine);
-        return nullptr;
-    }
-    if (!strchr(mode, 'e')) fcntl(mine, F_SETFD, 0);
-    if (!keep_popened(stream, child)) {  // others were quicker
-        fclose(stream);
-        while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-        }
-        errno = EMFILE;
-        return nullptr;
-    }
-    return stream;
-}
-
-CRANE_EXPORT int pclose(FILE* stream) {
-    Popened* slot = popened_slot(stream);
-    if (!active() || !stream || !slot) return resolve_real(), real.pclose(stream);
-    const pid_t child = slot->pid;
-    __atomic_store_n(&slot->stream, nullptr, __ATOMIC_RELEASE);
-    const int fd = fileno(stream);
-    const int keep = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    fclose(stream);
-    close(fd);
-    close(keep);
-    int status = -1;
-    while (waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) return -1;
-    }
-    return status;
 }
 
 // libc's own forks inside itself, where its locks are held already.

@@ -233,6 +233,8 @@ void hold_reserved() {
             raw(SYS_dup3, runtime.placeholder_fd, reserved_fd(place), O_CLOEXEC);
 }
 
+void (*take_over_alarm)() = nullptr;
+
 void attach(char** environment) {
     if (!find_variable(environment, "CRANE_TRANSPORT")) return;
     const bool first = !find_reserved(environment);
@@ -274,12 +276,15 @@ void attach(char** environment) {
     for (int fd = 0; fd <= 2; ++fd)
         if (fd_entry(fd)) serve_standard_entry(fd);
     on_exit(at_process_exit, nullptr);
-    // Takes in the first batch, or what came while this program was being loaded.
-    Operation turn(Op::kAttach, process_key(runtime.process->pid));
-    replace_auxiliary_random();
-    if (first) choose_backstop();
-    start_backstop();
-    lead_kernel_functions();
+    {
+        // Takes in the first batch, or what came while this program was being loaded.
+        Operation turn(Op::kAttach, process_key(runtime.process->pid));
+        replace_auxiliary_random();
+        if (first) choose_backstop();
+        start_backstop();
+        lead_kernel_functions();
+    }
+    if (runtime.process->alarm_ns != 0) take_over_alarm();
 }
 
 namespace {

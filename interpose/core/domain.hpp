@@ -29,7 +29,7 @@ constexpr size_t kMaxEpolls = 1024;
 constexpr size_t kMaxEpollItems = 65536;
 constexpr size_t kConnectionBuckets = 8192;
 constexpr size_t kHeard = 65536;
-constexpr size_t kMaxTimers = 256;
+constexpr size_t kMaxTimers = 16384;
 constexpr size_t kMaxSignalFds = 1024;
 constexpr size_t kMaxPassed = 256;        ///< messages with descriptors under way
 constexpr size_t kMaxPassedAtOnce = 253;  ///< the kernel's own bound for one message
@@ -138,6 +138,8 @@ struct Process {
     uint32_t waits_for_lock_of;  ///< index of another process, from 1; 0: for none
     int32_t stop_signal;         ///< its threads do not come out of their next operation; 0: they do
     StopNews stop_news;
+    uint64_t alarm_ns;  ///< its interval timer goes off then, under the program that follows; 0: not
+    uint64_t alarm_interval_ns;
     uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
     uint32_t fds_noted;  ///< counts uses of descriptor numbers: FdEntry::version
@@ -398,6 +400,7 @@ struct DomainState {
     VirtualSocket sockets[kMaxSockets];
     Epoll epolls[kMaxEpolls];
     EpollItem items[kMaxEpollItems];
+    uint32_t timers_used_below;  ///< none of the lower ones is free
     VirtualTimer timers[kMaxTimers];
     uint64_t barrier_rounds;  ///< ever begun
     uint32_t queue_notices_used;

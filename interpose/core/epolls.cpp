@@ -146,7 +146,9 @@ void arm(uint32_t index, const epoll_event& event) {
     item.data = event.data.u64;
     item.disabled = 0;
     item.seen = 0;
-    if (item.watched == Watched::kSocket && item_events(item)) {
+    if (item.watched != Watched::kSocket) {
+        wake_epoll(item.epoll, UINT32_MAX);  // the sleepers' deadlines know nothing of it
+    } else if (item_events(item)) {
         push_ready(index);
         wake_epoll(item.epoll);
     }

@@ -121,6 +121,7 @@ uint32_t make_child() {
     p.is_main = 0;
     p.pending = {};
     p.stop_signal = 0;
+    p.alarm_ns = 0;
     p.waits_for_lock_of = 0;
     p.born_ns = now_realtime_ns();
     p.children_ns = 0;

@@ -46,6 +46,9 @@ void refuse_call(const char* what);
 
 /// Called by the constructor, with the process's environment.
 void attach(char** environment);
+/// The program goes on with the interval timer of the one before it; set before anything is attached
+/// (interpose/alarms.cpp).
+extern void (*take_over_alarm)();
 /// Hooks of the scheduler (park, unpark, input).
 dmt::Hooks scheduler_hooks();
 /// Applies one decided client call. (sockets.cpp)

@@ -106,9 +106,12 @@ void close_pair(uint32_t index) {
     if (s.other == kNone) return;
     VirtualSocket& other = socket_at(s.other);
     other.other = kNone;
-    other.fin_received = 1;
     // Closing with unread input resets, as TCP does.
-    if (s.input.unread() || s.linger_reset) other.reset = 1;
+    if (s.input.unread() || s.linger_reset) {
+        other.reset = 1;
+    } else {
+        other.fin_received = 1;
+    }
     notify(s.other, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP);
 }
 

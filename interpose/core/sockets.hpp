@@ -37,6 +37,9 @@ uint32_t socket_accept(uint32_t listener);
 long socket_receive(uint32_t socket, const iovec* vector, int count, bool peek, bool discard = false);
 /// Takes what the window has room for of the vector behind its first `skip` bytes. -EAGAIN: the window is
 /// closed; -EPIPE / -ECONNRESET / -ENOTCONN / -EFAULT.
+/// Why the other end's reset ended it, which is told once: EPIPE behind the end of its input, else
+/// ECONNRESET. 0: it did not, or that was told.
+int take_reset_error(VirtualSocket& s);
 long socket_send(uint32_t socket, const iovec* vector, int count, size_t skip = 0);
 /// How much socket_send would take now.
 uint64_t socket_room(uint32_t socket);

@@ -20,9 +20,8 @@ long check_writable(uint32_t index) {
     if (s.state != SocketState::kConnected) return s.state == SocketState::kNew ? -EPIPE : -ENOTCONN;
     if (s.shut_write) return -EPIPE;
     if (s.reset) {
-        if (s.rst_reported) return -EPIPE;
-        s.rst_reported = 1;
-        return -ECONNRESET;
+        const int error = take_reset_error(s);
+        return error != 0 ? -error : -EPIPE;
     }
     if (s.connection) return s.sent < s.window_end ? 0 : -EAGAIN;
     return pair_room(s) > 0 ? 0 : -EAGAIN;
@@ -69,16 +68,26 @@ void reset_by_sending(uint32_t index) {
     notify(s.other, kAll);
 }
 
-long send_to_pair(uint32_t index, Pieces pieces) {
+/// Of the next `most` bytes those before the first that cannot be read: a large message is looked at as it
+/// goes out.
+size_t count_readable(Pieces pieces, size_t most) {
+    size_t good = 0;
+    while (good < most) {
+        const iovec piece = pieces.next(most - good);
+        if (!readable(piece.iov_base, piece.iov_len)) break;
+        good += piece.iov_len;
+    }
+    return good;
+}
+
+/// `total`: as much as there is room for.
+long send_to_pair(uint32_t index, Pieces pieces, size_t total) {
     VirtualSocket& s = socket_at(index);
     if (takes_nothing(s)) {
-        const size_t lost = pieces.left() < kPairBufferBytes ? pieces.left() : kPairBufferBytes;
         reset_by_sending(index);
-        return static_cast<long>(lost);
+        return static_cast<long>(total);
     }
     VirtualSocket& other = socket_at(s.other);
-    const uint64_t room = pair_room(s);
-    const size_t total = pieces.left() < room ? pieces.left() : room;
     for (size_t left = total; left > 0;) {
         const iovec piece = pieces.next(left);
         const bool fits = chunks_append(domain().input_pool, other.input,
@@ -91,6 +100,12 @@ long send_to_pair(uint32_t index, Pieces pieces) {
 }
 
 }  // namespace
+
+int take_reset_error(VirtualSocket& s) {
+    if (!s.reset || s.rst_reported) return 0;
+    s.rst_reported = 1;
+    return s.fin_received && !s.shut_write ? EPIPE : ECONNRESET;
+}
 
 uint64_t pair_room(const VirtualSocket& s) {
     if (takes_nothing(s)) return kPairBufferBytes;
@@ -139,12 +154,9 @@ long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, b
         return error ? -error : -ENOTCONN;
     }
     if (s.input.unread() == 0) {
-        if (s.reset) {
-            if (s.rst_reported) return 0;
-            s.rst_reported = 1;
-            return -ECONNRESET;
-        }
-        if (s.fin_received || s.shut_read) return 0;
+        if (s.fin_received) return 0;  // whatever came behind it
+        if (s.reset) return -take_reset_error(s);
+        if (s.shut_read) return 0;
         size_t room = 0;
         for (int i = 0; i < count; ++i) room += vector[i].iov_len;
         return room == 0 ? 0 : -EAGAIN;
@@ -178,14 +190,12 @@ long socket_send(uint32_t index, const iovec* vector, int count, size_t skip) {
     const bool nothing = total_of(vector, count) <= skip;
     if (const long error = check_writable(index)) return error == -EAGAIN && nothing ? 0 : error;
     if (nothing) return 0;
-    for (int i = 0; i < count; ++i) {
-        if (!readable(vector[i].iov_base, vector[i].iov_len)) return -EFAULT;
-    }
     VirtualSocket& s = socket_at(index);
     Pieces pieces(vector, count, skip);
-    if (s.connection == 0) return send_to_pair(index, pieces);
-    const uint64_t room = s.window_end - s.sent;
-    const size_t total = pieces.left() < room ? pieces.left() : room;
+    const uint64_t room = socket_room(index);
+    const size_t total = count_readable(pieces, pieces.left() < room ? pieces.left() : room);
+    if (total == 0) return -EFAULT;
+    if (s.connection == 0) return send_to_pair(index, pieces, total);
     for (size_t left = total; left > 0;) {
         const size_t bytes = left < timebubble::kMaxOutputPayload ? left : timebubble::kMaxOutputPayload;
         uint8_t* place = reserve_output(bytes);
@@ -221,7 +231,7 @@ long socket_send_file(uint32_t index, int file, off_t* offset, size_t bytes) {
         if (offset) *offset += got;
         if (pair) {
             iovec one{place, static_cast<size_t>(got)};
-            const long done = send_to_pair(index, Pieces(&one, 1, 0));
+            const long done = send_to_pair(index, Pieces(&one, 1, 0), one.iov_len);
             if (done < 0) return done;
         } else {
             emit_reserved(OutputKind::kSend, s.connection, 0, static_cast<size_t>(got));

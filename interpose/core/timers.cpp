@@ -4,14 +4,24 @@
 
 namespace crane::interpose {
 
-uint32_t new_timer(int clock, bool nonblocking) {
-    for (uint32_t i = 0; i < kMaxTimers; ++i) {
-        VirtualTimer& timer = domain().timers[i];
-        if (timer.references != 0) continue;
-        timer = {1, nonblocking, clock, 0, 0, 0};
-        return i;
+namespace {
+
+/// Whoever waits on a set with a timer in it looks again and finds the new deadline.
+void tell_sleepers() {
+    scheduler().signal_set(~uint64_t{0});
+    for (uint32_t epoll = 0; epoll < domain().epoll_high; ++epoll) {
+        scheduler().signal(make_key(ObjectKind::kEpoll, epoll), UINT32_MAX);
     }
-    return kNone;
+}
+
+}  // namespace
+
+uint32_t new_timer(int clock, bool nonblocking) {
+    uint32_t& i = domain().timers_used_below;
+    while (i < kMaxTimers && domain().timers[i].references != 0) ++i;
+    if (i == kMaxTimers) return kNone;
+    domain().timers[i] = {1, nonblocking, clock, 0, 0, 0};
+    return i++;
 }
 
 void release_timer(uint32_t index) {
@@ -19,6 +29,8 @@ void release_timer(uint32_t index) {
     if (--timer.references != 0) return;
     drop_watches(Watched::kTimer, index);
     timer = {};
+    uint32_t& lowest = domain().timers_used_below;
+    if (index < lowest) lowest = index;
 }
 
 void timer_get(uint32_t index, itimerspec* value) {
@@ -45,11 +57,7 @@ int timer_set(uint32_t index, int flags, const itimerspec* value, itimerspec* ol
     } else {
         timer.next_ns = deadline_from_relative_ns(to_ns(value->it_value));
     }
-    // Whoever waits on a set with a timer in it looks again and finds the new deadline.
-    scheduler().signal_set(~uint64_t{0});
-    for (uint32_t epoll = 0; epoll < domain().epoll_high; ++epoll) {
-        scheduler().signal(make_key(ObjectKind::kEpoll, epoll), 1);
-    }
+    tell_sleepers();
     return 0;
 }
 
@@ -67,6 +75,7 @@ uint64_t timer_take(uint32_t index) {
     }
     const uint64_t times = 1 + (domain().scheduler.now_ns - timer.next_ns) / timer.interval_ns;
     timer.next_ns += times * timer.interval_ns;
+    tell_sleepers();
     return times;
 }
 

@@ -86,6 +86,9 @@ class Programs(CraneTest):
     def test_locks_that_end_with_their_descriptor(self):
         self.check("closed_locks")
 
+    def test_commands_and_calls_of_timers(self):
+        self.check("commands", rounds=1)
+
     def test_sockets_at_their_limits(self):
         self.check("odd_sockets")
 

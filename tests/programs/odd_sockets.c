@@ -2,6 +2,7 @@
 // ports that are taken.
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -82,7 +83,54 @@ static void ports_go_round(void) {
     close(listener);
 }
 
+static int error_of(int fd) {
+    int error = -1;
+    socklen_t length = sizeof error;
+    CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0);
+    return error;
+}
+
+static volatile sig_atomic_t broken_pipes;
+static void count_broken_pipe(int signal) {
+    (void)signal;
+    broken_pipes++;
+}
+
+/// The other end closes with something unread, having said that it would send no more, or not.
+static void reset_by_other_end(int says_end, const char* asks) {
+    const int listener = bound(SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(listen(listener, 5) == 0);
+    const struct sockaddr_in to = near(port_of(listener));
+    CHECK(connect(client, (const struct sockaddr*)&to, sizeof to) == 0);
+    const int served = accept(listener, NULL, NULL);
+    CHECK(write(client, "last words", 10) == 10 && write(served, "unread", 6) == 6);
+    if (says_end) CHECK(shutdown(client, SHUT_WR) == 0);
+    close(client);
+    char text[11] = "";
+    broken_pipes = 0;
+    say("%s, end said %d", asks, says_end);
+    for (const char* next = asks; *next; next++) {
+        if (*next == 'e') say("  error %s", strerror(error_of(served)));
+        if (*next == 'r') say("  read %s %s", outcome(read(served, text, 10)), text);
+        if (*next == 'w') say("  write %s", outcome(write(served, "x", 1)));
+        text[0] = 0;
+    }
+    say("  signals %d", (int)broken_pipes);
+    close(served);
+    close(listener);
+}
+
+static void resets(void) {
+    signal(SIGPIPE, count_broken_pipe);
+    for (int says_end = 0; says_end < 2; says_end++) {
+        const char* const orders[] = {"ww", "rrrw", "wrr", "ee", "rerw", "rwr"};
+        for (unsigned i = 0; i < sizeof orders / sizeof *orders; i++) reset_by_other_end(says_end, orders[i]);
+    }
+    signal(SIGPIPE, SIG_DFL);
+}
+
 static void scenario(void) {
+    resets();
     client_without_descriptor();
     port_of_nobody();
     ports_go_round();

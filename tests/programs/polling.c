@@ -85,7 +85,8 @@ static void polls(void) {
     FD_ZERO(&readable);
     FD_SET(ends[0], &readable);
     struct timeval limit = {0, 20000};
-    say("select %s set %d", outcome(select(ends[0] + 1, &readable, NULL, NULL, &limit)), FD_ISSET(ends[0], &readable));
+    say("select %s set %d", outcome(select(ends[0] + 1, &readable, NULL, NULL, &limit)),
+        FD_ISSET(ends[0], &readable));
     write_all(ends[1], "yz", 2);
     FD_SET(ends[0], &readable);
     say("pselect %s", outcome(pselect(ends[0] + 1, &readable, NULL, NULL, NULL, NULL)));
@@ -143,7 +144,8 @@ static void timers(void) {
     close(timer);
 }
 
-// Blocked signals, read through descriptors: from this process, and from a child that finds its parent waiting.
+// Blocked signals, read through descriptors: from this process, and from a child that finds its parent
+// waiting.
 static void signal_descriptors(void) {
     struct signalfd_siginfo seen[3];
     struct epoll_event event = {.events = EPOLLIN | EPOLLET}, got;
@@ -229,7 +231,30 @@ static void seen_asleep(void) {
     close(pipes[1]);
 }
 
+/// As a server has them that gives each of its connections one.
+static void many_timers(void) {
+    enum { kMany = 600 };
+    int fds[kMany], due = 0, epoll = epoll_create1(0);
+    for (int i = 0; i < kMany; i++) {
+        fds[i] = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+        CHECK(fds[i] >= 0);
+        const struct itimerspec soon = {{0, 0}, {0, i % 2 ? 5000000 : 0}};
+        CHECK(timerfd_settime(fds[i], 0, &soon, NULL) == 0);
+        add(epoll, fds[i], EPOLLIN | EPOLLONESHOT, i, EPOLL_CTL_ADD);
+    }
+    struct epoll_event events[64];
+    while (due < kMany / 2) {
+        const int count = epoll_wait(epoll, events, 64, 5000);
+        CHECK(count > 0);
+        due += count;
+    }
+    say("due: %d, then %d", due, epoll_wait(epoll, events, 64, 20));
+    for (int i = 0; i < kMany; i++) close(fds[i]);
+    close(epoll);
+}
+
 static void scenario(void) {
+    many_timers();
     seen_asleep();
     epolls();
     polls();
@@ -240,4 +265,6 @@ static void scenario(void) {
     vectors();
 }
 
-int main(int argc, char** argv) { return serve(argc, argv, scenario); }
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}

@@ -1,0 +1,14 @@
+// Functions that a program is told by (SIGEV_THREAD): each call has a thread of its own, as with libc, so
+// that one may take its time, wait, or want a large stack.
+#pragma once
+
+#include <pthread.h>
+#include <csignal>
+
+namespace crane::interpose {
+
+/// Outside of an operation: a thread is made in one of its own, which nobody joins. `attributes` may be null.
+/// False: there can be none, and nothing is called.
+bool call_in_own_thread(void (*function)(sigval), sigval value, const pthread_attr_t* attributes);
+
+}  // namespace crane::interpose
