@@ -73,12 +73,14 @@ void keep(pid_t init, const cpu_set_t& cores) {
 
 struct DomainCores::Look {
     uint64_t now_ns = 0;
+    uint64_t handovers = 0;
     std::map<pid_t, ThreadTimes> threads;
     std::map<int, CoreTimes> cores;
 
     Placement::Work work_since(const Look& before) const {
         Placement::Work work;
         work.passed_ns = now_ns - before.now_ns;
+        work.handovers = handovers - before.handovers;
         for (const auto& [thread, times] : threads) {
             const auto found = before.threads.find(thread);
             if (found == before.threads.end() || times.ran_ns < found->second.ran_ns) continue;
@@ -121,6 +123,7 @@ void DomainCores::look(uint64_t now_ns, pid_t init, uint64_t handovers) {
     }
     auto look = std::make_shared<Look>();
     look->now_ns = now_ns;
+    look->handovers = handovers;
     const auto job = [look, init] {
         look->cores = read_core_times();
         look->threads = read_thread_times(init);

@@ -3,11 +3,12 @@
 //
 // One of them goes on at a time, and where the turn goes to a thread on another core, that core has to be
 // woken for it: ten times the cost of a hand-over on one core. The system's scheduler does not know that they
-// never run side by side, and spreads them. So a domain that hands over a lot and runs most of the time is
-// kept on one core, as long as nobody else wants that one: where its threads wait for a processor for longer
-// than hand-overs explain, it moves to a core that is idle, and where there is none it is left to the system
-// again, and the next try comes later. One that mostly waits for its disk or for clients is left to the
-// system, too, which wakes it where what it has waited for happens.
+// never run side by side, and spreads them. So a domain that hands over a lot is tried on one core, and stays
+// there if its hand-overs come cheaper so (a domain that waits for its clients and its disk between them may
+// be better off where the system wakes it, which only a try can tell), and as long as nobody else wants that
+// core: where its threads wait for a processor for longer than hand-overs explain, it moves to a core that is
+// idle, and where there is none it is left to the system again. After a try in vain the next one comes later.
+// One that hardly runs is left to the system.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,7 @@ class Placement {
         uint64_t passed_ns = 0;
         uint64_t ran_ns = 0;
         uint64_t waited_ns = 0;  ///< ready to run, and did not
+        uint64_t handovers = 0;
     };
     struct Core {
         int number;
@@ -41,6 +43,16 @@ class Placement {
     int core() const { return core_; }
 
   private:
+    /// What a try is judged by.
+    struct Pace {
+        double share = 0;  ///< of a core
+        double handovers_per_s = 0;
+        /// Of processor time.
+        double cost_of_handover() const { return share / (handovers_per_s > 1 ? handovers_per_s : 1); }
+    };
+
+    static Pace pace_of(const Work& work);
+    bool worth_it(const Pace& now) const;
     int anywhere(uint64_t now_ns);
 
     int core_ = kAnywhere;
@@ -48,6 +60,8 @@ class Placement {
     uint64_t kept_since_ns_ = 0;
     uint64_t next_try_ns_ = 0;
     uint64_t pause_ns_ = 0;
+    Pace elsewhere_;      ///< before the try
+    int looks_left_ = 0;  ///< until it is judged; 0: it was
 };
 
 }  // namespace crane::proxy
