@@ -65,8 +65,9 @@ class CheckpointFiles {
 class StoredCheckpointFiles : public CheckpointFiles {
   public:
     /// What arrives leaves `reserve_bytes` of the disk free.
-    StoredCheckpointFiles(const std::string& folder, uint64_t reserve_bytes)
-        : store_(folder), reserve_bytes_(reserve_bytes) {}
+    StoredCheckpointFiles(const std::string& folder, uint64_t reserve_bytes,
+                          std::shared_ptr<checkpoint::KnownSums> sums = nullptr)
+        : store_(folder, std::move(sums)), reserve_bytes_(reserve_bytes) {}
 
     std::vector<Offer> offers(uint64_t min_index) override;
     std::string read(const ReadWords& wanted) override;

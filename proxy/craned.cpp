@@ -100,17 +100,19 @@ Craned::~Craned() {
 
 void Craned::make_replica() {
     Participant::Events events{
-        [this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); },
+        [this] { on_lost(); },
+        [this](const std::string& reason) { fatal(reason); },
         [this](uint64_t index) {
             begin_stop("removed from the cluster by log entry " + std::to_string(index));
         },
         [this](const nlohmann::json& request, Readings::Reply reply) { asked(request, std::move(reply)); },
-        [this](uint64_t view, uint32_t leader) { tenure_.observe(view, leader, time(nullptr)); }};
+        [this](uint64_t view, uint32_t leader) { tenure_.observe(view, leader, time(nullptr)); },
+        [this] { service_->working(); }};
     if (config_.witness) {
-        replica_ = std::make_unique<Witness>(base_, config_, timekeeper_, std::move(events));
+        replica_ = std::make_unique<Witness>(base_, config_, timekeeper_, sums_, std::move(events));
     } else {
         replica_ = std::make_unique<Replica>(base_, config_, timekeeper_, repairs_, losses_, difference_,
-                                             std::move(events));
+                                             sums_, std::move(events));
     }
     replica_->start();
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/known_sums.hpp"
 #include "proxy/admin_server.hpp"
 #include "proxy/audit_note.hpp"
 #include "proxy/certificate_end.hpp"
@@ -78,7 +79,9 @@ class Craned {
     Repairs repairs_;             ///< and what is known of this one
     LossHistory losses_;          ///< of its server
     FirstDifference difference_;  ///< between its output and others'
-    Tenure tenure_;               ///< of the primary that it knows
+    /// Else a checkpoint of many gigabytes would be read whole each time that the server is made anew.
+    const std::shared_ptr<checkpoint::KnownSums> sums_ = std::make_shared<checkpoint::KnownSums>();
+    Tenure tenure_;  ///< of the primary that it knows
     std::unique_ptr<ServiceManager> service_;
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<AdminServer> admin_;  ///< null: [admin] names no address

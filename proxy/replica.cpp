@@ -35,7 +35,8 @@ uint64_t life_of(uint32_t replica) {
 }  // namespace
 
 Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs,
-                 LossHistory& losses, FirstDifference& difference, Events events)
+                 LossHistory& losses, FirstDifference& difference,
+                 const std::shared_ptr<checkpoint::KnownSums>& sums, Events events)
     : base_(base),
       config_(config),
       timekeeper_(timekeeper),
@@ -45,7 +46,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       settings_hash_(settings_hash(config)),
       domain_(
           base, config, losses, [this] { drain(); }, [this] { on_domain_changed(); }),
-      checkpoints_(base, config),
+      checkpoints_(base, config, sums, events_.busy),
       log_(config.state_dir, config, checkpoints_.from() ? checkpoints_.from()->output : OutputPosition{},
            base),
       bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
@@ -103,7 +104,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       shipping_(
           base,
           std::make_shared<StoredCheckpointFiles>(config.state_dir + "/checkpoints",
-                                                  config.disk_reserve_bytes),
+                                                  config.disk_reserve_bytes, sums),
           config.ship_bytes_per_s,
           [this](uint32_t to, const std::string& message) { return ship(to, 'C', message); },
           [this](uint64_t index) { on_fetched(index); }),
