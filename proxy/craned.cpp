@@ -122,8 +122,8 @@ int Craned::run() {
     const LoopBoost boost;
     while (!done_) {
         const bool may_sleep = replica_->turn();
-        event_base_loop(base_, EVLOOP_ONCE | (may_sleep ? 0 : EVLOOP_NONBLOCK));
-        replica_->awake();
+        if (!done_) event_base_loop(base_, EVLOOP_ONCE | (may_sleep ? 0 : EVLOOP_NONBLOCK));
+        if (!done_) replica_->awake();
     }
     return exit_status_;
 }
@@ -149,6 +149,7 @@ void Craned::on_lost() {
     lost_ns_ = monotonic_ns();
     if (config_.mode != Mode::kFull) {
         given_up_ = config_.mode == Mode::kDmt
+    event_base_loopbreak(base_);  // whatever else is to be done now may find no replica
                         ? "the domain is gone, and without consensus there is no log to bring it back from"
                         : "the server is gone, and mode proxy cannot replay its log: it is not scheduled";
         spdlog::error("{}", given_up_);

@@ -296,6 +296,26 @@ TEST_CASE("craned: a domain that is lost again and again is tried for ever, ever
     for (size_t restarts = 1; restarts < 200; ++restarts) {
         const uint64_t pause_ns = restart_pause_ns(restarts);
         CHECK(pause_ns >= std::max(before_ns, uint64_t{500'000'000}));
+// It was ended by SIGSEGV instead: what else was to be done in that turn of the loop found no replica.
+TEST_CASE("craned: one that cannot make its server anew says why, and ends with status 1", "[craned]") {
+    Cluster cluster(1);
+    Client asks(cluster.port(1));
+    REQUIRE(asks.echoes("served\n"));
+    fs::rename(cluster.dir(1) + "/db", cluster.dir(1) + "/db.moved");
+    std::ofstream(cluster.dir(1) + "/db") << "no database";
+    Client maker(cluster.port(1));
+    maker.say("overrun 1\n");
+    int status = 0;
+    CHECK(wait_until([&] { return cluster.ended(1, &status); }));
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 1));
+    std::ifstream log(cluster.dir(1) + "/craned.log");
+    const std::string text(std::istreambuf_iterator<char>(log), {});
+    const size_t anew = text.find("making the server anew from the log");
+    REQUIRE(anew != std::string::npos);
+    CHECK(text.find(cluster.dir(1) + "/db", anew) != std::string::npos);
+    CHECK(text.find("stopped", anew) != std::string::npos);
+}
+
         CHECK((pause_ns > before_ns || pause_ns == restart_pause_ns(1'000'000)));
         before_ns = pause_ns;
     }
