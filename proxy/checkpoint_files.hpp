@@ -22,6 +22,18 @@ struct ArrivedPart {
     uint64_t have = 0;
 };
 
+/// When room is to be looked for again, while something arrives in small pieces.
+class RoomLook {
+  public:
+    static constexpr uint64_t kEveryBytes = 1 << 20;
+    /// So many bytes are to be written now.
+    bool due(uint64_t bytes) { return (unlooked_bytes_ += bytes) >= kEveryBytes; }
+    void found() { unlooked_bytes_ = 0; }
+
+  private:
+    uint64_t unlooked_bytes_ = kEveryBytes;
+};
+
 class CheckpointFiles {
   public:
     struct Present {
@@ -91,6 +103,7 @@ class StoredCheckpointFiles : public CheckpointFiles {
 
     checkpoint::CheckpointStore store_;
     uint64_t reserve_bytes_;
+    RoomLook room_;
     Open open_;
     std::optional<checkpoint::ArrivingCheckpoint> arriving_;
 };
