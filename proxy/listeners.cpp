@@ -403,5 +403,11 @@ std::vector<Listeners::State> Listeners::states() const {
     }
     return out;
 }
+size_t Listeners::sockets() const {
+    size_t all = 0;
+    for (const auto& [key, port] : ports_) all += port->sockets.size();
+    return all;
+}
+
 
 }  // namespace crane::proxy
