@@ -162,7 +162,7 @@ void Craned::on_lost() {
         given_up_ = "the server's processes were lost " + std::to_string(restarts_in_a_row_ + 1) +
                     " times in a row; it is tried again every few minutes at most (now after " +
                     std::to_string(pause / kSecondNs) + " s): see " + config_.state_dir +
-                    "/stderr and craned.log";
+                    "/stderr (stderr.1, once it is tried again) and craned.log";
         spdlog::error("{}", given_up_);
     }
     if (replica_->leads() && !replica_->alone()) replica_->hand_over();
