@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/clock.hpp"
 #include "paxos/core/storage.hpp"
@@ -41,6 +42,17 @@ event_base* make_base() {
 }
 
 }  // namespace
+
+/// One of 32 bits: a larger one must not be taken for another.
+std::optional<uint32_t> number_in(const nlohmann::json& request, const char* key) {
+    const auto found = request.find(key);
+    if (found == request.end() || !found->is_number_unsigned() || *found > UINT32_MAX) return std::nullopt;
+    return found->get<uint32_t>();
+}
+
+std::string needs_number(const std::string& command, const char* key) {
+    return command + " needs \"" + key + "\": a number up to " + std::to_string(UINT32_MAX);
+}
 
 uint64_t restart_pause_ns(size_t restarts_in_a_row) {
     if (restarts_in_a_row == 0) return 0;
@@ -259,15 +271,14 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
     } else if (command == "checkpoint") {
         error = replica_->take_checkpoint();
     } else if (command == "base") {
-        const bool named = request.contains("from") && request["from"].is_number_unsigned();
-        error = named ? replica_->choose_base(request["from"]) : "base needs \"from\": a number";
+        const auto from = number_in(request, "from");
+        error = from ? replica_->choose_base(*from) : needs_number(command, "from");
+    } else if (command == "transfer") {
+        const auto to = number_in(request, "to");
+        error = to ? replica_->transfer(*to) : needs_number(command, "to");
     } else {
-        const bool transfer = command == "transfer";
-        const char* key = transfer ? "to" : "signal";
-        if (!request.contains(key) || !request[key].is_number_unsigned()) {
-            return {{"error", command + " needs \"" + key + "\": a number"}};
-        }
-        error = transfer ? replica_->transfer(request[key]) : replica_->signal_server(request[key]);
+        const auto signal = number_in(request, "signal");
+        error = signal ? replica_->signal_server(*signal) : needs_number(command, "signal");
     }
     if (error.empty()) return {{"ok", true}};
     return {{"error", error}, {"fetching", command == "restart" && replica_->fetches_image()}};
