@@ -26,6 +26,8 @@ constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr uint64_t kMaxPauseNs = 300 * kSecondNs;
 constexpr uint64_t kHealthyNs = 120 * kSecondNs;  ///< a domain that lived so long was well
 constexpr size_t kTellAfter = 5;
+/// Who asks from afar, and may do nothing but ask, is not to hold up the loop by asking often.
+constexpr uint64_t kRecentNs = 100'000'000;
 constexpr timeval kRestartPoll{0, 10'000};
 constexpr uint64_t kEndPatienceNs = 20 * kSecondNs;  ///< with a domain that does not end
 constexpr timeval kStopLimit{5, 0};
@@ -41,8 +43,6 @@ event_base* make_base() {
     return base;
 }
 
-}  // namespace
-
 /// One of 32 bits: a larger one must not be taken for another.
 std::optional<uint32_t> number_in(const nlohmann::json& request, const char* key) {
     const auto found = request.find(key);
@@ -53,6 +53,8 @@ std::optional<uint32_t> number_in(const nlohmann::json& request, const char* key
 std::string needs_number(const std::string& command, const char* key) {
     return command + " needs \"" + key + "\": a number up to " + std::to_string(UINT32_MAX);
 }
+
+}  // namespace
 
 uint64_t restart_pause_ns(size_t restarts_in_a_row) {
     if (restarts_in_a_row == 0) return 0;
@@ -89,7 +91,10 @@ Craned::Craned(Config config)
     if (!config_.admin_listen.empty())
         admin_ = std::make_unique<AdminServer>(
             base_, config_.admin_listen, config_.tls, paxos::Identity{config_.cluster_id, config_.replica_id},
-            [this](const nlohmann::json& request) { return handle(request); });
+            [this](const nlohmann::json& request) {
+                const bool status = request["cmd"] == "status" && is_own(request);
+                return status ? recent_status() : handle(request);
+            });
     if (!config_.metrics_listen.empty())
         observation_ =
             std::make_unique<Observation>(base_, config_.metrics_listen, [this] { return look(); });
@@ -144,6 +149,7 @@ void Craned::fatal(const std::string& reason) {
     spdlog::critical("{}", reason);
     exit_status_ = replica_ && replica_->disowned() ? kExitDisowned : 1;
     done_ = true;
+    event_base_loopbreak(base_);  // whatever else is to be done now may find no replica
 }
 
 void Craned::begin_stop(const std::string& why) {
@@ -161,7 +167,6 @@ void Craned::on_lost() {
     lost_ns_ = monotonic_ns();
     if (config_.mode != Mode::kFull) {
         given_up_ = config_.mode == Mode::kDmt
-    event_base_loopbreak(base_);  // whatever else is to be done now may find no replica
                         ? "the domain is gone, and without consensus there is no log to bring it back from"
                         : "the server is gone, and mode proxy cannot replay its log: it is not scheduled";
         spdlog::error("{}", given_up_);
@@ -239,6 +244,20 @@ nlohmann::json Craned::status() {
     return look();
 }
 
+nlohmann::json Craned::recent_status() {
+    const uint64_t now_ns = monotonic_ns();
+    if (looked_.is_null() || now_ns - looked_ns_ >= kRecentNs) {
+        looked_ = status();
+        looked_ns_ = now_ns;
+    }
+    return looked_;
+}
+
+bool Craned::is_own(const nlohmann::json& request) const {
+    const auto whose = request.find("replica");
+    return whose == request.end() || *whose == config_.replica_id;
+}
+
 nlohmann::json Craned::look() {
     nlohmann::json status = replica_->status();
     status["version"] = CRANE_VERSION;
@@ -260,6 +279,7 @@ nlohmann::json Craned::look() {
 /// What only the primary can do; a backup hands it on and says where the answer will be.
 nlohmann::json Craned::order(const nlohmann::json& request) {
     const std::string command = request.value("cmd", "");
+    looked_ = nullptr;  // who gives an order looks at what has come of it
     std::string error;
     if (command == "member") {
         error = change_membership(request);
@@ -321,7 +341,7 @@ void Craned::asked(const nlohmann::json& request, Readings::Reply reply) {
         replica_->flush_log();
         readings_->ask(request, std::move(reply));
     } else if (command == "status") {
-        reply(status());
+        reply(recent_status());
     } else if (command == "log") {
         reply(read_log(request));
     } else if (command == "audit") {
@@ -367,13 +387,13 @@ nlohmann::json Craned::set_level(const nlohmann::json& request) {
 
 nlohmann::json Craned::handle(const nlohmann::json& request) {
     const std::string command = request["cmd"];
-    const auto whose = request.find("replica");
-    if (whose != request.end() && *whose != config_.replica_id) {
-        if (!whose->is_number_unsigned() || *whose == 0 || *whose > kMaxReplicaId)
+    if (!is_own(request)) {
+        const nlohmann::json& whose = request["replica"];
+        if (!whose.is_number_unsigned() || whose == 0 || whose > kMaxReplicaId)
             return {{"error", "\"replica\" is its number"}};
         if (command == "status" || command == "remake" || command == "audit" || command == "log" ||
             Readings::knows(command))
-            return hand_on(*whose, request);
+            return hand_on(whose, request);
         return {{"error", "\"" + command + "\" is not handed on to another replica"}};
     }
     if (command == "status") return status();

@@ -7,7 +7,7 @@
 
 #include <ctime>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -58,6 +58,9 @@ class Craned {
     void reopen_logs();
     nlohmann::json handle(const nlohmann::json& request);
     nlohmann::json status();
+    /// Not older than a moment.
+    nlohmann::json recent_status();
+    bool is_own(const nlohmann::json& request) const;
     nlohmann::json look();
     std::string doing() const;
     nlohmann::json order(const nlohmann::json& request);
@@ -90,6 +93,8 @@ class Craned {
     std::unique_ptr<Readings> readings_;
     CertificateEnd certificate_;
     AuditNote audit_;
+    nlohmann::json looked_;  ///< of recent_status()
+    uint64_t looked_ns_ = 0;
     const int64_t started_s_ = time(nullptr);
     bool stopping_ = false;
     bool done_ = false;
