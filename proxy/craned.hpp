@@ -3,6 +3,7 @@
 // When the domain is taken away, the replica hands leadership over, is taken down, and a new one is made in
 // its place: fresh segment, fresh container, the log replayed from its first index. One that does not stay up
 // is tried again for ever, after pauses that grow, and that is said.
+// Files: craned.cpp (its life), craned_orders.cpp (what it is asked).
 #pragma once
 
 #include <ctime>
