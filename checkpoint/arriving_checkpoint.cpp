@@ -61,7 +61,7 @@ std::optional<ArrivingCheckpoint> ArrivingCheckpoint::resume(const CheckpointSto
     DecodedManifest decoded = decode_manifest(File(manifest_path, O_RDONLY).read(0, kMaxManifestBytes + 1));
     if (!decoded.error.empty() || decoded.id != which.id || decoded.manifest.index != which.index)
         return std::nullopt;
-    return ArrivingCheckpoint(path, std::move(decoded.manifest));
+    return ArrivingCheckpoint(store, path, std::move(decoded.manifest));
 }
 
 ArrivingCheckpoint ArrivingCheckpoint::begin(const CheckpointStore& store, const CheckpointName& which,
@@ -81,7 +81,7 @@ ArrivingCheckpoint ArrivingCheckpoint::begin(const CheckpointStore& store, const
     write_synced(part, manifest_text);
     if (rename(part.c_str(), whole.c_str()) != 0) throw file_error("rename", part, errno);
     fail_point("fetch.begin");
-    return ArrivingCheckpoint(path, std::move(decoded.manifest));
+    return ArrivingCheckpoint(store, path, std::move(decoded.manifest));
 }
 
 uint64_t ArrivingCheckpoint::have(size_t file) const {
@@ -115,7 +115,7 @@ bool ArrivingCheckpoint::check(size_t file, const Stop& stop) const {
     const CheckpointFile& expected = manifest_.files[file];
     const File there(file_path(file), O_RDWR | O_CREAT);
     there.sync();
-    if (there.bytes() == expected.bytes && sum_of_file(there, stop) == expected.xxh128) {
+    if (there.bytes() == expected.bytes && sum_of_file(there, stop, sums_) == expected.xxh128) {
         fail_point("fetch.checked");
         return true;
     }

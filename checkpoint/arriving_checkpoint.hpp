@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -40,12 +41,13 @@ class ArrivingCheckpoint {
     void publish(CheckpointStore& store) const;
 
   private:
-    ArrivingCheckpoint(std::string path, Manifest manifest)
-        : path_(std::move(path)), manifest_(std::move(manifest)) {}
+    ArrivingCheckpoint(const CheckpointStore& store, std::string path, Manifest manifest)
+        : path_(std::move(path)), manifest_(std::move(manifest)), sums_(store.sums()) {}
     std::string file_path(size_t file) const { return path_ + "/" + manifest_.files[file].name; }
 
     std::string path_;
     Manifest manifest_;
+    std::shared_ptr<KnownSums> sums_;
 };
 
 }  // namespace crane::checkpoint

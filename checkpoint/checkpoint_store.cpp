@@ -23,15 +23,7 @@ namespace {
 
 constexpr char kNew[] = ".new-";
 constexpr char kOld[] = ".old-";
-constexpr char kDamaged[] = ".damaged-";
-constexpr char kRefused[] = ".refused-";
 constexpr mode_t kOwnerOnly = 0700;
-
-void remove_tree(const std::string& path) {
-    std::error_code error;
-    fs::remove_all(path, error);
-    if (error) throw file_error("remove", path, error.value());
-}
 
 void remove_quietly(const std::string& path) noexcept {
     std::error_code ignored;
@@ -51,12 +43,15 @@ std::vector<std::string> data_files(const std::string& folder) {
     return names;
 }
 
-/// Empty when the files are there, in their sizes.
+/// Empty when the files are there, in their sizes. Throws where nobody can tell.
 std::string missing(const std::string& folder, const Manifest& manifest) {
     for (const CheckpointFile& file : manifest.files) {
         struct stat info {};
         const std::string path = folder + "/" + file.name;
-        if (lstat(path.c_str(), &info) != 0) return path + " is missing";
+        if (lstat(path.c_str(), &info) != 0) {
+            if (errno != ENOENT) throw file_error("look at", path, errno);
+            return path + " is missing";
+        }
         if (!S_ISREG(info.st_mode)) return path + " is no regular file";
         if (static_cast<uint64_t>(info.st_size) != file.bytes)
             return path + " has " + std::to_string(info.st_size) + " bytes instead of " +
@@ -116,7 +111,7 @@ StoredCheckpoint CheckpointStore::complete(uint64_t index, const nlohmann::json&
             const File file(path + "/" + name, O_RDONLY);
             file.sync();
             const uint64_t bytes = file.bytes();
-            manifest.files.push_back({name, bytes, sum_of_file(file, stop)});
+            manifest.files.push_back({name, bytes, sum_of_file(file, stop, sums_)});
             if (file.bytes() != bytes)
                 throw std::runtime_error(file.path() + " was still written to when the checkpoint was to be");
         }
@@ -195,8 +190,12 @@ StoredCheckpoint CheckpointStore::look_at(const std::string& path, uint64_t inde
             out.error = file.path() + " is of entry " + std::to_string(out.manifest.index);
         else
             out.error = missing(out.path, out.manifest);
+        out.damaged = !out.error.empty() && (decoded.error.empty() || decoded.damaged);
     } catch (const std::runtime_error& error) {
         out.error = error.what();
+        struct stat info {};
+        const std::string manifest = out.path + "/" + kManifestName;
+        out.damaged = lstat(manifest.c_str(), &info) != 0 && (errno == ENOENT || errno == ENOTDIR);
     }
     return out;
 }
@@ -229,24 +228,32 @@ std::optional<StoredCheckpoint> CheckpointStore::find(uint64_t index) const {
     return one;
 }
 
-std::string CheckpointStore::verify(uint64_t index, const Stop& stop) const {
-    const StoredCheckpoint one = look(index);
-    if (!one.error.empty()) return one.error;
+StoredCheckpoint CheckpointStore::checked(uint64_t index, const Stop& stop) const {
+    StoredCheckpoint one = look(index);
+    if (!one.error.empty()) return one;
     try {
         for (const CheckpointFile& expected : one.manifest.files) {
             const File file(one.path + "/" + expected.name, O_RDONLY);
-            if (sum_of_file(file, stop) != expected.xxh128)
-                return file.path() + " is not what was written: its sum differs from the manifest's";
+            if (sum_of_file(file, stop, sums_) == expected.xxh128) continue;
+            one.error = file.path() + " is not what was written: its sum differs from the manifest's";
+            one.damaged = true;
+            break;
         }
     } catch (const Stopped&) {
         throw;
     } catch (const std::runtime_error& error) {
-        return error.what();
+        one.error = error.what();
     }
-    return "";
+    return one;
 }
 
 // --- removing
+
+void CheckpointStore::remove_tree(const std::string& path) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) throw file_error("remove", path, error.value());
+}
 
 void CheckpointStore::remove(uint64_t index) {
     const std::string path = path_of(index), gone = unfinished(kOld, index);
@@ -256,42 +263,6 @@ void CheckpointStore::remove(uint64_t index) {
         throw file_error("rename", path, errno);
     }
     remove_tree(gone);
-}
-
-void CheckpointStore::rename_aside(uint64_t index, const char* prefix) {
-    const std::string path = path_of(index), aside = unfinished(prefix, index);
-    remove_tree(aside);
-    if (rename(path.c_str(), aside.c_str()) != 0 && errno != ENOENT) throw file_error("rename", path, errno);
-}
-
-void CheckpointStore::set_aside(uint64_t index) {
-    rename_aside(index, kDamaged);
-}
-
-void CheckpointStore::set_aside_refused(uint64_t index) {
-    // Of no use but to whoever looks for the cause: the last one is enough.
-    for (const std::string& path : folders_named({kRefused}))
-        for (const auto& entry : fs::directory_iterator(path))
-            if (entry.path().filename() != kManifestName) remove_tree(entry.path());
-    rename_aside(index, kRefused);
-}
-
-std::set<std::string> CheckpointStore::refused() const {
-    std::set<std::string> ids;
-    for (const std::string& path : folders_named({kRefused}))
-        ids.insert(
-            look_at(path, index_from(fs::path(path).filename().string().substr(sizeof(kRefused) - 1))).id);
-    return ids;
-}
-
-std::vector<SetAside> CheckpointStore::set_aside() const {
-    std::vector<SetAside> found;
-    for (const char* const prefix : {kDamaged, kRefused})
-        for (const std::string& path : folders_named({prefix})) {
-            const std::string name = fs::path(path).filename().string();
-            found.push_back({index_from(name.substr(strlen(prefix))), prefix == kDamaged, path});
-        }
-    return found;
 }
 
 void CheckpointStore::prune(size_t keep, const std::set<uint64_t>& held) {

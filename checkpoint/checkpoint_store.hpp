@@ -5,6 +5,7 @@
 //   .old-<index>/           being removed
 //   .damaged-<index>/       of no use, for whoever wants to look at it; gone when a new one is kept
 //   .refused-<index>/       whole, and no server could be restored from it here; likewise
+//   .unread-<index>/        cannot be read, or not by this program; the next start looks at it again
 //   .fetch-<index>-<id>/    arriving from another replica (arriving_checkpoint.hpp)
 //
 // Rules kept here:
@@ -12,19 +13,23 @@
 //     gets its name when the manifest is; what a crash leaves is in a folder with a dot, and so is nothing;
 //   - a folder that is not as its manifest says is never handed out, and told apart with what is wrong;
 //   - files and folders of others are left alone;
+//   - only what is not as it was written counts as damaged: what cannot be read may be whole, and is kept;
 //   - failures are std::runtime_error, say what to do, and leave nothing behind that takes up the disk.
+// Files: checkpoint_store.cpp, checkpoint_aside.cpp (those that are of no use).
 // Calls may take long (hashing, syncing): nothing here is for an event loop. An object holds no state but the
 // path, so a second one may look on while the first works.
 #pragma once
 
 #include <cstdint>
 #include <ctime>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "checkpoint/file_sum.hpp"
+#include "checkpoint/known_sums.hpp"
 #include "checkpoint/manifest.hpp"
 
 namespace crane::checkpoint {
@@ -35,22 +40,27 @@ struct StoredCheckpoint {
     std::string id;  ///< see manifest.hpp
     Manifest manifest;
     uint64_t manifest_bytes = 0;
-    time_t since = 0;   ///< when it came to be on this disk
-    std::string error;  ///< why it is of no use; empty: it is complete
+    time_t since = 0;      ///< when it came to be on this disk
+    std::string error;     ///< why it is of no use; empty: it is complete
+    bool damaged = false;  ///< `error` tells of a size or a sum; else it may be whole
 };
 
 /// One that was found to be of no use, and is kept for a while.
 struct SetAside {
     uint64_t index = 0;
-    bool damaged = false;  ///< else CRIU could not restore a server from it
+    bool damaged = false;
+    bool unread = false;  ///< with neither CRIU could not restore a server from it
     std::string path;
 };
 
 class CheckpointStore {
   public:
     /// Touches nothing; the folder is made when something is written to it.
-    explicit CheckpointStore(std::string folder) : folder_(std::move(folder)) {}
+    /// `sums`: files whose sum is known there are not read for it; null: all are.
+    explicit CheckpointStore(std::string folder, std::shared_ptr<KnownSums> sums = nullptr)
+        : folder_(std::move(folder)), sums_(std::move(sums)) {}
     const std::string& folder() const { return folder_; }
+    const std::shared_ptr<KnownSums>& sums() const { return sums_; }
 
     /// An empty folder for the files of a checkpoint; what was begun under this index before is dropped.
     std::string begin(uint64_t index);
@@ -67,7 +77,9 @@ class CheckpointStore {
     std::optional<StoredCheckpoint> newest() const;
     std::optional<StoredCheckpoint> find(uint64_t index) const;
     /// Sizes and sums of all files. Empty: as the manifest says; else what is wrong. Throws Stopped.
-    std::string verify(uint64_t index, const Stop& stop = never) const;
+    std::string verify(uint64_t index, const Stop& stop = never) const { return checked(index, stop).error; }
+    /// The same of one, with whether it is damaged.
+    StoredCheckpoint checked(uint64_t index, const Stop& stop = never) const;
 
     /// Gone in one moment, whatever happens to the machine meanwhile.
     void remove(uint64_t index);
@@ -75,9 +87,14 @@ class CheckpointStore {
     void set_aside(uint64_t index);
     /// Likewise; and the same one, should another replica offer it, is not wanted again.
     void set_aside_refused(uint64_t index);
+    /// Likewise, until put_back_unread().
+    void set_aside_unread(uint64_t index);
+    /// Those that could not be read are checkpoints again, but where another has taken their place.
+    void put_back_unread();
     std::set<std::string> refused() const;  ///< their ids
     std::vector<SetAside> set_aside() const;
-    /// Leaves the newest `keep`, and those of `held`; damaged ones go when they are older than what is left.
+    /// Leaves the newest `keep`, those of `held`, and those that could not be read; damaged ones go when they
+    /// are older than what is left.
     void prune(size_t keep, const std::set<uint64_t>& held = {});
     /// What a crash left half made or half removed. For the start, when nobody takes or fetches.
     void remove_unfinished();
@@ -101,7 +118,11 @@ class CheckpointStore {
     std::vector<uint64_t> indexes() const;
     std::vector<std::string> folders_named(const std::vector<std::string>& prefixes) const;
 
+    static void remove_tree(const std::string& path);
+
+    static constexpr char kDamaged[] = ".damaged-", kRefused[] = ".refused-", kUnread[] = ".unread-";
     std::string folder_;
+    std::shared_ptr<KnownSums> sums_;
 };
 
 constexpr size_t kIndexDigits = 20;

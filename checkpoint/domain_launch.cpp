@@ -47,6 +47,23 @@ void make_empty_file(const std::string& path) {
     ensure_file(path);
 }
 
+/// ext4 has no longer file than 16 TiB: who writes further is ended.
+constexpr off_t kLongestOutput = 1LL << 40;
+
+// Where the files are fresh the server says all of it again: so it is as long on every replica. What was
+// there is kept beside it, for whoever looks why that one was lost.
+void begin_output(const std::string& path, Files files) {
+    struct stat info {};
+    const bool there = ::stat(path.c_str(), &info) == 0 && info.st_size > 0;
+    if (there && (files == Files::kFresh || (files == Files::kKept && info.st_size > kLongestOutput))) {
+        const std::string before = path + ".1";
+        ::unlink(before.c_str());
+        if (::rename(path.c_str(), before.c_str()) != 0)
+            throw std::runtime_error("renaming " + path + " to " + before + ": " + std::strerror(errno));
+    }
+    ensure_file(path);
+}
+
 // A fresh copy under a new inode: a process that still maps the old file keeps it.
 void copy_program(const std::string& from, const std::string& to) {
     std::error_code error;
@@ -268,8 +285,8 @@ std::vector<LayerPlace> layer_places(const DomainSpec& spec) {
 std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files) {
     const DomainPaths paths(spec.state_dir);
     fs::create_directories(paths.shared);
-    ensure_file(paths.stdout_file);
-    ensure_file(paths.stderr_file);
+    begin_output(paths.stdout_file, files);
+    begin_output(paths.stderr_file, files);
     make_empty_file(paths.exit_status);
     give_to_server(spec, {paths.stdout_file, paths.stderr_file});
     if (spec.schedule) copy_program(spec.shim_path, paths.shared + "/libcrane.so");

@@ -125,6 +125,7 @@ std::string encode_manifest(const Manifest& manifest) {
 
 DecodedManifest decode_manifest(std::string_view text) {
     DecodedManifest out;
+    out.damaged = true;
     const size_t tail = kBeforeSum.size() + kSumDigits + kEnd.size();
     if (text.size() > kMaxManifestBytes) {
         out.error = "it is larger than a manifest can be";
@@ -141,6 +142,7 @@ DecodedManifest decode_manifest(std::string_view text) {
         out.error = "its sum does not fit its contents";
         return out;
     }
+    out.damaged = false;
     const json parsed = parse(body);
     out.error = parsed.is_discarded() ? "it is not JSON" : read_body(parsed, out.manifest);
     return out;

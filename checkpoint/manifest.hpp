@@ -54,7 +54,8 @@ std::string encode_manifest(const Manifest& manifest);
 struct DecodedManifest {
     Manifest manifest;
     std::string id;
-    std::string error;  ///< what is wrong with it; empty: nothing
+    std::string error;     ///< what is wrong with it; empty: nothing
+    bool damaged = false;  ///< it is not what was written; else this program does not understand it
 };
 DecodedManifest decode_manifest(std::string_view text);
 

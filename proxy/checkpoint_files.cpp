@@ -74,6 +74,11 @@ std::vector<ArrivedPart> StoredCheckpointFiles::begin(const CheckpointName& name
 
 void StoredCheckpointFiles::append(size_t part, uint64_t offset, std::string_view bytes) {
     CRANE_CHECK(arriving_);
+    // Others write to that disk meanwhile.
+    if (room_.due(bytes.size())) {
+        store_.check_room(arriving_->manifest().files[part].bytes - offset, reserve_bytes_);
+        room_.found();
+    }
     arriving_->append(part, offset, bytes);
 }
 

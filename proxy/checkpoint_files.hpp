@@ -22,6 +22,18 @@ struct ArrivedPart {
     uint64_t have = 0;
 };
 
+/// When room is to be looked for again, while something arrives in small pieces.
+class RoomLook {
+  public:
+    static constexpr uint64_t kEveryBytes = 1 << 20;
+    /// So many bytes are to be written now.
+    bool due(uint64_t bytes) { return (unlooked_bytes_ += bytes) >= kEveryBytes; }
+    void found() { unlooked_bytes_ = 0; }
+
+  private:
+    uint64_t unlooked_bytes_ = kEveryBytes;
+};
+
 class CheckpointFiles {
   public:
     struct Present {
@@ -65,8 +77,9 @@ class CheckpointFiles {
 class StoredCheckpointFiles : public CheckpointFiles {
   public:
     /// What arrives leaves `reserve_bytes` of the disk free.
-    StoredCheckpointFiles(const std::string& folder, uint64_t reserve_bytes)
-        : store_(folder), reserve_bytes_(reserve_bytes) {}
+    StoredCheckpointFiles(const std::string& folder, uint64_t reserve_bytes,
+                          std::shared_ptr<checkpoint::KnownSums> sums = nullptr)
+        : store_(folder, std::move(sums)), reserve_bytes_(reserve_bytes) {}
 
     std::vector<Offer> offers(uint64_t min_index) override;
     std::string read(const ReadWords& wanted) override;
@@ -90,6 +103,7 @@ class StoredCheckpointFiles : public CheckpointFiles {
 
     checkpoint::CheckpointStore store_;
     uint64_t reserve_bytes_;
+    RoomLook room_;
     Open open_;
     std::optional<checkpoint::ArrivingCheckpoint> arriving_;
 };

@@ -15,75 +15,24 @@ namespace {
 constexpr size_t kKept = 2;
 /// In the loop: whoever can wait longer for `keeping()` to be over does so before.
 constexpr int kEndPatienceMs = 1000;
-constexpr char kFiles[] = "files.tar.zst";
 constexpr char kImage[] = "image.tar.zst";
-
-bool takes_checkpoints(const Config& config) {
-    return config.mode == Mode::kFull && config.container;
-}
 
 }  // namespace
 
-Checkpoints::Checkpoints(event_base* base, const Config& config)
+Checkpoints::Checkpoints(event_base* base, const Config& config, std::shared_ptr<checkpoint::KnownSums> sums,
+                         std::function<void()> busy)
     : config_(config),
-      store_(std::make_shared<checkpoint::CheckpointStore>(config.state_dir + "/checkpoints")),
+      store_(
+          std::make_shared<checkpoint::CheckpointStore>(config.state_dir + "/checkpoints", std::move(sums))),
       takes_images_(takes_checkpoints(config) && !checkpoint::find_criu().empty()),
       keeper_(base, "crane-keep") {
-    choose();
+    if (takes_checkpoints(config_)) choose(busy);
 }
 
 Checkpoints::~Checkpoints() {
     leave_unfinished();
     if (!keeper_.finish(kEndPatienceMs))
         spdlog::error("a checkpoint is still being written; look for uninterruptible I/O");
-}
-
-/// The newest that is whole. One that is damaged is passed over, and said.
-void Checkpoints::choose() {
-    if (!takes_checkpoints(config_)) return;
-    try {
-        store_->remove_unfinished();
-    } catch (const std::exception& error) {
-        error_ = error.what();
-        spdlog::error("{}", error_);
-    }
-    for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
-        CheckpointState state;
-        const std::string wrong = usable(one, state);
-        if (wrong.empty() && state.live && !takes_images_ && !config_.witness) {
-            error_ =
-                "the checkpoint at log index " + std::to_string(one.index) +
-                " holds an image of a running server, and this host has no CRIU to restore it: see crane "
-                "check";
-            spdlog::error("{}", error_);
-            continue;
-        }
-        if (wrong.empty()) {
-            spdlog::info("starting from the checkpoint at log index {}, server number {}{}", one.index,
-                         state.generation, state.live ? ", as it ran there" : "");
-            holds(one);
-            archive_ = one.path + "/" + kFiles;
-            from_ = std::move(state);
-            return;
-        }
-        error_ = "the checkpoint at log index " + std::to_string(one.index) + " is of no use: " + wrong;
-        spdlog::error("{}", error_);
-        set_aside(one.index);
-    }
-}
-
-/// Empty, or what is wrong with it.
-std::string Checkpoints::usable(const checkpoint::StoredCheckpoint& one, CheckpointState& state) const {
-    if (!one.error.empty()) return one.error;
-    if (std::string wrong = from_json(one.manifest.state, state); !wrong.empty()) return wrong;
-    if (state.cluster != config_.cluster_id) return "it is of another cluster, " + state.cluster;
-    if (state.position.index != one.index) return "it names another entry";
-    const bool begins = state.live && !config_.witness;
-    if (begins && state.live->words.transport_version != timebubble::kTransportVersion)
-        return "its server runs under a shim of another version, which this craned does not understand; "
-               "start "
-               "the version of Crane that took it";
-    return store_->verify(one.index);
 }
 
 DomainRunner::Image Checkpoints::image(const DomainWords& words) const {
@@ -151,6 +100,7 @@ void Checkpoints::refuse(const std::string& why) {
 void Checkpoints::distrust(uint64_t index) {
     if (taking_index_ >= index) leave_unfinished();
     try {
+        store_->put_back_unread();  // those, too
         for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
             if (one.index < index) continue;
             spdlog::warn("the checkpoint at log index {} may hold what differs, and is set aside", one.index);
@@ -183,15 +133,6 @@ void Checkpoints::holds(const checkpoint::StoredCheckpoint& one) {
     held_index_ = one.index;
     held_bytes_ = one.manifest.bytes();
     held_since_s_ = one.since;
-}
-
-/// Else it would be taken for the one that is wanted, should another have to be fetched.
-void Checkpoints::set_aside(uint64_t index) {
-    try {
-        store_->set_aside(index);
-    } catch (const std::exception& error) {
-        spdlog::error("{}", error.what());
-    }
 }
 
 void Checkpoints::decided(uint64_t generation, CheckpointState state) {

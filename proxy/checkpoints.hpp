@@ -1,5 +1,6 @@
 // The checkpoints of this replica, as craned uses them: which one it starts from, when one is due, and the
 // keeping of a new one beside the event loop.
+// Files: checkpoints.cpp, checkpoints_choose.cpp (at the start).
 #pragma once
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint_store.hpp"
 #include "checkpoint/domain_host.hpp"
@@ -22,9 +24,15 @@ struct event_base;
 
 namespace crane::proxy {
 
+bool takes_checkpoints(const Config& config);
+
 class Checkpoints {
   public:
-    Checkpoints(event_base* base, const Config& config);
+    /// `sums`: what this process has summed is not summed again. `busy` is called again and again while one
+    /// is being summed here. Throws where there are checkpoints of another cluster, before anything is
+    /// touched.
+    Checkpoints(event_base* base, const Config& config, std::shared_ptr<checkpoint::KnownSums> sums = nullptr,
+                std::function<void()> busy = nullptr);
     /// One that is being packed is left unfinished.
     ~Checkpoints();
     Checkpoints(const Checkpoints&) = delete;
@@ -82,12 +90,20 @@ class Checkpoints {
     nlohmann::json json(uint64_t majority_index, bool being_taken) const;
 
   private:
-    void choose();
-    std::string usable(const checkpoint::StoredCheckpoint& one, CheckpointState& state) const;
-    void set_aside(uint64_t index);
+    struct Fault {
+        std::string what;      ///< empty: there is none
+        bool damaged = false;  ///< else it may be whole
+    };
+    void choose(const std::function<void()>& busy);
+    void tidy();
+    std::vector<checkpoint::StoredCheckpoint> all_of_this_cluster() const;
+    Fault fault_of(const checkpoint::StoredCheckpoint& one, CheckpointState& state,
+                   const std::function<void()>& busy) const;
+    void set_aside(uint64_t index, bool damaged = true);
     void holds(const checkpoint::StoredCheckpoint& one);
     void failed(uint64_t index, const std::string& why);
 
+    static constexpr char kFiles[] = "files.tar.zst";
     const Config& config_;
     std::shared_ptr<checkpoint::CheckpointStore> store_;  ///< used by the worker, too
     std::optional<CheckpointState> from_;

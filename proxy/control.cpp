@@ -19,6 +19,8 @@ namespace {
 
 constexpr size_t kMaxLineBytes = 64 * 1024;
 constexpr size_t kMaxClients = 64;
+/// Answers that are not read: what is asked behind them waits.
+constexpr size_t kMaxQueuedBytes = 4 << 20;
 
 }  // namespace
 
@@ -63,7 +65,8 @@ void ControlServer::on_connect(evconnlistener*, int fd, sockaddr*, int, void* co
         return;
     }
     self.clients_[client] = fd;
-    bufferevent_setcb(client, &ControlServer::on_line, nullptr, &ControlServer::on_end, context);
+    bufferevent_setcb(client, &ControlServer::on_line, &ControlServer::on_line, &ControlServer::on_end,
+                      context);
     bufferevent_setwatermark(client, EV_READ, 0, kMaxLineBytes);
     bufferevent_enable(client, EV_READ | EV_WRITE);
 }
@@ -71,7 +74,7 @@ void ControlServer::on_connect(evconnlistener*, int fd, sockaddr*, int, void* co
 void ControlServer::on_line(bufferevent* client, void* context) {
     auto& self = *static_cast<ControlServer*>(context);
     evbuffer* input = bufferevent_get_input(client);
-    for (;;) {
+    while (evbuffer_get_length(bufferevent_get_output(client)) < kMaxQueuedBytes) {
         size_t bytes = 0;
         char* line = evbuffer_readln(input, &bytes, EVBUFFER_EOL_LF);
         std::string reply;

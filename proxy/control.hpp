@@ -1,5 +1,6 @@
 // The control socket: a unix stream; a line in is a JSON object {"cmd": …}, a line out is its answer. A
-// request that cannot be understood or done is answered {"error": …}. Only craned's own user may connect.
+// request that cannot be understood or done is answered {"error": …}. Only craned's own user may connect. Who
+// asks and does not read is not answered further.
 #pragma once
 
 #include <functional>
@@ -28,6 +29,7 @@ class ControlServer {
 
   private:
     static void on_connect(evconnlistener*, int fd, sockaddr*, int, void* self);
+    /// There is a request, or the answers before it are gone.
     static void on_line(bufferevent* client, void* self);
     static void on_end(bufferevent* client, short what, void* self);
     std::string answer(const std::string& line);

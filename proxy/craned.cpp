@@ -5,13 +5,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.hpp"
 #include "paxos/core/storage.hpp"
 #include "proxy/daemon_log.hpp"
-#include "proxy/log_words.hpp"
 #include "proxy/loop_boost.hpp"
 #include "proxy/replica.hpp"
 #include "proxy/witness.hpp"
@@ -25,11 +23,11 @@ constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr uint64_t kMaxPauseNs = 300 * kSecondNs;
 constexpr uint64_t kHealthyNs = 120 * kSecondNs;  ///< a domain that lived so long was well
 constexpr size_t kTellAfter = 5;
+/// Who asks from afar, and may do nothing but ask, is not to hold up the loop by asking often.
+constexpr uint64_t kRecentNs = 100'000'000;
 constexpr timeval kRestartPoll{0, 10'000};
 constexpr uint64_t kEndPatienceNs = 20 * kSecondNs;  ///< with a domain that does not end
 constexpr timeval kStopLimit{5, 0};
-constexpr timeval kStopDelay{0, 20'000};
-constexpr size_t kLogPieceEntries = 256, kLogPieceBytes = 256 * 1024, kLogPieceCalls = 200;
 
 event_base* make_base() {
     event_config* options = event_config_new();
@@ -77,7 +75,10 @@ Craned::Craned(Config config)
     if (!config_.admin_listen.empty())
         admin_ = std::make_unique<AdminServer>(
             base_, config_.admin_listen, config_.tls, paxos::Identity{config_.cluster_id, config_.replica_id},
-            [this](const nlohmann::json& request) { return handle(request); });
+            [this](const nlohmann::json& request) {
+                const bool status = request["cmd"] == "status" && is_own(request);
+                return status ? recent_status() : handle(request);
+            });
     if (!config_.metrics_listen.empty())
         observation_ =
             std::make_unique<Observation>(base_, config_.metrics_listen, [this] { return look(); });
@@ -100,17 +101,19 @@ Craned::~Craned() {
 
 void Craned::make_replica() {
     Participant::Events events{
-        [this] { on_lost(); }, [this](const std::string& reason) { fatal(reason); },
+        [this] { on_lost(); },
+        [this](const std::string& reason) { fatal(reason); },
         [this](uint64_t index) {
             begin_stop("removed from the cluster by log entry " + std::to_string(index));
         },
         [this](const nlohmann::json& request, Readings::Reply reply) { asked(request, std::move(reply)); },
-        [this](uint64_t view, uint32_t leader) { tenure_.observe(view, leader, time(nullptr)); }};
+        [this](uint64_t view, uint32_t leader) { tenure_.observe(view, leader, time(nullptr)); },
+        [this] { service_->working(); }};
     if (config_.witness) {
-        replica_ = std::make_unique<Witness>(base_, config_, timekeeper_, std::move(events));
+        replica_ = std::make_unique<Witness>(base_, config_, timekeeper_, sums_, std::move(events));
     } else {
         replica_ = std::make_unique<Replica>(base_, config_, timekeeper_, repairs_, losses_, difference_,
-                                             std::move(events));
+                                             sums_, std::move(events));
     }
     replica_->start();
 }
@@ -120,8 +123,8 @@ int Craned::run() {
     const LoopBoost boost;
     while (!done_) {
         const bool may_sleep = replica_->turn();
-        event_base_loop(base_, EVLOOP_ONCE | (may_sleep ? 0 : EVLOOP_NONBLOCK));
-        replica_->awake();
+        if (!done_) event_base_loop(base_, EVLOOP_ONCE | (may_sleep ? 0 : EVLOOP_NONBLOCK));
+        if (!done_) replica_->awake();
     }
     return exit_status_;
 }
@@ -130,6 +133,7 @@ void Craned::fatal(const std::string& reason) {
     spdlog::critical("{}", reason);
     exit_status_ = replica_ && replica_->disowned() ? kExitDisowned : 1;
     done_ = true;
+    event_base_loopbreak(base_);  // whatever else is to be done now may find no replica
 }
 
 void Craned::begin_stop(const std::string& why) {
@@ -159,7 +163,7 @@ void Craned::on_lost() {
         given_up_ = "the server's processes were lost " + std::to_string(restarts_in_a_row_ + 1) +
                     " times in a row; it is tried again every few minutes at most (now after " +
                     std::to_string(pause / kSecondNs) + " s): see " + config_.state_dir +
-                    "/stderr and craned.log";
+                    "/stderr (stderr.1, once it is tried again) and craned.log";
         spdlog::error("{}", given_up_);
     }
     if (replica_->leads() && !replica_->alone()) replica_->hand_over();
@@ -191,17 +195,6 @@ void Craned::try_restart() {
     }
 }
 
-std::string Craned::change_membership(const nlohmann::json& request) {
-    const std::map<std::string, paxos::ChangeKind> kinds = {{"add", paxos::ChangeKind::kAdd},
-                                                            {"promote", paxos::ChangeKind::kPromote},
-                                                            {"remove", paxos::ChangeKind::kRemove}};
-    const auto kind = kinds.find(request.value("do", ""));
-    if (kind == kinds.end()) return "member needs \"do\": add, promote or remove";
-    if (!request.contains("id") || !request["id"].is_number_unsigned() || request["id"] > kMaxReplicaId)
-        return "member needs \"id\": a number up to " + std::to_string(kMaxReplicaId);
-    return replica_->change_membership({kind->second, request["id"], request.value("address", "")});
-}
-
 void Craned::reopen_logs() {
     reopen_daemon_log();
     replica_->reopen_logs();
@@ -224,6 +217,20 @@ nlohmann::json Craned::status() {
     return look();
 }
 
+nlohmann::json Craned::recent_status() {
+    const uint64_t now_ns = monotonic_ns();
+    if (looked_.is_null() || now_ns - looked_ns_ >= kRecentNs) {
+        looked_ = status();
+        looked_ns_ = now_ns;
+    }
+    return looked_;
+}
+
+bool Craned::is_own(const nlohmann::json& request) const {
+    const auto whose = request.find("replica");
+    return whose == request.end() || *whose == config_.replica_id;
+}
+
 nlohmann::json Craned::look() {
     nlohmann::json status = replica_->status();
     status["version"] = CRANE_VERSION;
@@ -240,155 +247,6 @@ nlohmann::json Craned::look() {
         status["restarts_in_vain"] = given_up_;
     }
     return status;
-}
-
-/// What only the primary can do; a backup hands it on and says where the answer will be.
-nlohmann::json Craned::order(const nlohmann::json& request) {
-    const std::string command = request.value("cmd", "");
-    std::string error;
-    if (command == "member") {
-        error = change_membership(request);
-    } else if (command == "restart") {
-        const std::string name = request.value("image", "");
-        const auto image = checkpoint::image_sum_in(name);
-        error = !name.empty() && !image ? "\"" + name + "\" is no base image's name (sha256:…)"
-                                        : replica_->restart_server(image);
-    } else if (command == "checkpoint") {
-        error = replica_->take_checkpoint();
-    } else if (command == "base") {
-        const bool named = request.contains("from") && request["from"].is_number_unsigned();
-        error = named ? replica_->choose_base(request["from"]) : "base needs \"from\": a number";
-    } else {
-        const bool transfer = command == "transfer";
-        const char* key = transfer ? "to" : "signal";
-        if (!request.contains(key) || !request[key].is_number_unsigned()) {
-            return {{"error", command + " needs \"" + key + "\": a number"}};
-        }
-        error = transfer ? replica_->transfer(request[key]) : replica_->signal_server(request[key]);
-    }
-    if (error.empty()) return {{"ok", true}};
-    return {{"error", error}, {"fetching", command == "restart" && replica_->fetches_image()}};
-}
-
-/// To that replica, or to the primary; says where the answer will be.
-nlohmann::json Craned::hand_on(uint32_t replica, const nlohmann::json& request) {
-    const uint32_t primary = replica_->leader();
-    const uint32_t to = replica != 0 ? replica : primary;
-    const uint64_t number = to != 0 ? replica_->mail().ask(to, request) : 0;
-    if (number == 0) {
-        return {{"error",
-                 to == 0 ? std::string("there is no primary now; try again")
-                         : (replica == 0 ? "the primary, replica " : "replica ") + std::to_string(to) +
-                               (replica == 0
-                                    ? ", is not connected; try again"
-                                    : " is not connected to replica " + std::to_string(config_.replica_id))}};
-    }
-    return {{"ok", true}, {"forwarded", to}, {"answer", number}};
-}
-
-/// A piece of it: so many entries and bytes that the loop is not held up.
-nlohmann::json Craned::read_log(const nlohmann::json& request) {
-    const uint64_t from = request.value("from", uint64_t{1}), to = request.value("to", UINT64_MAX);
-    nlohmann::json entries = nlohmann::json::array();
-    const auto first_call = request.value("first_call", size_t{0});  // of that entry
-    size_t bytes = 0;
-    for (const paxos::Entry& entry : replica_->read_decided(std::max<uint64_t>(from, 1))) {
-        if (entry.index > to || entries.size() == kLogPieceEntries || bytes > kLogPieceBytes) break;
-        entries.push_back(entry_json(entry, kLogPieceCalls, entry.index == from ? first_call : 0));
-        bytes += entries.back().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).size();
-    }
-    return {{"ok", true}, {"first_call", first_call}, {"entries", entries}};
-}
-
-/// By another replica, for its operator.
-void Craned::asked(const nlohmann::json& request, Readings::Reply reply) {
-    const std::string command = request.value("cmd", "");
-    if (Readings::knows(command)) {
-        replica_->flush_log();
-        readings_->ask(request, std::move(reply));
-    } else if (command == "status") {
-        reply(status());
-    } else if (command == "log") {
-        reply(read_log(request));
-    } else if (command == "audit") {
-        reply(note_audit(request));
-    } else if (command == "remake") {
-        reply(remake());
-    } else {
-        reply(order(request));
-    }
-}
-
-nlohmann::json Craned::remake() {
-    const std::string error =
-        stopping_ || lost_ns_ != 0 ? "its server is being started" : replica_->remake_server();
-    return error.empty() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"error", error}};
-}
-
-nlohmann::json Craned::note_audit(const nlohmann::json& request) {
-    const std::string error = audit_.take(request, time(nullptr));
-    return error.empty() ? nlohmann::json{{"ok", true}} : nlohmann::json{{"error", error}};
-}
-
-nlohmann::json Craned::answer(const nlohmann::json& request) const {
-    if (!request.contains("id") || !request["id"].is_number_unsigned())
-        return {{"error", "answer needs \"id\": a number"}};
-    const uint64_t number = request["id"];
-    const std::string reply =
-        number > Readings::kFirstNumber ? readings_->answer(number) : replica_->mail().answer(number);
-    if (reply.empty()) return {{"pending", true}};
-    const nlohmann::json parsed = nlohmann::json::parse(reply, nullptr, false);
-    return parsed.is_object() ? parsed : nlohmann::json{{"error", "its answer cannot be read"}};
-}
-
-nlohmann::json Craned::set_level(const nlohmann::json& request) {
-    const std::string level = request.value("level", "");
-    const auto known = spdlog::level::from_str(level);
-    if (known == spdlog::level::off) {
-        return {{"error", "log-level needs \"level\": trace, debug, info, warning or error"}};
-    }
-    spdlog::set_level(known);
-    return {{"ok", true}};
-}
-
-nlohmann::json Craned::handle(const nlohmann::json& request) {
-    const std::string command = request["cmd"];
-    const auto whose = request.find("replica");
-    if (whose != request.end() && *whose != config_.replica_id) {
-        if (!whose->is_number_unsigned() || *whose == 0 || *whose > kMaxReplicaId)
-            return {{"error", "\"replica\" is its number"}};
-        if (command == "status" || command == "remake" || command == "audit" || command == "log" ||
-            Readings::knows(command))
-            return hand_on(*whose, request);
-        return {{"error", "\"" + command + "\" is not handed on to another replica"}};
-    }
-    if (command == "status") return status();
-    if (command == "audit") return note_audit(request);
-    if (command == "log") return read_log(request);
-    if (Readings::knows(command)) {
-        replica_->flush_log();
-        return {{"ok", true}, {"answer", readings_->begin(request)}};
-    }
-    if (command == "answer") return answer(request);
-    if (command == "log-level") return set_level(request);
-    if (command == "transfer" || command == "signal" || command == "restart" || command == "checkpoint" ||
-        command == "member" || command == "base")
-        return replica_->leads() ? order(request) : hand_on(0, request);
-    if (command == "remake") return remake();
-    if (command == "stop") {
-        // A moment later, so that the answer still leaves.
-        event_base_once(
-            base_, -1, EV_TIMEOUT,
-            [](int, short, void* self) {
-                static_cast<Craned*>(self)->begin_stop("asked to on the control socket");
-            },
-            this, &kStopDelay);
-        return {{"ok", true}};
-    }
-    return {{"error",
-             "no command \"" + command +
-                 "\"; there are status, stop, transfer, member, signal, restart, checkpoint, remake, base, "
-                 "output, log, audit, answer and log-level"}};
 }
 
 }  // namespace crane::proxy

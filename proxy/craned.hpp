@@ -3,14 +3,16 @@
 // When the domain is taken away, the replica hands leadership over, is taken down, and a new one is made in
 // its place: fresh segment, fresh container, the log replayed from its first index. One that does not stay up
 // is tried again for ever, after pauses that grow, and that is said.
+// Files: craned.cpp (its life), craned_orders.cpp (what it is asked).
 #pragma once
 
 #include <ctime>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "checkpoint/known_sums.hpp"
 #include "proxy/admin_server.hpp"
 #include "proxy/audit_note.hpp"
 #include "proxy/certificate_end.hpp"
@@ -57,6 +59,9 @@ class Craned {
     void reopen_logs();
     nlohmann::json handle(const nlohmann::json& request);
     nlohmann::json status();
+    /// Not older than a moment.
+    nlohmann::json recent_status();
+    bool is_own(const nlohmann::json& request) const;
     nlohmann::json look();
     std::string doing() const;
     nlohmann::json order(const nlohmann::json& request);
@@ -78,7 +83,9 @@ class Craned {
     Repairs repairs_;             ///< and what is known of this one
     LossHistory losses_;          ///< of its server
     FirstDifference difference_;  ///< between its output and others'
-    Tenure tenure_;               ///< of the primary that it knows
+    /// Else a checkpoint of many gigabytes would be read whole each time that the server is made anew.
+    const std::shared_ptr<checkpoint::KnownSums> sums_ = std::make_shared<checkpoint::KnownSums>();
+    Tenure tenure_;  ///< of the primary that it knows
     std::unique_ptr<ServiceManager> service_;
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<AdminServer> admin_;  ///< null: [admin] names no address
@@ -87,6 +94,8 @@ class Craned {
     std::unique_ptr<Readings> readings_;
     CertificateEnd certificate_;
     AuditNote audit_;
+    nlohmann::json looked_;  ///< of recent_status()
+    uint64_t looked_ns_ = 0;
     const int64_t started_s_ = time(nullptr);
     bool stopping_ = false;
     bool done_ = false;

@@ -121,23 +121,33 @@ void DivergenceCheck::evidence(uint32_t from, const std::vector<Admission>& admi
     while (evidence_.size() > 2 * AdmissionHistory::kKept) evidence_.erase(evidence_.begin());
 }
 
+bool DivergenceCheck::votes(uint32_t replica) const {
+    return std::find(members_.begin(), members_.end(), replica) != members_.end();
+}
+
+bool DivergenceCheck::all_answered() const {
+    const auto answered = std::count_if(answered_.begin(), answered_.end(), [this](uint32_t replica) {
+        return replica != self_ && votes(replica);
+    });
+    return static_cast<size_t>(answered) + 1 >= std::min(members_.size(), reachable_);
+}
+
 void DivergenceCheck::judge(const AdmissionHistory&) {
     const size_t majority = members_.size() / 2 + 1;
-    const bool all_answered = answered_.size() + 1 >= std::min(members_.size(), reachable_);
     std::map<uint32_t, bool> equal_before;
     std::vector<uint64_t> without_majority;
-    for (const auto& [index, votes] : evidence_) {
+    for (const auto& [index, all] : evidence_) {
         const Hash128* agreed = nullptr;
-        for (const auto& [replica, vote] : votes) {
+        for (const auto& [replica, vote] : all) {
             const Hash128& output = vote.output;
-            const auto same = std::count_if(votes.begin(), votes.end(), [&output](const auto& other) {
-                return other.second.output == output;
+            const auto same = std::count_if(all.begin(), all.end(), [&](const auto& other) {
+                return votes(other.first) && other.second.output == output;
             });
             if (static_cast<size_t>(same) >= majority) agreed = &output;
         }
         if (!agreed) without_majority.push_back(index);
         if (!agreed) continue;
-        for (const auto& [replica, vote] : votes) {
+        for (const auto& [replica, vote] : all) {
             if (vote.output == *agreed) {
                 equal_before[replica] = true;
             } else if (!diverged_.count(replica)) {
@@ -154,7 +164,7 @@ void DivergenceCheck::judge(const AdmissionHistory&) {
         std::any_of(diverged_.begin(), diverged_.end(), [](const auto& one) { return one.first != 0; });
     if (undecided == 0 && any) {
         diverged_.erase(0);
-    } else if (undecided != 0 && all_answered && !diverged_.count(0)) {
+    } else if (undecided != 0 && all_answered() && !diverged_.count(0)) {
         diverged_[0] = {0, undecided, false};
         fresh_.push_back(diverged_[0]);
     }

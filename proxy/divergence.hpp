@@ -54,11 +54,13 @@ class DivergenceCheck {
         uint64_t last;
     };
 
+    /// `members`: those who vote, and have a server. Others (learners) are compared, and tell nothing of who
+    /// is right.
     DivergenceCheck(uint32_t self, std::vector<uint32_t> members)
         : self_(self), members_(std::move(members)) {}
 
     void set_members(std::vector<uint32_t> members) { members_ = std::move(members); }
-    /// With how many replicas, this one included, there is a link: those who are gone cannot be asked.
+    /// With how many of them, this one included, there is a link: those who are gone cannot be asked.
     void set_reachable(size_t replicas) { reachable_ = replicas; }
 
     /// This replica's own domain has admitted.
@@ -90,6 +92,8 @@ class DivergenceCheck {
   private:
     void compare(uint32_t from, const Admission& theirs, const Admission& ours);
     void judge(const AdmissionHistory& history);
+    bool votes(uint32_t replica) const;
+    bool all_answered() const;
     /// Of those that are not known to differ, some do.
     bool differ_at(uint64_t index) const;
 

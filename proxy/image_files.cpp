@@ -163,6 +163,10 @@ void ImageFiles::append(size_t, uint64_t offset, std::string_view bytes) {
     const File file(arriving_path(sum_), O_WRONLY | O_CREAT);
     if (file.bytes() != offset || bytes_ - offset < bytes.size())
         throw std::runtime_error(file.path() + " was changed by somebody else");
+    if (room_.due(bytes.size())) {
+        check_room(store_.folder(), bytes_ - offset, reserve_bytes_);
+        room_.found();
+    }
     file.write(bytes, offset);
 }
 

@@ -51,6 +51,7 @@ class ImageFiles : public CheckpointFiles {
     checkpoint::ImageStore store_;
     std::string fetcher_;
     uint64_t reserve_bytes_;
+    RoomLook room_;
     mutable std::mutex lock_;
     std::string wanted_;  ///< under lock_
     Open open_;

@@ -22,6 +22,8 @@ constexpr int kBacklog = 4096;
 constexpr int kAcceptsPerTurn = 64;
 constexpr timeval kRetry{1, 0};
 constexpr timeval kOutOfDescriptors{0, 100'000};
+/// Nobody has waited in vain for so long.
+constexpr uint64_t kCalmNs = 1'000'000'000;
 constexpr uint64_t kSayEveryNs = 60ULL * 1'000'000'000;
 
 const sockaddr* plain(const sockaddr_storage& address) {
@@ -114,8 +116,9 @@ struct Listeners::Port {
     std::string error = {};
     int defer_accept_s = 0;
     std::shared_ptr<Gate> gate = std::make_shared<Gate>(Gate{this});
-    bool starved = false;  ///< `error` says that no client could be accepted
-    uint64_t said_ns = 0;  ///< when that was said
+    bool starved = false;     ///< `error` says that no client could be accepted
+    uint64_t said_ns = 0;     ///< when that was said
+    uint64_t refused_ns = 0;  ///< when it was so last
 
     ~Port() {
         gate->port = nullptr;
@@ -320,8 +323,11 @@ void Listeners::open(Port& port, const sockaddr_storage& address, std::string& e
 void Listeners::on_retry(int, short, void* port) {
     auto& self = *static_cast<Port*>(port);
     if (self.gate->held < kPlaces) self.accept_all(true);
-    if (self.error.empty() || self.starved)
-        return;  // what starves it ends with the next client that is taken
+    if (self.starved && monotonic_ns() - self.refused_ns < kCalmNs) {
+        evtimer_add(self.retry_event, &kRetry);
+        return;
+    }
+    self.fed();  // and an address that found no descriptor to be opened with has waited for this
     if (self.all.lookup_error_.empty()) {
         self.all.try_open(self);
     } else {
@@ -387,6 +393,7 @@ void Listeners::accept_some(Socket& socket) {
                 port.said_ns = now;
             }
             port.starved = true;
+            port.refused_ns = now;
             event_del(socket.accept_event);
             evtimer_add(port.retry_event, &kOutOfDescriptors);
         } else {
@@ -394,6 +401,12 @@ void Listeners::accept_some(Socket& socket) {
         }
         return;
     }
+}
+
+size_t Listeners::sockets() const {
+    size_t all = 0;
+    for (const auto& [key, port] : ports_) all += port->sockets.size();
+    return all;
 }
 
 std::vector<Listeners::State> Listeners::states() const {

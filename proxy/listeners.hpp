@@ -63,6 +63,7 @@ class Listeners {
     void end_turn();
     void close_all();
     std::vector<State> states() const;
+    size_t sockets() const;
     /// Of the server's port for datagrams, that of the address where a client has reached it, opened if that
     /// is still to come. -1: none is open.
     int datagram_socket(uint16_t port, uint16_t family, const uint8_t* address);

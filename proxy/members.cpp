@@ -19,16 +19,16 @@ nlohmann::json histogram_json(const LatencyHistogram& all) {
 
 }  // namespace
 
-std::vector<uint32_t> member_ids(const paxos::Membership& membership) {
-    std::vector<uint32_t> ids;
-    for (const paxos::Member& member : membership.members) ids.push_back(member.id);
-    return ids;
-}
-
 std::vector<uint32_t> voter_ids(const paxos::Membership& membership) {
     std::vector<uint32_t> ids;
     for (const paxos::Member& member : membership.members)
         if (member.voter) ids.push_back(member.id);
+    return ids;
+}
+
+std::vector<uint32_t> server_ids(const paxos::Membership& membership, const std::set<uint32_t>& witnesses) {
+    std::vector<uint32_t> ids = voter_ids(membership);
+    std::erase_if(ids, [&](uint32_t id) { return witnesses.count(id) != 0; });
     return ids;
 }
 

@@ -10,8 +10,9 @@
 
 namespace crane::proxy {
 
-std::vector<uint32_t> member_ids(const paxos::Membership& membership);
 std::vector<uint32_t> voter_ids(const paxos::Membership& membership);
+/// Voters with a server.
+std::vector<uint32_t> server_ids(const paxos::Membership& membership, const std::set<uint32_t>& witnesses);
 
 /// `witnesses`: those that said they are.
 nlohmann::json peers_json(const Sequencer& sequencer, const std::set<uint32_t>& witnesses);

@@ -26,6 +26,8 @@ class Participant {
         std::function<void(const nlohmann::json& request, std::function<void(nlohmann::json)> reply)> asked;
         /// In this view that replica leads (0: nobody is known to), or this one's role changed.
         std::function<void(uint64_t view, uint32_t leader)> led;
+        /// The loop is held up by what takes long and cannot wait; called again and again meanwhile.
+        std::function<void()> busy;
     };
 
     virtual ~Participant() = default;

@@ -35,7 +35,8 @@ uint64_t life_of(uint32_t replica) {
 }  // namespace
 
 Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs,
-                 LossHistory& losses, FirstDifference& difference, Events events)
+                 LossHistory& losses, FirstDifference& difference,
+                 const std::shared_ptr<checkpoint::KnownSums>& sums, Events events)
     : base_(base),
       config_(config),
       timekeeper_(timekeeper),
@@ -45,7 +46,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       settings_hash_(settings_hash(config)),
       domain_(
           base, config, losses, [this] { drain(); }, [this] { on_domain_changed(); }),
-      checkpoints_(base, config),
+      checkpoints_(base, config, sums, events_.busy),
       log_(config.state_dir, config, checkpoints_.from() ? checkpoints_.from()->output : OutputPosition{},
            base),
       bubbles_(base, config, [this] { return timekeeper_.now(host_time()); }),
@@ -103,7 +104,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
       shipping_(
           base,
           std::make_shared<StoredCheckpointFiles>(config.state_dir + "/checkpoints",
-                                                  config.disk_reserve_bytes),
+                                                  config.disk_reserve_bytes, sums),
           config.ship_bytes_per_s,
           [this](uint32_t to, const std::string& message) { return ship(to, 'C', message); },
           [this](uint64_t index) { on_fetched(index); }),
@@ -114,7 +115,7 @@ Replica::Replica(event_base* base, const Config& config, Timekeeper& timekeeper,
           base, images_, config.ship_bytes_per_s,
           [this](uint32_t to, const std::string& message) { return ship(to, 'I', message); },
           [this](uint64_t) { on_image_fetched(); }),
-      divergence_(config.replica_id, member_ids(sequencer_.membership())),
+      divergence_(config.replica_id, voter_ids(sequencer_.membership())),
       stall_(uint64_t{config.watchdog_s} * 1'000'000'000),
       rounds_(config.policy == timebubble::Policy::kSerial ? kRoundsNs : 0, kRoundsLongestNs),
       lag_(kHousekeeping.tv_usec * 1000),
@@ -254,15 +255,14 @@ void Replica::on_membership(const paxos::MembershipAt& decided) {
         events_.removed(decided.index);
 }
 
-/// A witness puts nothing out that could be compared.
+/// A witness puts nothing out that could be compared, and a learner has no say.
 void Replica::compare_with_servers(const paxos::Membership& membership) {
-    std::vector<uint32_t> servers;
-    for (const paxos::Member& member : membership.members)
-        if (has_server(member)) servers.push_back(member.id);
-    divergence_.set_members(std::move(servers));
-    const auto up = std::count_if(peers_up_.begin(), peers_up_.end(),
-                                  [this](uint32_t peer) { return witnesses_.count(peer) == 0; });
-    divergence_.set_reachable(static_cast<size_t>(up) + 1);
+    const std::vector<uint32_t> servers = server_ids(membership, witnesses_);
+    const auto reached = std::count_if(servers.begin(), servers.end(), [this](uint32_t server) {
+        return server == config_.replica_id || peers_up_.count(server) != 0;
+    });
+    divergence_.set_reachable(static_cast<size_t>(reached));
+    divergence_.set_members(servers);
 }
 
 // --- what other replicas say

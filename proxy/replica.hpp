@@ -78,7 +78,8 @@ namespace crane::proxy {
 class Replica : public Participant {
   public:
     Replica(event_base* base, const Config& config, Timekeeper& timekeeper, Repairs& repairs,
-            LossHistory& losses, FirstDifference& difference, Events events);
+            LossHistory& losses, FirstDifference& difference,
+            const std::shared_ptr<checkpoint::KnownSums>& sums, Events events);
     ~Replica() override;
 
     void start() override;

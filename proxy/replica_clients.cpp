@@ -47,8 +47,10 @@ bool Replica::send_datagram(const timebubble::DatagramPayload& client, std::stri
     return fd >= 0 && proxy::send_datagram(fd, client, bytes);
 }
 
+/// All that clients and the server can make this process have open, in whatever direction.
 size_t Replica::clients_descriptors() const {
-    return pool_.size() + (native_ ? native_->connections() : 0);
+    return pool_.size() + (native_ ? native_->connections() : 0) + listeners_.sockets() + dialer_.dialing() +
+           egress_datagrams_.size();
 }
 
 /// Then the primary's copy of the output is there sooner.

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "proxy/members.hpp"
 #include "proxy/replica.hpp"
 
 namespace crane::proxy {
@@ -46,10 +47,7 @@ void Replica::fence_for_missed_end() {
 
 /// Those that vote and have a server.
 std::vector<uint32_t> Replica::servers() const {
-    std::vector<uint32_t> servers;
-    for (const paxos::Member& member : sequencer_.membership().members)
-        if (member.voter && has_server(member)) servers.push_back(member.id);
-    return servers;
+    return server_ids(sequencer_.membership(), witnesses_);
 }
 
 ServerEnd Replica::own_end() const {

@@ -146,14 +146,18 @@ void Replica::on_role() {
     image_rounds_.stop();
     pace_.begin();
     if (leads) forget_image();
-    if (!leads) stop_at_ns_ = 0;  // an order is the primary's that took it
-    if (ingress_.leading()) {     // also if it leads again: its proposals are forgotten
+    if (!leads) {  // an order is the primary's that took it
+        stop_at_ns_ = 0;
+        if (program_.wanted_image) program_.looked = 0;
+        program_.wanted_image.reset();
+    }
+    if (ingress_.leading()) {  // also if it leads again: its proposals are forgotten
         ingress_.stop();
         egress_.stop();
         egress_datagrams_.close();
-        batcher_.clear();
         account_.forget_proposals();
     }
+    batcher_.clear();  // of one that was deposed before it was ready, too
     shipping_.set_leader(sequencer_.leader());
     image_shipping_.set_leader(sequencer_.leader());
     carrier_.set_view(sequencer_.view(), sequencer_.leader());

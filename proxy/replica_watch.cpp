@@ -87,6 +87,7 @@ void Replica::housekeep() {
     watch_standstill(now);
     pool_.reap(now);
     clients_.reap(now);
+    egress_datagrams_.reap(now);
     client_limit_.observe(clients_descriptors());
     ingress_.tick(now);
     watch_disk();

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
 #include "proxy/plain_text.hpp"
 
 namespace crane::proxy {
@@ -18,6 +19,9 @@ namespace crane::proxy {
 namespace {
 
 constexpr uint64_t kLookUs = 1'000'000;
+constexpr uint64_t kWorkingNs = 1'000'000'000;
+/// For what follows at the start, from when it was last said: as the unit has it.
+constexpr uint64_t kLongerUs = 900'000'000;
 
 /// Whoever is started from here is not to speak in this process's name.
 std::string take_variable(const char* name) {
@@ -62,6 +66,7 @@ ServiceManager::~ServiceManager() {
 
 void ServiceManager::ready() {
     if (!timer_) return;
+    ready_ = true;
     told_ = one_line(doing_());
     send("READY=1\nSTATUS=" + told_);
     const uint64_t every_us = watchdog_us_ == 0 ? kLookUs : std::min(kLookUs, watchdog_us_ / 2);
@@ -73,6 +78,17 @@ void ServiceManager::ready() {
 void ServiceManager::stopping(const std::string& why) {
     told_ = one_line("stopping: " + why);
     send("STOPPING=1\nSTATUS=" + told_);
+}
+
+void ServiceManager::working() {
+    const uint64_t now_ns = monotonic_ns();
+    if (worked_ns_ != 0 && now_ns - worked_ns_ < kWorkingNs) return;
+    worked_ns_ = now_ns;
+    if (!ready_) {
+        send("EXTEND_TIMEOUT_USEC=" + std::to_string(kLongerUs));
+    } else if (watchdog_us_ != 0) {
+        send("WATCHDOG=1");
+    }
 }
 
 void ServiceManager::tick() {

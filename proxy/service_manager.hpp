@@ -23,6 +23,9 @@ class ServiceManager {
     /// Up: the control socket answers. From now on a loop that does not turn is noticed (WatchdogSec=).
     void ready();
     void stopping(const std::string& why);
+    /// The loop is held up, and goes on: neither the start nor the loop is given up for it. Called again and
+    /// again meanwhile.
+    void working();
 
   private:
     void tick();
@@ -34,6 +37,8 @@ class ServiceManager {
     std::function<std::string()> doing_;
     std::string told_;
     event* timer_ = nullptr;
+    bool ready_ = false;
+    uint64_t worked_ns_ = 0;  ///< when it was last said that it is at work
 };
 
 }  // namespace crane::proxy

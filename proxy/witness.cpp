@@ -35,11 +35,12 @@ HostTime host_time() {
 
 }  // namespace
 
-Witness::Witness(event_base* base, const Config& config, Timekeeper& timekeeper, Events events)
+Witness::Witness(event_base* base, const Config& config, Timekeeper& timekeeper,
+                 const std::shared_ptr<checkpoint::KnownSums>& sums, Events events)
     : config_(config),
       timekeeper_(timekeeper),
       events_(std::move(events)),
-      checkpoints_(base, config),
+      checkpoints_(base, config, sums, events_.busy),
       mail_([this](uint32_t to, const std::string& message) { return sequencer_.send(to, message); },
             [this](const nlohmann::json& request, OperatorMail::Reply reply) {
                 events_.asked(request, std::move(reply));
@@ -61,7 +62,7 @@ Witness::Witness(event_base* base, const Config& config, Timekeeper& timekeeper,
       shipping_(
           base,
           std::make_shared<StoredCheckpointFiles>(config.state_dir + "/checkpoints",
-                                                  config.disk_reserve_bytes),
+                                                  config.disk_reserve_bytes, sums),
           config.ship_bytes_per_s,
           [this](uint32_t to, const std::string& message) {
               return sequencer_.queued_bytes(to) < kShipBesideBytes && sequencer_.send(to, 'C' + message);

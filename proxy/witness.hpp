@@ -36,7 +36,8 @@ constexpr char kWitnessWord = 'w';
 
 class Witness : public Participant {
   public:
-    Witness(event_base* base, const Config& config, Timekeeper& timekeeper, Events events);
+    Witness(event_base* base, const Config& config, Timekeeper& timekeeper,
+            const std::shared_ptr<checkpoint::KnownSums>& sums, Events events);
     ~Witness() override;
 
     void start() override;

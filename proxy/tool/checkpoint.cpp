@@ -108,8 +108,9 @@ void print_arriving(const json& row) {
 
 void print_aside(const json& row) {
     std::cout << who(row) << row["index"] << "  set aside, "
-              << (row["damaged"].get<bool>() ? "since it is damaged: "
-                                             : "since no server could be restored from it: ")
+              << (row["damaged"].get<bool>()  ? "since it is damaged: "
+                  : row["unread"].get<bool>() ? "since it could not be read, until the next start: "
+                                              : "since no server could be restored from it: ")
               << row["path"].get<std::string>() << "\n";
 }
 
@@ -124,6 +125,7 @@ int list(const std::string& state_dir, uint32_t replica, bool as_json) {
             aside.push_back({{"replica", held.replica.id},
                              {"index", one.index},
                              {"damaged", one.damaged},
+                             {"unread", one.unread},
                              {"path", one.path}});
     }
     if (as_json) {

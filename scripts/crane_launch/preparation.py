@@ -227,5 +227,5 @@ class Preparation:
         folder.chmod(0o700)  # what clients sent is in it
         write_private(folder / "craned.toml", text)
         if not goes_on:
-            for name in ("stdout", "stderr", "craned.log"):
+            for name in ("stdout", "stderr", "stdout.1", "stderr.1", "craned.log"):
                 (folder / name).unlink(missing_ok=True)

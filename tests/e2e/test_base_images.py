@@ -1,8 +1,11 @@
 """Servers on base images: the same files on every replica, whatever their hosts have, and moving to other ones."""
 
+import json
 import os
 import pathlib
 import shutil
+import signal
+import socket
 import subprocess
 
 from support.case import CraneTest
@@ -147,6 +150,36 @@ class BaseImages(CraneTest):
             self.assertEqual(back.returncode, 0, back.stdout)
             self.wait_serving(cluster, 1, 2, 3)
             self.assertEqual(self.ask(cluster, 3, "CONFIG", "GET", "maxclients")[1], b"111")
+            cluster.assert_identical()
+
+    def ask_craned(self, cluster, replica, **request):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
+            control.settimeout(20)
+            control.connect(str(cluster.state / f"r{replica}" / "control.sock"))
+            control.sendall(json.dumps(request).encode() + b"\n")
+            return json.loads(control.makefile().readline())
+
+    def test_order_of_a_primary_that_is_none_any_more_moves_no_later_server(self):
+        """The image stayed the wanted one, and the next server that this replica began as primary was moved to it."""
+        file, first = self.image("one", 111)
+        other, second = self.image("two", 222)
+        self.crane_tool("image", "add", other, "--store", self.store)
+        with self.cluster(file, "--checkpoint-log-mib", "0") as cluster:
+            self.ask(cluster, 1, "SET", "key", "value")
+            old = cluster.primary()
+            go_on = [self.stopped(cluster, replica) for replica in (1, 2, 3) if replica != old]
+            self.assertEqual(self.ask_craned(cluster, old, cmd="restart", image=second), {"ok": True})
+            wait_until(lambda: self.ask_craned(cluster, old, cmd="status")["role"] != "primary", 30, "nobody hears it")
+            for each in go_on:
+                each()
+            wait_until(lambda: self.ask_craned(cluster, old, cmd="status")["leader"], 30, "somebody leads")
+            moved = cluster.crane("transfer", old)
+            self.assertEqual(moved.returncode, 0, moved.stdout)
+            ends = self.ask_craned(cluster, old, cmd="status")["generation"]
+            self.assertEqual(cluster.crane("signal", int(signal.SIGKILL)).returncode, 0)
+            wait_until(lambda: self.ask_craned(cluster, old, cmd="status")["generation"] > ends, 60, "the next server begins")
+            self.wait_serving(cluster, 1, 2, 3)
+            self.assertEqual({row["base_image"] for row in cluster.status().values()}, {first})
             cluster.assert_identical()
 
     def test_image_that_no_server_can_be_started_on_costs_no_more_than_a_restart(self):

@@ -299,6 +299,33 @@ TEST_CASE("a working directory in /tmp is there, the state directory in it is no
     CHECK(read_text_file(domain.folder + "/file") == "old\n");
 }
 
+// It grew for ever, and from 16 TiB on the server was ended there, on that replica alone.
+TEST_CASE("domain: what a server writes to its output begins anew with its files, and before it is too long",
+          "[checkpoint]") {
+    Domain domain(Isolation::kNone, "echo said; echo wrong >&2");
+    const std::string out = domain.spec.state_dir + "/stdout", errors = domain.spec.state_dir + "/stderr";
+    const auto run = [&](Files files) {
+        DomainHost host(domain.spec);
+        host.start(files);
+        REQUIRE(wait_exit(host));
+        CHECK(host.kill_all(files));
+    };
+    run(Files::kFresh);
+    run(Files::kKept);
+    CHECK(domain.output() == "said\nsaid\n");
+    run(Files::kFresh);
+    CHECK(domain.output() == "said\n");
+    CHECK(read_text_file(errors) == "wrong\n");
+    CHECK(read_text_file(out + ".1") == "said\nsaid\n");
+    CHECK(read_text_file(errors + ".1") == "wrong\nwrong\n");
+    constexpr off_t kTiB = 1LL << 40;
+    REQUIRE(::truncate(out.c_str(), kTiB) == 0);
+    run(Files::kKept);
+    CHECK(fs::file_size(out) == kTiB + 5);
+    run(Files::kKept);
+    CHECK(domain.output() == "said\n");
+}
+
 TEST_CASE("domain: of what the server writes to its output the newest is kept, without a quota, too",
           "[checkpoint]") {
     constexpr off_t kWritten = 200 << 20, kMost = 64 << 20;

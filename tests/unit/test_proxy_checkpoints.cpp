@@ -2,6 +2,7 @@
 // sources die, disks give back what was not written to them, and its own craned is killed and started again.
 #include <event2/event.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 
 #include <catch2/catch.hpp>
 #include <deque>
@@ -412,6 +413,42 @@ TEST_CASE("checkpoints: a full disk is told, and what has come is kept", "[proxy
     world.skip(10);
     REQUIRE(world.run_until([&] { return world.at(1).fetched == 50; }));
     CHECK(world.sent_bytes() - sent < total);
+}
+
+// Room was looked for when a fetch began, and never again.
+TEST_CASE("checkpoints: a fetch leaves the disk's reserve free, also when others fill it meanwhile",
+          "[proxy]") {
+    if (geteuid() != 0) return;  // who is not root can make no small disk
+    constexpr size_t kMiB = 1 << 20;
+    const TemporaryDirectory directory;
+    CheckpointStore full(directory.path + "/full");
+    const std::string part(8 * kMiB, 'f');
+    std::ofstream(full.begin(9) + "/files.tar.zst", std::ios::binary) << part;
+    const auto taken = full.complete(9, {});
+    std::ifstream manifest(taken.path + "/manifest.json", std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(manifest), {});
+
+    const std::string disk = directory.path + "/disk";
+    fs::create_directories(disk);
+    REQUIRE(mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=16m") == 0);
+    {
+        StoredCheckpointFiles files(disk + "/checkpoints", 4 * kMiB);
+        size_t come = files.begin({9, taken.id}, text)[0].have;
+        const auto next = [&] {
+            files.append(0, come, std::string_view(part).substr(come, kMiB));
+            come += kMiB;
+        };
+        while (come < 3 * kMiB) next();
+        std::ofstream(disk + "/others", std::ios::binary) << std::string(8 * kMiB, 'o');
+        CHECK_THROWS_WITH(next(), Catch::Contains("free some space"));
+        CHECK_THROWS_WITH(next(), Catch::Contains("free some space"));
+        REQUIRE(files.resume({9, taken.id})->at(0).have == come);  // what has come is kept
+        CHECK_THROWS_WITH(next(), Catch::Contains("free some space"));
+        fs::remove(disk + "/others");
+        while (come < part.size()) next();
+        CHECK(files.check(0, crane::checkpoint::never));
+    }
+    CHECK(umount(disk.c_str()) == 0);
 }
 
 TEST_CASE("checkpoints: what is no longer wanted stops at once, and a newer one takes its place", "[proxy]") {

@@ -182,10 +182,10 @@ class Cluster {
     void free_disk(int replica) const { fs::remove(dir(replica) + "/ballast"); }
 
     void signal_craned(int replica, int number) const { kill(pids_[static_cast<size_t>(replica)], number); }
-    /// It has ended by itself.
-    bool ended(int replica) {
+    /// It has ended by itself; with `status`, as waitpid has it.
+    bool ended(int replica, int* status = nullptr) {
         pid_t& pid = pids_[static_cast<size_t>(replica)];
-        if (pid > 0 && waitpid(pid, nullptr, WNOHANG) == pid) pid = 0;
+        if (pid > 0 && waitpid(pid, status, WNOHANG) == pid) pid = 0;
         return pid == 0;
     }
 

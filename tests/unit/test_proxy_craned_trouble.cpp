@@ -168,6 +168,12 @@ TEST_CASE("three craneds: nobody's state is preferred where nobody differs", "[c
     Cluster cluster(3);
     const int primary = cluster.primary();
     CHECK(why_no_base(cluster, primary, 9) == "there is no replica 9 that votes");
+    constexpr uint64_t kOne = (1ULL << 32) + 1;  // of which 32 bits are replica 1, or SIGHUP
+    for (const auto& [command, key] :
+         std::map<std::string, std::string>{{"base", "from"}, {"transfer", "to"}, {"signal", "signal"}}) {
+        const json answer = ask_craned(cluster.dir(primary), {{"cmd", command}, {key, kOne}});
+        CHECK(answer.value("error", "").find("needs \"" + key + "\": a number up to") != std::string::npos);
+    }
     CHECK(why_no_base(cluster, primary, 2).find("nothing to decide") != std::string::npos);
     CHECK(tool_base(cluster.dir(primary % 3 + 1), 2, true) == kExitNo);
     CHECK(cluster.status(primary)["base"]["index"] == 0);
@@ -288,6 +294,26 @@ TEST_CASE("three craneds: whose disk fills up leaves leading to others, and nobo
     CHECK(waits.hear(5) == "kept\n");
     CHECK(cluster.settles());
     CHECK(cluster.compare().verdict == CompareResult::Verdict::kIdentical);
+}
+
+// It was ended by SIGSEGV instead: what else was to be done in that turn of the loop found no replica.
+TEST_CASE("craned: one that cannot make its server anew says why, and ends with status 1", "[craned]") {
+    Cluster cluster(1);
+    Client asks(cluster.port(1));
+    REQUIRE(asks.echoes("served\n"));
+    fs::rename(cluster.dir(1) + "/db", cluster.dir(1) + "/db.moved");
+    std::ofstream(cluster.dir(1) + "/db") << "no database";
+    Client maker(cluster.port(1));
+    maker.say("overrun 1\n");
+    int status = 0;
+    CHECK(wait_until([&] { return cluster.ended(1, &status); }));
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 1));
+    std::ifstream log(cluster.dir(1) + "/craned.log");
+    const std::string text(std::istreambuf_iterator<char>(log), {});
+    const size_t anew = text.find("making the server anew from the log");
+    REQUIRE(anew != std::string::npos);
+    CHECK(text.find(cluster.dir(1) + "/db", anew) != std::string::npos);
+    CHECK(text.find("stopped", anew) != std::string::npos);
 }
 
 TEST_CASE("craned: a domain that is lost again and again is tried for ever, ever later") {

@@ -208,6 +208,43 @@ TEST_CASE("listeners: a port rests while there are no descriptors, says so, and 
     close(client);
 }
 
+// It stayed closed for ever: the client that was accepted next took the timer of the tries with it.
+TEST_CASE("listeners: an address that found no descriptor is opened when there are some again", "[proxy]") {
+    if (!has_ipv6()) return;
+    const Base base(event_base_new(), event_base_free);
+    const uint16_t port = free_port();
+    int taken = 0;
+    Listeners here(
+        base.get(), "::", {},
+        [&taken](int fd, uint16_t, const Listeners::Place&) {
+            close(fd);
+            ++taken;
+        },
+        nullptr);
+    here.listen(record_of(AF_INET, "0.0.0.0", port));
+    here.end_turn();
+    CHECK(here.sockets() == 1);
+    const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in to{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
+    {
+        const crane::test::NoDescriptors none;
+        here.listen(record_of(AF_INET6, "::", port));
+        here.end_turn();
+        CHECK(here.states()[0].error.find("cannot listen on") != std::string::npos);
+        REQUIRE(connect(client, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0);
+        while (here.states()[0].error.find("cannot accept") == std::string::npos)
+            event_base_loop(base.get(), EVLOOP_ONCE);
+    }
+    while (taken == 0) event_base_loop(base.get(), EVLOOP_ONCE);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (here.sockets() == 1 && std::chrono::steady_clock::now() < end)
+        event_base_loop(base.get(), EVLOOP_NONBLOCK);
+    CHECK(here.sockets() == 2);
+    CHECK(is_served("::1", port));
+    CHECK(here.states()[0].error.empty());
+    close(client);
+}
+
 TEST_CASE("listeners: a server that changes its mind over and over opens nothing in between", "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     Listeners here(

@@ -27,8 +27,10 @@ class Manager {
         fd_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
         REQUIRE(bind(fd_, reinterpret_cast<sockaddr*>(&address_), length) == 0);
-        setenv("NOTIFY_SOCKET", (abstract ? "@" + name : path).c_str(), 1);
+        name_ = abstract ? "@" + name : path;
+        setenv("NOTIFY_SOCKET", name_.c_str(), 1);
     }
+    const std::string& name() const { return name_; }
     ~Manager() {
         close(fd_);
         if (address_.sun_path[0]) unlink(address_.sun_path);
@@ -46,6 +48,7 @@ class Manager {
   private:
     int fd_ = -1;
     sockaddr_un address_{};
+    std::string name_;
 };
 
 struct Base {
@@ -74,6 +77,28 @@ TEST_CASE("service manager: is told of the start, of what changes, and of the en
     CHECK(manager.heard() == "WATCHDOG=1\nSTATUS=primary");
     service.stopping("SIGTERM");
     CHECK(manager.heard() == "STOPPING=1\nSTATUS=stopping: SIGTERM");
+}
+
+TEST_CASE("service manager: what holds the loop up, and goes on, is given its time", "[proxy]") {
+    Base loop;
+    const Manager manager(true);
+    setenv("WATCHDOG_USEC", "20000", 1);
+    setenv("WATCHDOG_PID", std::to_string(getpid()).c_str(), 1);
+    {
+        ServiceManager service(loop.base, [] { return "starting"; });
+        service.working();
+        CHECK(manager.heard() == "EXTEND_TIMEOUT_USEC=900000000");
+        service.working();  // in the same second
+        CHECK(manager.heard().empty());
+    }
+    setenv("NOTIFY_SOCKET", manager.name().c_str(), 1);
+    setenv("WATCHDOG_USEC", "20000", 1);
+    setenv("WATCHDOG_PID", std::to_string(getpid()).c_str(), 1);
+    ServiceManager service(loop.base, [] { return "backup"; });
+    service.ready();
+    manager.heard();
+    service.working();
+    CHECK(manager.heard() == "WATCHDOG=1");
 }
 
 TEST_CASE("service manager: another process's watchdog is not fed", "[proxy]") {

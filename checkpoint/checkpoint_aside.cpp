@@ -1,0 +1,68 @@
+// Checkpoints that are of no use, or of none now: under other names, so that nobody takes them for what is
+// wanted.
+#include <stdio.h>
+#include <string.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "checkpoint/checkpoint_store.hpp"
+
+namespace crane::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+uint64_t index_behind(const char* prefix, const std::string& path) {
+    return index_from(fs::path(path).filename().string().substr(strlen(prefix)));
+}
+
+}  // namespace
+
+void CheckpointStore::rename_aside(uint64_t index, const char* prefix) {
+    const std::string path = path_of(index), aside = unfinished(prefix, index);
+    remove_tree(aside);
+    if (rename(path.c_str(), aside.c_str()) != 0 && errno != ENOENT) throw file_error("rename", path, errno);
+}
+
+void CheckpointStore::set_aside(uint64_t index) {
+    rename_aside(index, kDamaged);
+}
+
+void CheckpointStore::set_aside_refused(uint64_t index) {
+    // Of no use but to whoever looks for the cause: the last one is enough.
+    for (const std::string& path : folders_named({kRefused}))
+        for (const auto& entry : fs::directory_iterator(path))
+            if (entry.path().filename() != kManifestName) remove_tree(entry.path());
+    rename_aside(index, kRefused);
+}
+
+void CheckpointStore::set_aside_unread(uint64_t index) {
+    rename_aside(index, kUnread);
+}
+
+void CheckpointStore::put_back_unread() {
+    for (const std::string& path : folders_named({kUnread})) {
+        const std::string place = path_of(index_behind(kUnread, path));
+        if (fs::exists(fs::symlink_status(place))) continue;
+        if (rename(path.c_str(), place.c_str()) != 0) throw file_error("rename", path, errno);
+    }
+}
+
+std::set<std::string> CheckpointStore::refused() const {
+    std::set<std::string> ids;
+    for (const std::string& path : folders_named({kRefused}))
+        ids.insert(look_at(path, index_behind(kRefused, path)).id);
+    return ids;
+}
+
+std::vector<SetAside> CheckpointStore::set_aside() const {
+    std::vector<SetAside> found;
+    for (const char* const prefix : {kDamaged, kRefused, kUnread})
+        for (const std::string& path : folders_named({prefix}))
+            found.push_back({index_behind(prefix, path), prefix == kDamaged, prefix == kUnread, path});
+    return found;
+}
+
+}  // namespace crane::checkpoint
