@@ -63,6 +63,19 @@ class MembersTest(CraneTest):
             self.started[number] = subprocess.Popen([CRANED, "--config", folder / "craned.toml"], stdout=log,
                                                     stderr=log, stdin=subprocess.DEVNULL)
 
+    def lose_database(self, cluster, number):
+        """Its disk is empty, and its craned is started to come back."""
+        folder = cluster.state / f"r{number}"
+        self.started[number].send_signal(signal.SIGTERM)
+        self.started[number].wait(30)
+        shutil.rmtree(folder / "db")
+        text = read(folder / "craned.toml")
+        (folder / "craned.toml").write_text(text.replace("join = true", "join = false").replace("rejoin = false", "rejoin = true"))
+        self.start(folder, number)
+        wait_until(lambda: "rejoined: this replica has all" in read(folder / "craned.log"), 60,
+                   f"replica {number} votes again\n{cluster.report()}")
+        self.wait_caught_up(cluster, number)
+
     def wait_caught_up(self, cluster, number):
         def level():
             row = cluster.status().get(number)
@@ -100,6 +113,7 @@ class MembersTest(CraneTest):
             self.wait_caught_up(cluster, NEWCOMER)
             self.assertEqual(cluster.status()[NEWCOMER]["role"], "learner")
             self.done(cluster, "member", "promote", NEWCOMER)
+            self.lose_database(cluster, NEWCOMER)  # of four: who comes back counts nobody
             self.done(cluster, "transfer", NEWCOMER)
             self.done(cluster, "member", "remove", 3)
             self.assertEqual(self.members(cluster), {1: True, 2: True, NEWCOMER: True})
