@@ -187,7 +187,10 @@ struct MemberRequest {
     uint32_t id = 0;   ///< add: 0 for the next free one
     uint32_t by = 0;   ///< replace: the newcomer
     std::string address;
+    uint32_t wait_s = 600;  ///< replace: for the newcomer to catch up, before anything is changed
 };
+/// Why a learner cannot take a voter's place yet, as the primary's status has it; empty: it can.
+std::string why_not_level(const nlohmann::json& primary, uint32_t id);
 int tool_member(const std::string& state_dir, const MemberRequest& request, bool json);
 
 struct CaRequest {

@@ -100,7 +100,9 @@ class MembersTest(CraneTest):
                                     (["add", f"127.0.0.1:{peer_port}"], f"is the address of replica {NEWCOMER}"),
                                     (["add", "127.0.0.1:1", "--id", "200"], "use up all ids"),
                                     (["replace", "2", "3"], "replica 3 votes already"),
-                                    (["replace", "2", "2"], "replica 2 votes already")):
+                                    (["replace", "2", "2"], "replica 2 votes already"),
+                                    (["replace", "9", NEWCOMER], "replica 9 has never been a member"),
+                                    (["replace", "2", NEWCOMER], "is not connected: replica 2 was not removed")):
                 refused = cluster.crane("member", *words)
                 self.assertNotEqual(refused.returncode, 0, words)
                 self.assertIn(expected, refused.stdout)
@@ -116,6 +118,7 @@ class MembersTest(CraneTest):
             self.lose_database(cluster, NEWCOMER)  # of four: who comes back counts nobody
             self.done(cluster, "transfer", NEWCOMER)
             self.done(cluster, "member", "remove", 3)
+            self.assertIn("votes in the place of replica 3", self.done(cluster, "member", "replace", 3, NEWCOMER))
             self.assertEqual(self.members(cluster), {1: True, 2: True, NEWCOMER: True})
             wait_until(lambda: "removed from the cluster" in read(cluster.state / "r3" / "craned.log"), 20,
                        "replica 3 learns that it has been removed")
