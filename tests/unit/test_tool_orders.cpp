@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -20,6 +22,7 @@
 
 using namespace crane::proxy;
 using nlohmann::json;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -181,4 +184,37 @@ TEST_CASE("replace: said again it goes on where it ended, and a number that nobo
     CHECK_THAT(replace(craned, 9, 4, 0), Catch::Contains("replica 9 has never been a member"));
     CHECK_THAT(replace(craned, 2, 3, 0), Catch::Contains("replica 3 is not a member: add and start it"));
     CHECK(craned.orders() == "promote 4 ");
+}
+
+TEST_CASE("--replica: what is on another host is refused, and that host named", "[tool]") {
+    FakeCraned craned(primary_of_four(9000));
+    const std::string elsewhere =
+        "refused: " + craned.dir() +
+        " is that of replica 1: say this on the host of replica 3, which its peers reach at 10.0.0.3:7400";
+    CHECK(say([&] { return remake_server(craned.dir(), 3, false); }) == elsewhere);
+    CHECK(craned.orders().empty());
+    CHECK(say([&] { return tool_checkpoint(craned.dir(), {"list", 3}, false); }) == elsewhere);
+    CHECK(say([&] { return tool_output(craned.dir(), {3, {}}, false); }) == elsewhere);
+    CHECK(say([&] { return tool_log(craned.dir(), {3, 1, 1}, false); }) == elsewhere);
+    CHECK(say([&] { return tool_verify(craned.dir(), 3, false); }) == elsewhere);
+    CHECK_THAT(say([&] {
+                   return tool_checkpoint(craned.dir(), {"list", 9}, false);
+               }),
+               Catch::EndsWith("and the cluster has no replica 9 (crane member list)"));
+    CHECK(say([&] {
+              return tool_checkpoint(craned.dir(), {"list", 1}, false);
+          }) == "there are no checkpoints\n");
+}
+
+TEST_CASE("recover: what starts the replica is its unit where its configuration is a package's", "[tool]") {
+    const crane::paxos::testing::TemporaryDirectory dir;
+    const std::string etc = dir.path + "/etc", state = dir.path + "/web";
+    fs::create_directories(etc);
+    fs::create_directories(state);
+    CHECK(how_to_start(state, etc) == "craned --config FILE, its configuration");
+    std::ofstream(etc + "/web.toml") << "";
+    CHECK(how_to_start(state, etc) == "systemctl start crane@web");
+    CHECK(how_to_start(state + "/", etc) == "systemctl start crane@web");
+    std::ofstream(state + "/craned.toml") << "";
+    CHECK(how_to_start(state, etc) == "craned --config " + state + "/craned.toml");
 }
