@@ -83,8 +83,7 @@ void add_server(const json& status, Alarms& out) {
     for (const json& one : list_in(status, "confinement_lost"))
         lost += (lost.empty() ? "" : "; ") + one.get<std::string>();
     if (!lost.empty())
-        out.push_back(
-            {AlarmKind::kConfinementLost, "the server is confined less than it should be: " + lost});
+        out.push_back({AlarmKind::kConfinementLost, "the server is not confined as it should be: " + lost});
 }
 
 void add_divergence(const json& status, Alarms& out) {
