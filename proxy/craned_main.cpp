@@ -66,6 +66,7 @@ int main(int argc, char** argv) {
         check_config_path(path);
         crane::proxy::Config config = crane::proxy::load_config(path);
         if (check_only) {
+            if (!config.witness) check_files(config);
             const std::string warning = check_tls(config);
             printf("%s: replica %u of %zu, cluster %s, %s\n", path.c_str(), config.replica_id,
                    config.replicas.size(), config.cluster_id.c_str(),
