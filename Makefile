@@ -175,7 +175,8 @@ install: all
 	install -m 644 scripts/profiles/*.toml $(ROOTLIB)/profiles/
 	$(foreach c,$(COMMANDS),ln -sf ../lib/crane/$(if $(filter craned,$(c)),bin/)$(c) $(DESTDIR)$(PREFIX)/bin/$(c);)
 	install -d $(DOCS)/examples $(DOCS)/monitoring
-	install -m 644 $(addprefix docs/examples/,craned.toml haproxy.cfg keepalived.conf) $(DOCS)/examples/
+	install -m 644 $(addprefix docs/examples/,haproxy.cfg keepalived.conf) $(DOCS)/examples/
+	sed 's|/usr/local/lib/crane|$(PREFIX)/lib/crane|' docs/examples/craned.toml | install -m 644 /dev/stdin $(DOCS)/examples/craned.toml
 	install -m 644 $(addprefix scripts/monitoring/,alerts.yml prometheus.yml grafana.json) docs/alarms.md docs/monitoring.md $(DOCS)/monitoring/
 	install -D -m 644 scripts/packaging/completion.bash $(COMPLETIONS)/crane
 	$(foreach c,$(filter-out crane,$(COMMANDS)),ln -sf crane $(COMPLETIONS)/$(c);)

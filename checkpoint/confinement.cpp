@@ -161,6 +161,25 @@ int capability_number(const std::string& name) {
     return at == std::end(kCapabilityNames) ? -1 : static_cast<int>(at - std::begin(kCapabilityNames));
 }
 
+std::vector<std::string> missing_exceptions(const Confinement& confinement) {
+    std::vector<std::string> missing;
+    for (const std::string& name : confinement.capabilities) {
+        const int number = capability_number(name);
+        if (number < 0 || ::prctl(PR_CAPBSET_READ, number, 0, 0, 0) == 1) continue;
+        const std::string full = std::string("CAP_") + kCapabilityNames[number];
+        missing.push_back("the server does not get " + full +
+                          ", which [confinement] asks for: craned was started without it. Add "
+                          "CapabilityBoundingSet=" +
+                          full + " to its unit (systemctl edit) and restart it");
+    }
+    if (confinement.new_privileges && ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+        missing.emplace_back(
+            "the server's set-user-ID programs gain nothing, though [confinement] has new_privileges: craned "
+            "was started so that nothing below it can. Add NoNewPrivileges=no to its unit (systemctl edit) "
+            "and restart it");
+    return missing;
+}
+
 std::vector<std::string> seal_file_systems() {
     std::vector<std::string> missing;
     for (const char* path : kMaskedFiles)

@@ -23,6 +23,10 @@ struct Confinement {
 /// The number of a capability by its name; -1 when there is none of that name.
 int capability_number(const std::string& name);
 
+/// Of the exceptions, what this process cannot pass on since it was itself started without it (a unit of
+/// systemd's), and what to do about it. Nobody can give a server what craned may not have.
+std::vector<std::string> missing_exceptions(const Confinement& confinement);
+
 /// Each returns what could not be had, for the operator; nothing when all is well.
 std::vector<std::string> seal_file_systems();  ///< /proc, /sys, and no devices
 std::vector<std::string> drop_privileges(

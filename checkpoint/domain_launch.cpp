@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 #include "checkpoint/base_image.hpp"
@@ -271,6 +272,7 @@ std::vector<std::string> lost_confinement(const DomainSpec& spec) {
     if (devices_controller().empty())
         lost.emplace_back("this host has no devices cgroup: devices are kept away by mount options alone");
     if (spec.host_network) lost.emplace_back("the server shares the host's network");
+    std::ranges::move(missing_exceptions(spec.confinement), std::back_inserter(lost));
     return lost;
 }
 

@@ -76,7 +76,9 @@ void read_replicas(ConfigTable& root, Config& config) {
     // With a database the members are those that it names, and this list says where they are.
     std::error_code ignored;
     const bool begins = !config.join && !std::filesystem::exists(config.state_dir + "/db/log.db", ignored);
-    if (!single && begins && config.replicas.size() % 2 == 0) {
+    // One that has lost its database comes back to a cluster that may have grown or shrunk since.
+    const bool founds = begins && !config.rejoin;
+    if (!single && founds && config.replicas.size() % 2 == 0) {
         root.fail("replica", "there are " + std::to_string(config.replicas.size()) + "; use 1, 3, 5 or 7");
     }
     if (config.witness && begins && config.replicas.size() == 1)

@@ -51,7 +51,7 @@ Craned::Craned(Config config)
       timekeeper_(config_.replica_id, config_.clock),
       service_(std::make_unique<ServiceManager>(base_, [this] { return doing(); })),
       readings_(std::make_unique<Readings>(base_, config_.state_dir)),
-      certificate_(config_.tls.certificate) {
+      certificate_(config_.tls.certificate, config_.tls.ca) {
     signal(SIGPIPE, SIG_IGN);
     for (int number : {SIGTERM, SIGINT}) {
         events_.push_back(evsignal_new(
@@ -238,6 +238,7 @@ nlohmann::json Craned::look() {
     status["leader_since_s"] = tenure_.since_s();
     status["stopping"] = stopping_;
     status["certificate_ends_s"] = certificate_.seconds();
+    status["authority_ends_s"] = certificate_.authority_seconds();
     status["audit"] = audit_.json();
     status["counters"]["domain_restarts"] = restarts_;
     status["counters"]["repairs"] = repairs_.count();

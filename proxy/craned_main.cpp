@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "checkpoint/confinement.hpp"
 #include "checkpoint/fail_point.hpp"
 #include "paxos/core/storage.hpp"
 #include "paxos/link/tls.hpp"
@@ -65,11 +66,14 @@ int main(int argc, char** argv) {
         check_config_path(path);
         crane::proxy::Config config = crane::proxy::load_config(path);
         if (check_only) {
+            if (!config.witness) check_files(config);
             const std::string warning = check_tls(config);
             printf("%s: replica %u of %zu, cluster %s, %s\n", path.c_str(), config.replica_id,
                    config.replicas.size(), config.cluster_id.c_str(),
                    config.tls.configured() ? "peers by TLS" : "peers on loopback, not encrypted");
             if (!warning.empty()) fprintf(stderr, "craned: %s\n", warning.c_str());
+            for (const std::string& one : crane::checkpoint::missing_exceptions(config.confinement))
+                fprintf(stderr, "craned: as it runs here: %s\n", one.c_str());
             return 0;
         }
         if (!config.witness) check_files(config);

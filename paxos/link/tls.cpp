@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -118,9 +119,11 @@ std::string display(const Identity& identity) {
 struct TlsContext::Loaded {
     SslContextPtr context;
     CertificateInfo own;
+    int64_t authority_ends_s = 0;
 
     Loaded(const TlsFiles& files, const Identity& self) : context(make_context()) {
-        trust_authorities(context.get(), files.ca, read_file("ca", files.ca, false));
+        const std::string authorities = read_file("ca", files.ca, false);
+        trust_authorities(context.get(), files.ca, authorities);
         const std::string text = read_file("certificate", files.certificate, false);
         const X509Ptr certificate = next_certificate(memory_bio(text).get());
         if (certificate == nullptr) refuse("certificate", files.certificate, "has no certificate in PEM");
@@ -130,6 +133,7 @@ struct TlsContext::Loaded {
         if (own.identity != self)
             refuse("certificate", files.certificate, "it is " + identity_mismatch(own.identity, self));
         check_chain(context.get(), files.certificate, certificate.get());
+        authority_ends_s = paxos::authority_ends_s(text, authorities);
         if (SSL_CTX_use_certificate(context.get(), certificate.get()) != 1)
             refuse("certificate", files.certificate, take_openssl_error());
         if (SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1)
@@ -198,16 +202,34 @@ const CertificateInfo& TlsContext::own() const {
 }
 
 std::string TlsContext::renewal_warning(int64_t now_s) const {
-    const int64_t left_s = own().validity.not_after_s - now_s;
+    const bool authority =
+        loaded_->authority_ends_s != 0 && loaded_->authority_ends_s <= own().validity.not_after_s;
+    const int64_t ends_s = authority ? loaded_->authority_ends_s : own().validity.not_after_s;
+    const int64_t left_s = ends_s - now_s;
     if (left_s >= kRenewalWarningDays * kDaySeconds) return "";
-    const std::string when = utc_text(own().validity.not_after_s);
-    const std::string advice = ": make a new one with crane ca issue --replica " +
-                               std::to_string(self_.replica) +
-                               " and install it over the old; no restart is needed";
-    if (left_s <= 0)
-        return "this replica's certificate expired on " + when + "; peers refuse new links" + advice;
-    return "this replica's certificate expires on " + when + ", in " + std::to_string(left_s / kDaySeconds) +
+    const std::string whose =
+        authority ? "the authority's certificate in " + files_.ca : "this replica's certificate";
+    const std::string advice =
+        authority ? ": no replica's outlives it, however new: put a second authority beside it (\"When the "
+                    "authority ends\" in deployment.md)"
+                  : ": make a new one with crane ca issue --replica " + std::to_string(self_.replica) +
+                        " and install it over the old; no restart is needed";
+    if (left_s <= 0) return whose + " expired on " + utc_text(ends_s) + "; peers refuse new links" + advice;
+    return whose + " expires on " + utc_text(ends_s) + ", in " + std::to_string(left_s / kDaySeconds) +
            " days" + advice;
+}
+
+int64_t authority_ends_s(const std::string& certificate, const std::string& authorities) {
+    const X509Ptr signed_one = next_certificate(memory_bio(certificate).get());
+    const BioPtr bio = memory_bio(authorities);
+    int64_t ends_s = 0;
+    for (X509Ptr one; signed_one != nullptr && (one = next_certificate(bio.get())) != nullptr;) {
+        if (X509_check_issued(one.get(), signed_one.get()) == X509_V_OK &&
+            X509_verify(signed_one.get(), X509_get0_pubkey(one.get())) == 1)
+            ends_s = std::max(ends_s, inspect(one.get()).validity.not_after_s);
+    }
+    ERR_clear_error();
+    return ends_s;
 }
 
 std::string identity_mismatch(const Identity& shown, const Identity& expected) {

@@ -39,8 +39,9 @@ class TlsContext {
     std::unique_ptr<Stream> secure(std::unique_ptr<Stream> below, bool client) const;
 
     const CertificateInfo& own() const;
-    std::string renewal_warning(int64_t now_s) const;  ///< empty: not needed yet
-    uint64_t loads() const { return loads_; }          ///< how often the files were taken into use
+    /// Of the certificate, or of the authority that signed it, whichever ends first. Empty: not needed yet.
+    std::string renewal_warning(int64_t now_s) const;
+    uint64_t loads() const { return loads_; }  ///< how often the files were taken into use
 
   private:
     struct Loaded;
@@ -53,6 +54,10 @@ class TlsContext {
     uint64_t loads_ = 0;
     int64_t next_warning_s_ = 0;
 };
+
+/// When that one of `authorities` ends which signed `certificate`, since 1970; the last, where several did,
+/// as when an authority's own certificate was renewed. 0: none did. Both are PEM.
+int64_t authority_ends_s(const std::string& certificate, const std::string& authorities);
 
 /// Why a peer that proved to be `shown` is not `expected`, and what to do. Empty: it is.
 std::string identity_mismatch(const Identity& shown, const Identity& expected);

@@ -83,8 +83,7 @@ void add_server(const json& status, Alarms& out) {
     for (const json& one : list_in(status, "confinement_lost"))
         lost += (lost.empty() ? "" : "; ") + one.get<std::string>();
     if (!lost.empty())
-        out.push_back(
-            {AlarmKind::kConfinementLost, "the server is confined less than it should be: " + lost});
+        out.push_back({AlarmKind::kConfinementLost, "the server is not confined as it should be: " + lost});
 }
 
 void add_divergence(const json& status, Alarms& out) {
@@ -110,10 +109,13 @@ void add_certificate(const json& status, int64_t now_s, Alarms& out) {
     const int64_t ends_s = status.value("certificate_ends_s", int64_t{0});
     if (ends_s == 0 || ends_s - now_s >= kRenewalDays * kDaySeconds) return;
     const int64_t days = (ends_s - now_s) / kDaySeconds;
-    out.push_back({AlarmKind::kCertificate,
-                   ends_s <= now_s
-                       ? "this replica's certificate has expired: its peers take no new links"
-                       : "this replica's certificate expires in " + std::to_string(days) + " days"});
+    // One that ends with its authority is renewed for nothing.
+    const std::string whose = status.value("authority_ends_s", int64_t{0}) == ends_s
+                                  ? "the certificate of this replica's authority"
+                                  : "this replica's certificate";
+    out.push_back({AlarmKind::kCertificate, ends_s <= now_s
+                                                ? whose + " has expired: its peers take no new links"
+                                                : whose + " expires in " + std::to_string(days) + " days"});
 }
 
 void add_audit(const json& status, Alarms& out) {

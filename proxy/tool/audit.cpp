@@ -42,8 +42,7 @@ int exit_status(Verdict verdict) {
 Config config_here(const std::string& state_dir, const std::string& named) {
     if (!named.empty()) return load_config(named);
     std::error_code error;
-    const std::string packaged =
-        "/etc/crane/" + fs::absolute(state_dir).lexically_normal().filename().string() + ".toml";
+    const std::string packaged = packaged_config(state_dir);
     for (const ReplicaDir& one : find_replicas(state_dir))
         if (fs::exists(one.path + "/craned.toml", error)) return load_config(one.path + "/craned.toml");
     if (fs::exists(packaged, error)) return load_config(packaged);

@@ -42,10 +42,8 @@ struct Held {
 
 std::vector<Held> stores(const std::string& state_dir, uint32_t only) {
     std::vector<Held> out;
-    for (const ReplicaDir& one : find_replicas(state_dir))
-        if (only == 0 || one.id == only || one.id == 0)
-            out.push_back({one, CheckpointStore(one.path + "/checkpoints")});
-    if (out.empty()) throw std::runtime_error(state_dir + " holds no replica " + std::to_string(only));
+    for (const ReplicaDir& one : chosen_replicas(state_dir, only))
+        out.push_back({one, CheckpointStore(one.path + "/checkpoints")});
     return out;
 }
 

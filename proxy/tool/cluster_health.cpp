@@ -154,7 +154,25 @@ void judge_replica(const json& row, ClusterHealth& out) {
     judge_divergence(row, out);
 }
 
+/// What assess_cluster() does not look at.
+bool is_further(AlarmKind kind) {
+    return kind == AlarmKind::kServerRestarts || kind == AlarmKind::kCertificate ||
+           kind == AlarmKind::kConfinementLost || kind == AlarmKind::kAuditDiffers;
+}
+
 }  // namespace
+
+std::vector<std::string> further_alarms(const json& rows, int64_t now_s) {
+    std::vector<std::string> out;
+    for (const json& row : rows) {
+        if (!is_alive(row)) continue;
+        for (const Alarm& alarm : alarms_in(row, now_s))
+            if (is_further(alarm.kind))
+                out.push_back(name(row.value("replica", 0u)) + ": " + alarm.text + " (alarm " +
+                              std::string(alarm_name(alarm.kind)) + ")");
+    }
+    return out;
+}
 
 bool was_removed(const json& rows, const json& row) {
     if (is_alive(row)) return false;

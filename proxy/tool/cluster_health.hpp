@@ -23,6 +23,10 @@ struct ClusterHealth {
 /// `rows` is an array: the answer to "status" with "alive" = true, or {"replica", "alive" = false, "error"}.
 ClusterHealth assess_cluster(const nlohmann::json& rows);
 
+/// The alarms that replicas have raised and that none of the problems and warnings above tells of: nobody is
+/// kept from being served by them, and somebody has to act all the same.
+std::vector<std::string> further_alarms(const nlohmann::json& rows, int64_t now_s);
+
 /// Whether a replica that does not run is none of the cluster's any more, as far as `rows` know the members.
 bool was_removed(const nlohmann::json& rows, const nlohmann::json& row);
 

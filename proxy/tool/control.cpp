@@ -188,12 +188,9 @@ int take_checkpoint(const std::string& state_dir, bool as_json) {
 }
 
 int remake_server(const std::string& state_dir, uint32_t replica, bool as_json) {
-    std::vector<ReplicaDir> here = find_replicas(state_dir);
-    if (replica == 0 && here.size() > 1)
+    const std::vector<ReplicaDir> here = chosen_replicas(state_dir, replica);
+    if (here.size() > 1)
         throw std::runtime_error("checkpoint restore needs --replica: there are several here");
-    std::erase_if(
-        here, [replica](const ReplicaDir& one) { return replica != 0 && one.id != replica && one.id != 0; });
-    if (here.empty()) throw std::runtime_error(state_dir + " holds no replica " + std::to_string(replica));
     const ReplicaDir& which = here.front();
     const json before = ask_replica(which, {{"cmd", "status"}});
     const json answer = ask_replica(which, {{"cmd", "remake"}});

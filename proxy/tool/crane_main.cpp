@@ -89,6 +89,10 @@ void add_member_verbs(CLI::App& member, MemberRequest& request) {
     CLI::App* replace = verb("replace", "remove one, and let a learner vote in its place");
     replace->add_option("replica", request.id, "the number of the one that goes")->required();
     replace->add_option("newcomer", request.by, "the number of the learner")->required();
+    replace
+        ->add_option("--wait", request.wait_s,
+                     "seconds to wait for it to catch up, before anything is changed (default: 600)")
+        ->check(CLI::Range(0, 86400));
 }
 
 void add_checkpoint_verbs(CLI::App& checkpoint, CheckpointRequest& request) {

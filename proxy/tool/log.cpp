@@ -84,12 +84,9 @@ bool runs(const std::string& path) {
 
 /// The one that is asked for, or else the first that has a log here.
 ReplicaDir choose(const std::string& state_dir, uint32_t wanted) {
-    const bool remote = is_remote(state_dir);
-    for (const ReplicaDir& one : remote ? whole_cluster(state_dir) : find_replicas(state_dir)) {
-        if (wanted != 0 ? one.id != wanted : one.elsewhere) continue;
-        if (remote || wanted != 0 || fs::exists(one.path + "/db")) return one;
-    }
-    if (remote) throw std::runtime_error("there is no replica " + std::to_string(wanted));
+    if (wanted != 0) return chosen_replicas(state_dir, wanted).front();
+    for (const ReplicaDir& one : find_replicas(state_dir))
+        if (!one.elsewhere && (is_remote(state_dir) || fs::exists(one.path + "/db"))) return one;
     throw std::runtime_error(state_dir + " holds no such replica with a log");
 }
 

@@ -1,6 +1,7 @@
 // crane member: who the replicas are. A change is proposed by the primary, and done when it is decided.
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,7 +18,12 @@ using nlohmann::json;
 namespace {
 
 constexpr uint64_t kPatienceNs = 10'000'000'000;
-constexpr useconds_t kPauseUs = 50'000;
+constexpr useconds_t kPauseUs = 50'000, kLevelPauseUs = 200'000;
+/// Of a learner that is level. The primary lets nobody vote who is further behind than its pipeline is long,
+/// twice this.
+constexpr uint64_t kLevelEntries = 512;
+constexpr uint64_t kSilentMs = 500;
+constexpr char kNotConnected[] = "is not connected";
 
 Contact need_contact(const std::string& state_dir, uint64_t until_ns) {
     for (;;) {
@@ -107,6 +113,99 @@ json change(const std::string& state_dir, const std::string& what, uint32_t id, 
     }
 }
 
+/// What the primary says, wherever it is: how far the others are it alone knows.
+json primary_status(const std::string& state_dir) {
+    for (const uint64_t until_ns = monotonic_ns() + kPatienceNs;; usleep(kPauseUs)) {
+        const Contact contact = need_contact(state_dir, until_ns);
+        if (contact.status["role"] == "primary") return contact.status;
+        json status;
+        try {
+            const uint32_t leader = contact.status["leader"];
+            status = ask_replica({leader, contact.dir.path, true}, {{"cmd", "status"}});
+        } catch (const std::runtime_error& error) {
+            status = {{"error", error.what()}};
+        }
+        if (status.value("role", "") == "primary") return status;
+        if (monotonic_ns() > until_ns)
+            throw std::runtime_error("the primary does not say how far the others are: " +
+                                     status.value("error", "another one leads by now; try again"));
+    }
+}
+
+std::string name_of(uint32_t id) {
+    return "replica " + std::to_string(id);
+}
+
+/// One line for whoever waits: on a terminal how it gets on, else that it is waited.
+class Waiting {
+  public:
+    ~Waiting() {
+        if (said_ && terminal_) std::cerr << kClearLine << std::flush;
+    }
+    void say(const std::string& text) {
+        if (terminal_) std::cerr << kClearLine << text << std::flush;
+        if (!terminal_ && !said_) std::cerr << text << "\n";
+        said_ = true;
+    }
+
+  private:
+    static constexpr char kClearLine[] = "\r\033[K";
+    bool terminal_ = isatty(STDERR_FILENO) == 1;
+    bool said_ = false;
+};
+
+/// With OLD gone nothing but the vote of the newcomer makes up for it: it has to be ready before.
+void wait_until_level(const std::string& state_dir, const MemberRequest& request) {
+    const uint64_t until_ns = monotonic_ns() + uint64_t{request.wait_s} * 1'000'000'000;
+    Waiting waiting;
+    for (bool first = true;; first = false, usleep(kLevelPauseUs)) {
+        const json status = primary_status(state_dir);
+        const std::string why_not = why_not_level(status, request.by);
+        if (why_not.empty()) return;
+        const bool absent = first && why_not == kNotConnected;
+        if (absent || monotonic_ns() >= until_ns)
+            throw std::runtime_error(name_of(request.by) + " " + why_not + ": " + name_of(request.id) +
+                                     " was not removed, and nothing has changed. " +
+                                     (absent ? "Start it first" : "Say it again when it has caught up") +
+                                     " (crane member list)");
+        waiting.say(name_of(request.by) + " " + why_not + "; waiting, nothing has changed yet");
+    }
+}
+
+/// OLD is gone by now: what is in the way of the vote for a moment (a new primary, say) is waited for.
+json promote_newcomer(const std::string& state_dir, const MemberRequest& request) {
+    for (const uint64_t until_ns = monotonic_ns() + kPatienceNs;; usleep(kPauseUs)) {
+        try {
+            return change(state_dir, "promote", request.by, "");
+        } catch (const std::runtime_error& error) {
+            if (monotonic_ns() > until_ns)
+                throw std::runtime_error(name_of(request.id) + " is removed, and " + name_of(request.by) +
+                                         " does not vote yet: " + error.what() +
+                                         ". Say the same again: it goes on from there");
+        }
+    }
+}
+
+int replace(const std::string& state_dir, const MemberRequest& request, bool as_json) {
+    const json status = primary_status(state_dir);
+    const std::string old = name_of(request.id), newcomer = name_of(request.by);
+    const json* taking = find_member(status, request.by);
+    const bool there = find_member(status, request.id) != nullptr;
+    // One that is gone was removed, most likely by the command that this one repeats.
+    const bool removed = !there && request.id <= status["membership"]["highest_id"];
+    if (!there && !removed) throw std::runtime_error(old + " has never been a member (crane member list)");
+    if (taking == nullptr)
+        throw std::runtime_error(newcomer + " is not a member: add and start it first (crane member add)");
+    const std::string done_text = newcomer + " votes in the place of " + old;
+    if ((*taking)["voter"] && removed) return finish(status, done_text, request.by, as_json);
+    if ((*taking)["voter"])
+        throw std::runtime_error(newcomer + " votes already, so it can take nobody's place: to take " + old +
+                                 " away say crane member remove");
+    wait_until_level(state_dir, request);
+    if (there) change(state_dir, "remove", request.id, "");
+    return finish(promote_newcomer(state_dir, request), done_text, request.by, as_json);
+}
+
 int list(const std::string& state_dir, bool as_json) {
     json status;
     for (const ReplicaDir& replica : find_replicas(state_dir)) {
@@ -147,6 +246,22 @@ int list(const std::string& state_dir, bool as_json) {
 
 }  // namespace
 
+std::string why_not_level(const json& primary, uint32_t id) {
+    for (const json& peer : primary["peers"]) {
+        if (peer["replica"] != id) continue;
+        const uint64_t matched = peer["matched"], decided = primary["decided"];
+        const uint64_t behind = decided - std::min(matched, decided);
+        if (!peer["connected"]) return kNotConnected;
+        if (peer["heard_ms_ago"] > kSilentMs) return "does not answer";
+        if (peer["rejoining"]) return "has lost its database and has not got all of it again";
+        if (peer["needs_checkpoint"]) return "has not got the checkpoint yet that it begins with";
+        if (matched == 0) return "has nothing of the log yet";
+        if (behind > kLevelEntries) return "is " + std::to_string(behind) + " log entries behind";
+        return "";
+    }
+    return "is not a member";
+}
+
 int tool_member(const std::string& state_dir, const MemberRequest& request, bool as_json) {
     if (request.what == "list") return list(state_dir, as_json);
     uint32_t id = request.id;
@@ -164,31 +279,7 @@ int tool_member(const std::string& state_dir, const MemberRequest& request, bool
                 std::to_string(id),
             id, as_json);
     }
-    if (request.what == "replace") {
-        const Contact primary = need_contact(state_dir, monotonic_ns() + kPatienceNs);
-        const json* newcomer = find_member(primary.status, request.by);
-        if (newcomer == nullptr || find_member(primary.status, id) == nullptr)
-            throw std::runtime_error("both have to be members: add replica " + std::to_string(request.by) +
-                                     " and start it first (crane member add)");
-        if ((*newcomer)["voter"])
-            throw std::runtime_error("replica " + std::to_string(request.by) +
-                                     " votes already, so it can take nobody's place: to take replica " +
-                                     std::to_string(id) + " away say crane member remove");
-        for (const json& peer : primary.status["peers"])
-            if (peer["replica"] == request.by && !peer["connected"])
-                throw std::runtime_error("replica " + std::to_string(request.by) +
-                                         " is not connected: start it first");
-        change(state_dir, "remove", id, "");
-        json status;
-        try {
-            status = change(state_dir, "promote", request.by, "");
-        } catch (const std::runtime_error& error) {
-            throw std::runtime_error(name + " is removed, and replica " + std::to_string(request.by) +
-                                     " does not vote yet: " + error.what());
-        }
-        return finish(status, "replica " + std::to_string(request.by) + " votes in the place of " + name,
-                      request.by, as_json);
-    }
+    if (request.what == "replace") return replace(state_dir, request, as_json);
     const json status = change(state_dir, request.what, id, "");
     return finish(status, name + (request.what == "promote" ? " votes" : " is removed"), id, as_json);
 }

@@ -40,12 +40,8 @@ json mark(const ReplicaDir& replica, std::optional<uint64_t> at) {
 
 int tool_output(const std::string& state_dir, const OutputRequest& request, bool as_json) {
     json rows = json::array();
-    for (const ReplicaDir& replica : find_replicas(state_dir)) {
-        if (request.replica != 0 && replica.id != request.replica) continue;
+    for (const ReplicaDir& replica : chosen_replicas(state_dir, request.replica))
         rows.push_back(mark(replica, request.at));
-    }
-    if (rows.empty())
-        throw std::runtime_error("there is no replica " + std::to_string(request.replica) + " here");
     if (as_json) {
         std::cout << rows.dump() << "\n";
         return kExitOk;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "paxos/store/store.hpp"
 #include "proxy/tool/cluster_health.hpp"
 #include "proxy/tool/tools.hpp"
 
@@ -24,6 +25,15 @@ std::string default_state_dir() {
     if (geteuid() == 0) return "/var/lib/crane/default";
     const char* home = getenv("HOME");
     return std::string(home ? home : "") + "/.local/state/crane/default";
+}
+
+std::string packaged_name(const std::string& state_dir) {
+    const fs::path path = fs::absolute(state_dir).lexically_normal();
+    return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+std::string packaged_config(const std::string& state_dir, const std::string& folder) {
+    return folder + "/" + packaged_name(state_dir) + ".toml";
 }
 
 std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
@@ -48,6 +58,56 @@ std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
     }
     std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
     return out;
+}
+
+namespace {
+
+/// Whose a directory is that is one replica's alone, as its craned says, or else its database; 0: neither
+/// can.
+uint32_t holder(const std::string& path, const json& status) {
+    if (const uint32_t replica = status.value("replica", 0u); replica != 0) return replica;
+    try {
+        return paxos::read_offline(path + "/db", 1, [](const paxos::Entry&) { return false; }).replica;
+    } catch (const std::exception&) {
+        return 0;
+    }
+}
+
+/// "on its host (10.0.0.3, where its peers reach it)", or that there is none.
+std::string where_it_is(const json& status, uint32_t replica) {
+    const std::string name = "replica " + std::to_string(replica);
+    if (!status.contains("membership")) return "say this on the host of " + name;
+    for (const json& member : status["membership"]["members"]) {
+        const std::string address = member.value("address", "");
+        if (member.value("replica", 0u) == replica)
+            return "say this on the host of " + name + ", which its peers reach at " + address;
+    }
+    return "and the cluster has no " + name + " (crane member list)";
+}
+
+}  // namespace
+
+std::vector<ReplicaDir> chosen_replicas(const std::string& state_dir, uint32_t only) {
+    std::vector<ReplicaDir> here = find_replicas(state_dir);
+    if (only == 0) return here;
+    if (here.size() == 1 && here[0].id == 0) {
+        json status = json::object();
+        try {
+            status = ask_craned(state_dir, {{"cmd", "status"}});
+        } catch (const std::runtime_error&) {  // one that does not run has its database
+        }
+        const uint32_t whose = holder(state_dir, status);
+        if (whose != 0 && whose != only)
+            throw std::runtime_error(state_dir + " is that of replica " + std::to_string(whose) + ": " +
+                                     where_it_is(status, only));
+        here[0].id = whose;
+        return here;
+    }
+    std::erase_if(here, [only](const ReplicaDir& one) { return one.id != only; });
+    if (here.empty())
+        throw std::runtime_error((is_remote(state_dir) ? "the cluster has" : state_dir + " holds") +
+                                 " no replica " + std::to_string(only));
+    return here;
 }
 
 json ask_all(const std::string& state_dir, int timeout_ms) {

@@ -89,7 +89,8 @@ void print_difference(const json& rows) {
 
 int tool_status(const std::string& state_dir, bool as_json) {
     const json rows = ask_all(state_dir);
-    const ClusterHealth health = assess_cluster(rows);
+    ClusterHealth health = assess_cluster(rows);
+    for (std::string& one : further_alarms(rows, time(nullptr))) health.warnings.push_back(std::move(one));
     const int code = health.problems.empty() ? kExitOk : kExitNo;
     if (as_json) {
         std::cout << json{{"replicas", rows},

@@ -21,11 +21,6 @@ using nlohmann::json;
 
 namespace {
 
-// Whose the database is in a directory that is one replica's own.
-uint32_t holder(const ReplicaDir& replica) {
-    return paxos::read_offline(replica.path + "/db", 1, [](const paxos::Entry&) { return false; }).replica;
-}
-
 // What keeps one database from being opened is told as its report: the others are looked at all the same.
 paxos::StoreReport verify_any(const ReplicaDir& replica) {
     try {
@@ -42,11 +37,8 @@ paxos::StoreReport verify_any(const ReplicaDir& replica) {
 
 std::vector<ReplicaDir> with_databases(const std::string& state_dir, uint32_t only) {
     std::vector<ReplicaDir> out;
-    for (const ReplicaDir& replica : find_replicas(state_dir)) {
-        if (!fs::exists(replica.path + "/db")) continue;
-        if (only == 0 || replica.id == only || (replica.id == 0 && holder(replica) == only))
-            out.push_back(replica);
-    }
+    for (const ReplicaDir& replica : chosen_replicas(state_dir, only))
+        if (fs::exists(replica.path + "/db")) out.push_back(replica);
     if (out.empty()) throw std::runtime_error(state_dir + " holds no such replica with a database");
     return out;
 }
@@ -108,6 +100,13 @@ void note_in_log(const std::string& replica_dir, const std::string& text) {
 }
 
 }  // namespace
+
+std::string how_to_start(const std::string& replica_dir, const std::string& folder) {
+    const std::string own = replica_dir + "/craned.toml";
+    if (!fs::exists(own) && fs::exists(packaged_config(replica_dir, folder)))
+        return "systemctl start crane@" + packaged_name(replica_dir);
+    return "craned --config " + (fs::exists(own) ? own : "FILE, its configuration");
+}
 
 int tool_verify(const std::string& state_dir, uint32_t replica, bool as_json) {
     json reports = json::array();
@@ -171,8 +170,8 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
                          .dump(1)
                   << "\n";
     } else {
-        std::cout << text << ".\nStart its craned (craned --config " << best->path
-                  << "/craned.toml), then add replicas under new ids: crane member add\n";
+        std::cout << text << ".\nStart its craned (" << how_to_start(best->path)
+                  << "), then add replicas under new ids: crane member add\n";
     }
     return kExitOk;
 }

@@ -30,8 +30,14 @@ struct ReplicaDir {
 };
 
 std::string default_state_dir();
+/// NAME of the unit crane@NAME whose replica has this directory, /var/lib/crane/NAME, and its configuration.
+std::string packaged_name(const std::string& state_dir);
+std::string packaged_config(const std::string& state_dir, const std::string& folder = "/etc/crane");
 /// STATE/r1, STATE/r2…; or STATE itself if it is one replica's. Throws if there is none.
 std::vector<ReplicaDir> find_replicas(const std::string& state_dir);
+/// Those that --replica means; `only` 0: all of find_replicas(). Throws where the replica is on another host,
+/// which it names: what is in a directory is never taken for another replica's.
+std::vector<ReplicaDir> chosen_replicas(const std::string& state_dir, uint32_t only);
 /// By which an operator elsewhere is known, and knows replicas.
 struct RemoteCredentials {
     std::string certificate, key;  ///< PEM files
@@ -180,6 +186,8 @@ struct RecoverRequest {
     uint32_t replica = 0;  ///< 0: the one whose log goes furthest
     bool force_new_cluster = false;
 };
+/// The command that starts the replica of this directory; `folder` is where a package's configurations are.
+std::string how_to_start(const std::string& replica_dir, const std::string& folder = "/etc/crane");
 int tool_recover(const std::string& state_dir, const RecoverRequest& request, bool json);
 
 struct MemberRequest {
@@ -187,7 +195,10 @@ struct MemberRequest {
     uint32_t id = 0;   ///< add: 0 for the next free one
     uint32_t by = 0;   ///< replace: the newcomer
     std::string address;
+    uint32_t wait_s = 600;  ///< replace: for the newcomer to catch up, before anything is changed
 };
+/// Why a learner cannot take a voter's place yet, as the primary's status has it; empty: it can.
+std::string why_not_level(const nlohmann::json& primary, uint32_t id);
 int tool_member(const std::string& state_dir, const MemberRequest& request, bool json);
 
 struct CaRequest {

@@ -7,7 +7,10 @@ import subprocess
 import sys
 
 from support.case import CraneTest
-from support.servers import Program
+from support.paths import BUILD
+from support.servers import Program, Redis
+
+CRANED = BUILD / "bin" / "craned"
 
 
 def ask(address):
@@ -47,6 +50,27 @@ class Confinement(CraneTest):
                 self.assertEqual(row["confinement_lost"], [], f"replica {number}")
             cluster.assert_identical()
             return answer
+
+    def test_an_exception_that_craned_may_not_have_itself_is_told_of(self):
+        """As under a unit that bounds capabilities and lets nobody gain privileges."""
+        self.needs_replicas()
+        if os.geteuid() != 0:
+            self.skipTest("only root has what is taken away here")
+        bounded = ["setpriv", "--bounding-set=-net_raw", "--no-new-privs"]
+        cluster = self.crane(Redis, options=["--capability", "CAP_NET_RAW", "--new-privileges"])
+        cluster.prefix = bounded
+        with cluster:
+            for number, row in cluster.status().items():
+                lost = row["confinement_lost"]
+                self.assertEqual([("CAP_NET_RAW" in one, "NoNewPrivileges=no" in one) for one in lost],
+                                 [(True, False), (False, True)], f"replica {number}")
+            shown = cluster.crane("status")
+            self.assertEqual(shown.returncode, 0, shown.stdout)
+            for number in (1, 2, 3):
+                self.assertRegex(shown.stdout, f"warning: replica {number}: the server is not confined as it should be: .*CAP_NET_RAW")
+            config = cluster.state / "r1" / "craned.toml"
+            self.assertIn("CAP_NET_RAW", self.tool(*bounded, CRANED, "--check-config", "--config", config))
+            self.assertNotIn("CAP_NET_RAW", self.tool(CRANED, "--check-config", "--config", config))
 
     def test_root_in_the_container_finds_nothing(self):
         self.needs_replicas()

@@ -63,6 +63,19 @@ class MembersTest(CraneTest):
             self.started[number] = subprocess.Popen([CRANED, "--config", folder / "craned.toml"], stdout=log,
                                                     stderr=log, stdin=subprocess.DEVNULL)
 
+    def lose_database(self, cluster, number):
+        """Its disk is empty, and its craned is started to come back."""
+        folder = cluster.state / f"r{number}"
+        self.started[number].send_signal(signal.SIGTERM)
+        self.started[number].wait(30)
+        shutil.rmtree(folder / "db")
+        text = read(folder / "craned.toml")
+        (folder / "craned.toml").write_text(text.replace("join = true", "join = false").replace("rejoin = false", "rejoin = true"))
+        self.start(folder, number)
+        wait_until(lambda: "rejoined: this replica has all" in read(folder / "craned.log"), 60,
+                   f"replica {number} votes again\n{cluster.report()}")
+        self.wait_caught_up(cluster, number)
+
     def wait_caught_up(self, cluster, number):
         def level():
             row = cluster.status().get(number)
@@ -87,7 +100,9 @@ class MembersTest(CraneTest):
                                     (["add", f"127.0.0.1:{peer_port}"], f"is the address of replica {NEWCOMER}"),
                                     (["add", "127.0.0.1:1", "--id", "200"], "use up all ids"),
                                     (["replace", "2", "3"], "replica 3 votes already"),
-                                    (["replace", "2", "2"], "replica 2 votes already")):
+                                    (["replace", "2", "2"], "replica 2 votes already"),
+                                    (["replace", "9", NEWCOMER], "replica 9 has never been a member"),
+                                    (["replace", "2", NEWCOMER], "is not connected: replica 2 was not removed")):
                 refused = cluster.crane("member", *words)
                 self.assertNotEqual(refused.returncode, 0, words)
                 self.assertIn(expected, refused.stdout)
@@ -100,8 +115,10 @@ class MembersTest(CraneTest):
             self.wait_caught_up(cluster, NEWCOMER)
             self.assertEqual(cluster.status()[NEWCOMER]["role"], "learner")
             self.done(cluster, "member", "promote", NEWCOMER)
+            self.lose_database(cluster, NEWCOMER)  # of four: who comes back counts nobody
             self.done(cluster, "transfer", NEWCOMER)
             self.done(cluster, "member", "remove", 3)
+            self.assertIn("votes in the place of replica 3", self.done(cluster, "member", "replace", 3, NEWCOMER))
             self.assertEqual(self.members(cluster), {1: True, 2: True, NEWCOMER: True})
             wait_until(lambda: "removed from the cluster" in read(cluster.state / "r3" / "craned.log"), 20,
                        "replica 3 learns that it has been removed")

@@ -94,7 +94,64 @@ class Certificates(CraneTest):
         self.assertIn("chmod 600", text)
 
 
+    def test_an_authority_that_ends_before_what_it_signed_is_told_of(self):
+        """openssl lets it, and the playbooks use openssl."""
+        ca, config = self.dir / "ca", self.dir / "craned.toml"
+        self.ca("init", "--dir", ca, "--cluster", CLUSTER, "--days", 20)
+        self.ca("issue", "--dir", ca, "--replica", 1)
+        folder = ca / "replica-1"
+        (self.dir / "extensions").write_text("basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\n"
+                                             "extendedKeyUsage=serverAuth,clientAuth\nauthorityKeyIdentifier=keyid\n"
+                                             f"subjectAltName=URI:crane://{CLUSTER}/1\n")
+        self.tool("openssl", "req", "-new", "-key", folder / "replica.key", "-subj", "/CN=1", "-out", self.dir / "csr")
+        self.tool("openssl", "x509", "-req", "-in", self.dir / "csr", "-CA", ca / "ca.crt", "-CAkey", ca / "ca.key", "-days", 800,
+                  "-set_serial", 7, "-extfile", self.dir / "extensions", "-out", folder / "replica.crt")
+        config.write_text(f'cluster_id = "{CLUSTER}"\nreplica_id = 1\nstate_dir = "{self.dir}/state"\nserver = ["/bin/true"]\n'
+                          f'shim = "{SHIM}"\ninit = "{BUILD}/bin/crane-init"\n'
+                          f'[tls]\nca = "{folder}/ca.crt"\ncertificate = "{folder}/replica.crt"\nkey = "{folder}/replica.key"\n'
+                          '[[replica]]\nid = 1\npeer = "192.0.2.1:7400"\n')
+        said = self.tool(CRANED, "--check-config", "--config", config)
+        self.assertIn(f"the authority's certificate in {folder}/ca.crt expires on", said)
+
+
 class OverTls(ThreeHosts):
+    def test_an_authority_gives_way_to_another_one_while_the_cluster_runs(self):
+        """In the three steps of docs/deployment.md, each of which is taken into use before the next."""
+        old, new = self.dir / "ca", self.dir / "next"
+        self.tool(CRANE, "ca", "init", "--dir", new, "--cluster", CLUSTER)
+        for number in (1, 2, 3):
+            self.issue(number)
+            self.start(number)
+        primary = self.await_primary()
+        certificates = {place: (place / "ca.crt").read_text() for place in (old, new)}
+        steps = [(certificates[old] + certificates[new], None), (certificates[new] + certificates[old], new), (certificates[new], None)]
+        for place, (authorities, issuer) in enumerate(steps):
+            for number in (1, 2, 3):
+                if issuer:
+                    self.tool(CRANE, "ca", "issue", "--dir", issuer, "--replica", number, "--out", self.tls(number))
+                (self.tls(number) / "ca.crt").write_text(authorities)
+            # Every replica makes new links: to those that are started again.
+            for number in (1, 2, 3):
+                self.craneds[number].terminate()
+                self.craneds[number].wait(60)
+                self.start(number)
+                procs.wait_until(lambda n=number: self.linked(n), 60, f"replica {number} has links to all after step {place + 1}")
+            primary = self.await_primary()
+            self.assertEqual(self.redis(primary, "SET", "step", place), "OK")
+        for number in (1, 2, 3):
+            self.assertNotIn("is not signed by the authority", self.log(number))
+        # The old one makes no replica any more.
+        self.issue(3)
+        (self.tls(3) / "ca.crt").write_text(certificates[new])
+        done = subprocess.run([CRANED, "--check-config", "--config", self.dir / "craned-3.toml"], capture_output=True, text=True,
+                              timeout=20, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is not signed by the authority", done.stderr)
+
+    def linked(self, number):
+        row = self.rows().get(number, {})
+        return row.get("server") == "listening" and len([1 for peer in row["peers"] if peer["connected"]]) == 2
+
     def test_cluster_over_tls(self):
         for number in (1, 2, 3):
             self.issue(number)

@@ -1,6 +1,8 @@
 // What a contained server may not do: tried from inside, by a server that is root there.
+#include <linux/capability.h>
 #include <poll.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "checkpoint/confinement.hpp"
 #include "checkpoint/container_config.hpp"
@@ -75,6 +78,25 @@ TEST_CASE("capabilities and system calls are known by their names", "[checkpoint
     CHECK(capability_number("CAP_EVERYTHING") == -1);
     CHECK(is_system_call("keyctl"));
     CHECK_FALSE(is_system_call("no_such_call"));
+}
+
+TEST_CASE("an exception that nobody can make since craned was started without it is told of",
+          "[checkpoint]") {
+    const Confinement asked = {{"net_raw", "CAP_KILL"}, {"keyctl"}, {}, true};
+    if (::geteuid() != 0) return;  // nothing is left out of anybody else's set for a test
+    CHECK(missing_exceptions(asked).empty());
+    std::vector<std::string> missing;
+    // What a thread gives up the others keep.
+    std::thread([&] {
+        ::prctl(PR_CAPBSET_DROP, CAP_NET_RAW, 0, 0, 0);
+        ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        missing = missing_exceptions(asked);
+        CHECK(missing_exceptions({{"CAP_KILL"}, {}, {}, false}).empty());
+    }).join();
+    REQUIRE(missing.size() == 2);
+    CHECK_THAT(missing[0], Catch::StartsWith("the server does not get CAP_NET_RAW") &&
+                               Catch::Contains("CapabilityBoundingSet=CAP_NET_RAW"));
+    CHECK_THAT(missing[1], Catch::Contains("NoNewPrivileges=no"));
 }
 
 TEST_CASE("a domain file says whom the server runs as and what it may", "[checkpoint]") {

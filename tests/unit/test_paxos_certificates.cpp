@@ -151,6 +151,27 @@ TEST_CASE("paxos tls: renewed files are taken into use, unusable ones are not") 
     REQUIRE(context.loads() == 3);
 }
 
+TEST_CASE("paxos tls: an authority that ends is told of, and one beside it takes its place") {
+    const int64_t now = time(nullptr);
+    const Authority authority;
+    const PemPair old = make_authority("unit", {now - kDaySeconds, now + 10 * kDaySeconds});
+    write_file(authority.ca(), old.certificate, 0644);
+    const TlsFiles files =
+        authority.install(1, issue_certificate(old, 1, {now - kDaySeconds, now + 10 * kDaySeconds}));
+    TlsContext context(files, {"unit", 1});
+    const std::string warning = context.renewal_warning(now);
+    CHECK(warning.find("the authority's certificate in " + authority.ca() + " expires on") == 0);
+    CHECK(warning.find("put a second authority beside it") != std::string::npos);
+    CHECK(context.renewal_warning(now + 11 * kDaySeconds).find("expired on") != std::string::npos);
+    write_file(authority.ca(), old.certificate + authority.pair().certificate, 0644);
+    context.refresh();
+    CHECK(context.renewal_warning(now) == warning);  // trusted is the other one, and has not signed this
+    authority.install(1, authority.issue(1));
+    context.refresh();
+    CHECK(context.loads() == 3);
+    CHECK(context.renewal_warning(now).empty());
+}
+
 TEST_CASE("paxos tls: without certificates only loopback addresses will do") {
     for (const char* near : {"127.0.0.1", "127.9.8.7", "::1", "::ffff:127.0.0.1", "localhost"}) {
         INFO(near);

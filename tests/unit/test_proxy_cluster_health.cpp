@@ -85,6 +85,25 @@ TEST_CASE(
     CHECK(assess_cluster(rows).primary_since_s == 200);  // replica 2 has not learned it yet
 }
 
+TEST_CASE("cluster health: alarms that keep nobody from being served are warnings, each said once",
+          "[proxy]") {
+    json rows = json::array({row(1), row(2), down(3)});
+    rows[0]["restarts_in_vain"] = "";
+    CHECK(
+        further_alarms(rows, 1'700'000'000).empty());  // that replica 3 is down is a problem, and said there
+    rows[0]["certificate_ends_s"] = 1'700'000'000 + 86'400;
+    rows[0]["confinement_lost"] = json::array({"the server does not get CAP_NET_RAW"});
+    rows[1]["audit"] = {{"difference", "replica 2 differs"}};
+    const std::vector<std::string> said = further_alarms(rows, 1'700'000'000);
+    REQUIRE(said.size() == 3);
+    CHECK(said[0] ==
+          "replica 1: the server is not confined as it should be: the server does not get CAP_NET_RAW "
+          "(alarm confinement-lost)");
+    CHECK(said[1] == "replica 1: this replica's certificate expires in 1 days (alarm certificate)");
+    CHECK(said[2] == "replica 2: crane audit: replica 2 differs (alarm audit-differs)");
+    CHECK(text(assess_cluster(rows)) == "replica 3 is down: not running\n");
+}
+
 TEST_CASE("cluster health: missing replicas, no primary and no quorum are problems", "[proxy]") {
     CHECK(text(assess_cluster(json::array({down(1), down(2), down(3)}))) == "no replica runs\n");
     CHECK(text(assess_cluster(json::array({row(1), row(2), down(3)}))) == "replica 3 is down: not running\n");

@@ -14,9 +14,11 @@
 #include <thread>
 
 #include "base/latency_histogram.hpp"
+#include "proxy/certificate_end.hpp"
 #include "proxy/metrics/conditions.hpp"
 #include "proxy/metrics/families.hpp"
 #include "proxy/metrics/http_server.hpp"
+#include "tests/unit/test_paxos_tls.hpp"
 #include "tests/unit/test_proxy_craned.hpp"
 
 using namespace crane::proxy;
@@ -101,6 +103,36 @@ TEST_CASE("alarms: a certificate is told of a month before its end, and none is 
     CHECK(names(status) == "certificate ");
     status["certificate_ends_s"] = kNow - 1;
     CHECK(alarms_in(status, kNow)[0].text.find("has expired") != std::string::npos);
+    status["certificate_ends_s"] = status["authority_ends_s"] = kNow + 29 * 86400;
+    CHECK(alarms_in(status, kNow)[0].text ==
+          "the certificate of this replica's authority expires in 29 days");
+    status["authority_ends_s"] = kNow + 300 * 86400;
+    CHECK(alarms_in(status, kNow)[0].text == "this replica's certificate expires in 29 days");
+}
+
+TEST_CASE("alarms: a certificate ends with the authority that signed it, whatever else is trusted",
+          "[metrics]") {
+    using crane::paxos::kDaySeconds, crane::paxos::PemPair;
+    const int64_t now = time(nullptr);
+    const crane::paxos::testing::Authority authority;
+    const crane::paxos::TlsFiles files = authority.files(1);  // for 365 days
+    using Days = std::pair<int64_t, int64_t>;
+    const auto days_left = [&](const std::string& authorities) {
+        crane::paxos::testing::write_file(authority.ca(), authorities, 0644);
+        CertificateEnd end(files.certificate, files.ca);
+        const int64_t first_s = end.seconds(), authority_s = end.authority_seconds();
+        return Days((first_s - now) / kDaySeconds, authority_s == 0 ? 0 : (authority_s - now) / kDaySeconds);
+    };
+    const std::string own = authority.pair().certificate;
+    const PemPair other =
+        crane::paxos::make_authority("unit", {now - kDaySeconds, now + 5 * kDaySeconds + 3600});
+    CHECK(days_left(own) == Days(365, 1000));
+    CHECK(days_left(other.certificate + own) == Days(365, 1000));
+    CHECK(days_left(other.certificate) == Days(365, 0));
+    CHECK(days_left("") == Days(365, 0));
+    authority.install(
+        1, crane::paxos::issue_certificate(other, 1, {now - kDaySeconds, now + 5 * kDaySeconds + 3600}));
+    CHECK(days_left(own + other.certificate) == Days(5, 5));
 }
 
 TEST_CASE("alarms: what crane audit found is raised until it finds them equal", "[metrics]") {

@@ -274,6 +274,14 @@ TEST_CASE("config: a good file, with defaults", "[proxy]") {
         parse_config(changed("[port_map]", "[consensus]\nrejoin = true\n[port_map]"), "craned.toml").rejoin);
 }
 
+TEST_CASE("config: a replica that lost its database comes back to a cluster of any size", "[proxy]") {
+    const std::string four = kGood + "[[replica]]\nid = 4\npeer = \"h:7104\"\n";
+    CHECK_THAT(refusal(four), Catch::Contains("there are 4; use 1, 3, 5 or 7"));
+    std::string back = four;
+    back.replace(back.find("[port_map]"), 10, "[consensus]\nrejoin = true\n[port_map]");
+    CHECK(refusal(back) == "accepted");
+}
+
 TEST_CASE("config: exceptions from confinement are named and checked", "[proxy]") {
     const auto with = [](const std::string& lines) {
         return changed("[tls]", "[confinement]\n" + lines + "\n[tls]");

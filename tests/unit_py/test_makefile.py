@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -48,6 +49,21 @@ class MakefileTest(unittest.TestCase):
         self.assertIn("rings.o", self.members())
         self.assertEqual(self.make("timebubble_SRCS=timebubble/batch.cpp"), MADE)
         self.assertEqual(self.members(), ["batch.o"])
+
+    def test_the_example_of_a_configuration_names_where_it_is_installed(self):
+        for name in ("bin/craned", "bin/crane", "bin/crane-init", "bin/crane-criu", "lib/libcrane.so"):
+            path = self.build / name
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        root = self.build / "root"
+        subprocess.run(["make", "-s", "-o", "all", "install", f"BUILD={self.build}", f"CXX={self.compiler}", "PREFIX=/usr",
+                        f"DESTDIR={root}"], cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120, check=True)
+        example = root / "usr/share/doc/crane/examples/craned.toml"
+        text = example.read_text(encoding="utf-8")
+        for key in ("shim", "init"):
+            path = re.search(rf'^{key} = "(.*)"$', text, re.MULTILINE).group(1)
+            self.assertTrue((root / path.lstrip("/")).is_file(), path)
+        self.assertEqual(example.stat().st_mode & 0o777, 0o644)
 
     def test_what_a_recipe_did_not_finish_is_not_taken_for_made(self):
         self.compiler.write_text(COMPILER + "exit 1\n")
