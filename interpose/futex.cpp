@@ -61,6 +61,7 @@ long futex_wake(uint32_t* word, int operation, uint32_t most) {
 
 long futex_requeue(uint32_t* word, int operation, uint32_t wake, uint32_t move, uint32_t* target,
                    uint32_t expected) {
+    if (static_cast<int32_t>(wake) < 0 || static_cast<int32_t>(move) < 0) return fail(EINVAL);
     Operation turn(Op::kFutexWake, futex_key(word, operation), futex_key(target, operation));
     const int command = operation & FUTEX_CMD_MASK;
     if (is_shared(operation) && !readable(target, sizeof(*target))) return fail(EFAULT);

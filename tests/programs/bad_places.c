@@ -129,6 +129,8 @@ static void processes(char* bad) {
     CALL(futex, bad, FUTEX_WAKE, 1, NULL, NULL, 0);
     CALL(futex, &(int){1}, FUTEX_WAIT, 1, bad, NULL, 0);
     CALL(futex, &(int){1}, FUTEX_CMP_REQUEUE, 1, 1, bad, 1);
+    CALL(futex, &(int){1}, FUTEX_CMP_REQUEUE, -1, 1, &(int){1}, 1);
+    CALL(futex, &(int){1}, FUTEX_CMP_REQUEUE, 1, -1, &(int){1}, 1);
 }
 
 static void signals(char* bad) {
