@@ -32,6 +32,7 @@ namespace crane::checkpoint {
 namespace {
 
 constexpr long kOverlayMagic = 0x794c7630, kNfsMagic = 0x6969, kFuseMagic = 0x65735546;
+constexpr off_t kLongestOutput = 1LL << 40;  // ext4 ends who writes beyond 16 TiB
 constexpr char kPlainPathCharacters[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-@";
 
@@ -47,9 +48,6 @@ void make_empty_file(const std::string& path) {
     ::unlink(path.c_str());
     ensure_file(path);
 }
-
-/// ext4 has no longer file than 16 TiB: who writes further is ended.
-constexpr off_t kLongestOutput = 1LL << 40;
 
 // Where the files are fresh the server says all of it again: so it is as long on every replica. What was
 // there is kept beside it, for whoever looks why that one was lost.
