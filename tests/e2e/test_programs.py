@@ -116,6 +116,9 @@ class Programs(CraneTest):
                 self.assertEqual(ask(cluster.address(), "tell"), expected)
             cluster.assert_identical()
 
+    def test_streams_of_random_devices_closed_in_parallel(self):
+        self.check("closed_devices", rounds=1, options=("--schedule", "parallel"))
+
     def test_what_is_moved_in_unusual_ways(self):
         self.check("odd_transfers")
 
