@@ -122,6 +122,30 @@ static void added_late(void) {
     close(queue);
 }
 
+static void* wait_cancelled(void* unused) {
+    struct epoll_event event;
+    (void)unused;
+    pthread_cancel(pthread_self());
+    say("not reached: %d", epoll_wait(queue, &event, 1, 0));
+    return NULL;
+}
+
+/// What is told once is not told to a thread that is to end.
+static void cancelled(void) {
+    struct epoll_event event;
+    pthread_t thread;
+    void* result;
+    int pipes[2];
+    queue = epoll_create1(0);
+    CHECK(pipe(pipes) == 0 && write(pipes[1], "x", 1) == 1);
+    add(queue, pipes[0], EPOLLIN | EPOLLONESHOT);
+    CHECK(pthread_create(&thread, NULL, wait_cancelled, NULL) == 0 && pthread_join(thread, &result) == 0);
+    say("cancelled %d, still there: %d", result == PTHREAD_CANCELED, epoll_wait(queue, &event, 1, 0));
+    close(pipes[0]);
+    close(pipes[1]);
+    close(queue);
+}
+
 static struct {
     fd_set set;
     unsigned char behind[8192];
@@ -150,6 +174,7 @@ static void scenario(void) {
     with_little_room();
     armed_again();
     added_late();
+    cancelled();
     whole_table();
 }
 
