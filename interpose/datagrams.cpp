@@ -156,6 +156,10 @@ long receive_datagram(uint32_t socket, const iovec* vector, int count, int flags
             turn.yield();
             return -EAGAIN;
         }
+        if (s.shut_read) {  // who would wait is told of the end: 0 bytes from nobody
+            const long error = tell_more(socket, info, wanted, 0);
+            return error ? error : 0;
+        }
         if (const long error = wait_on_socket(turn, hold, socket, socket_key(socket), deadline)) return error;
     }
 }

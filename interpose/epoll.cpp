@@ -86,6 +86,15 @@ long wait_masked(int fd, epoll_event* events, int most, int64_t timeout_ns, cons
     return error != 0 ? error : wait_for_events(fd, events, most, timeout_ns);
 }
 
+/// A cancellation comes before events are taken, which some are once, or cuts the wait short.
+template <typename Call>
+int cancellable(Call call) {
+    test_cancel();
+    const long rc = call();
+    if (rc == -EINTR) test_cancel();
+    return static_cast<int>(as_libc(rc));
+}
+
 int64_t from_ms(int timeout_ms) {
     return timeout_ms < 0 ? -1 : int64_t{timeout_ms} * 1'000'000;
 }
@@ -112,16 +121,12 @@ CRANE_EXPORT int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
 
 CRANE_EXPORT int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
     if (!active()) return resolve_real(), real.epoll_wait(epoll, events, most, timeout_ms);
-    const long rc = as_libc(wait_for_events(epoll, events, most, from_ms(timeout_ms)));
-    test_cancel();
-    return static_cast<int>(rc);
+    return cancellable([&] { return wait_for_events(epoll, events, most, from_ms(timeout_ms)); });
 }
 
 CRANE_EXPORT int epoll_pwait(int epoll, epoll_event* events, int most, int timeout_ms, const sigset_t* mask) {
     if (!active()) return resolve_real(), real.epoll_pwait(epoll, events, most, timeout_ms, mask);
-    const long rc = as_libc(wait_masked(epoll, events, most, from_ms(timeout_ms), mask));
-    test_cancel();
-    return static_cast<int>(rc);
+    return cancellable([&] { return wait_masked(epoll, events, most, from_ms(timeout_ms), mask); });
 }
 
 CRANE_EXPORT int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
@@ -130,7 +135,5 @@ CRANE_EXPORT int epoll_pwait2(int epoll, epoll_event* events, int most, const ti
     if (!readable_if_given(timeout)) return static_cast<int>(as_libc(-EFAULT));
     if (timeout && !valid_timespec(timeout)) return static_cast<int>(as_libc(-EINVAL));
     const int64_t ns = timeout ? static_cast<int64_t>(to_ns(*timeout)) : -1;
-    const long rc = as_libc(wait_masked(epoll, events, most, ns, mask));
-    test_cancel();
-    return static_cast<int>(rc);
+    return cancellable([&] { return wait_masked(epoll, events, most, ns, mask); });
 }

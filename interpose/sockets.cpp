@@ -15,6 +15,7 @@
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/datagrams.hpp"
+#include "interpose/unix_sockets.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -30,6 +31,23 @@ FdEntry* virtual_socket(int fd) {
 bool is_tcp(int family, int type, int protocol) {
     return (family == AF_INET || family == AF_INET6) && (type & 0xf) == SOCK_STREAM &&
            (protocol == 0 || protocol == IPPROTO_TCP);
+}
+
+/// What the kernel would make, or not, by what modules it has, and nobody could reach: MPTCP, SCTP, UDP-Lite.
+/// 0: it is to be asked.
+long refuse_transport(int family, int type, int protocol) {
+    constexpr int kProtocols = 263;  // up to IPPROTO_MPTCP
+    if (family != AF_INET && family != AF_INET6) return 0;
+    switch (type & 0xf) {
+        case SOCK_STREAM:
+        case SOCK_DGRAM:
+            return protocol < 0 || protocol >= kProtocols ? 0 : -EPROTONOSUPPORT;
+        case SOCK_SEQPACKET:
+        case SOCK_DCCP:
+            return -ESOCKTNOSUPPORT;
+        default:
+            return 0;
+    }
 }
 
 /// Puts a descriptor in front of a virtual socket; on failure the socket is given back.
@@ -122,29 +140,6 @@ long on_kernel_socket(Op op, int fd, short events, Call call) {
     return rc;
 }
 
-/// connect() of a unix socket, which waits when the listener has no room.
-long connect_unix(int fd, const sockaddr* address, socklen_t length) {
-    fd_entry(fd);
-    Operation turn(Op::kConnect, descriptor_key(fd), object_of(fd));
-    for (;;) {
-        const long flags = raw(SYS_fcntl, fd, F_GETFL);
-        const bool waits = flags >= 0 && !(flags & O_NONBLOCK);
-        if (waits) raw(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
-        const long rc = uninterrupted([&] { return raw(SYS_connect, fd, address, length); });
-        if (waits) raw(SYS_fcntl, fd, F_SETFL, flags);
-        if (rc != -EAGAIN || !waits) {
-            scheduler().spend(self.slot, crane::dmt::kKernelStepNs);
-            all_streams_event();
-            return rc;
-        }
-        // Whoever accepts says so to all that wait for streams.
-        if (turn.wait(own_key(), crane::dmt::kNoDeadline, true, ~uint64_t{0}) ==
-                crane::dmt::WaitResult::kInterrupted &&
-            !restart_after_signals())
-            return -EINTR;
-    }
-}
-
 /// The address that a call was given, out of the program's memory. Negative: the call's error.
 long take_address(sockaddr_storage& into, const sockaddr* given, socklen_t length) {
     if (length > sizeof(into)) return -EINVAL;
@@ -178,7 +173,10 @@ long connect_virtual(const FdEntry& entry, const sockaddr* address, socklen_t le
 uint64_t timeval_ns(const void* value) {
     timeval t;
     std::memcpy(&t, value, sizeof(t));
-    return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_usec) * 1000;
+    if (t.tv_sec < 0) return 1;  // not at all, as the kernel has it; 0 is for ever
+    const uint64_t most = UINT64_MAX / 2'000'000'000, seconds = static_cast<uint64_t>(t.tv_sec);
+    if (seconds > most) return 0;
+    return seconds * 1'000'000'000 + static_cast<uint64_t>(t.tv_usec) * 1000;
 }
 
 /// Options that have no meaning for a socket that lives in memory, and that servers set on every connection.
@@ -197,6 +195,9 @@ bool is_kept_switch(int level, int name) {
 
 long set_timeout(VirtualSocket& s, int name, const void* value, socklen_t length) {
     if (length < sizeof(timeval)) return -EINVAL;
+    timeval given;
+    std::memcpy(&given, value, sizeof(given));
+    if (given.tv_usec < 0 || given.tv_usec >= 1'000'000) return -EDOM;
     (name == SO_RCVTIMEO ? s.receive_timeout_ns : s.send_timeout_ns) = timeval_ns(value);
     return 0;
 }
@@ -296,8 +297,10 @@ CRANE_EXPORT int socket(int family, int type, int protocol) noexcept {
     if (is_tcp(family, type, protocol) || is_udp(family, type, protocol))
         return static_cast<int>(as_libc(make_virtual(family, type)));
     Operation turn(Op::kSocket, process_key(runtime.process->pid));
+    if (const long error = refuse_transport(family, type, protocol)) return static_cast<int>(as_libc(error));
     const long fd = raw(SYS_socket, family, type, protocol);
     if (fd >= 0) set_entry(static_cast<int>(fd), FdKind::kStream, 0);
+    if (fd >= 0 && family == AF_UNIX) set_unix_room(static_cast<int>(fd));
     return static_cast<int>(as_libc(fd));
 }
 
@@ -306,6 +309,7 @@ CRANE_EXPORT int socketpair(int family, int type, int protocol, int fds[2]) noex
     Operation turn(Op::kPipe, process_key(runtime.process->pid));
     const long rc = raw(SYS_socketpair, family, type, protocol, fds);
     if (rc == 0) set_stream(fds[0], fds[1]);
+    if (rc == 0 && family == AF_UNIX) set_unix_room(fds[0]), set_unix_room(fds[1]);
     return static_cast<int>(as_libc(rc));
 }
 
@@ -316,6 +320,9 @@ CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcep
         return static_cast<int>(as_libc(with_address(socket_bind, entry->object, address, length)));
     }
     Operation turn(Op::kBind, descriptor_key(fd));
+    sa_family_t family = AF_UNSPEC;
+    if (length == sizeof(family) && fetch(family, address) && family == AF_UNIX && is_unix(fd))
+        return static_cast<int>(as_libc(bind_to_free_name(fd)));
     return static_cast<int>(as_libc(raw(SYS_bind, fd, address, length)));
 }
 
@@ -330,6 +337,7 @@ CRANE_EXPORT int listen(int fd, int backlog) noexcept {
 
 CRANE_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
     if (!active()) return resolve_real(), real.accept4(fd, address, length, flags);
+    test_cancel();
     long rc;
     if (const FdEntry* entry = virtual_socket(fd)) {
         rc = accept_virtual(*entry, address, length, flags);
@@ -337,12 +345,12 @@ CRANE_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags
         rc = on_kernel_socket(Op::kAccept, fd, POLLIN, [&] {
             const long got = raw(SYS_accept4, fd, address, length, flags);
             if (got >= 0) set_entry(static_cast<int>(got), FdKind::kStream, 0);
+            if (got >= 0) set_unix_room(static_cast<int>(got));
             return got;
         });
     }
-    const int result = static_cast<int>(as_libc(rc));
-    test_cancel();
-    return result;
+    if (rc == -EINTR) test_cancel();
+    return static_cast<int>(as_libc(rc));
 }
 
 CRANE_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
@@ -352,6 +360,7 @@ CRANE_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
 
 CRANE_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
     if (!active()) return resolve_real(), real.connect(fd, address, length);
+    test_cancel();
     if (const FdEntry* entry = virtual_socket(fd)) {
         const long rc = connect_virtual(*entry, address, length);
         if (rc == -EINTR) test_cancel();
@@ -404,7 +413,7 @@ CRANE_EXPORT int setsockopt(int fd, int level, int name, const void* value, sock
         Operation turn(Op::kSocketOption, socket_key(entry->object));
         return static_cast<int>(as_libc(set_option(*entry, level, name, value, length)));
     }
-    return static_cast<int>(as_libc(raw(SYS_setsockopt, fd, level, name, value, length)));
+    return static_cast<int>(as_libc(set_kernel_option(fd, level, name, value, length)));
 }
 
 CRANE_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* length) noexcept {

@@ -2,6 +2,7 @@
 // would be lost with an error.
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/streams.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -19,6 +20,11 @@ bool is_pipe(int fd) {
     return raw(SYS_fstat, fd, &info) == 0 && S_ISFIFO(info.st_mode);
 }
 
+bool is_socket(int fd) {
+    struct stat info;
+    return raw(SYS_fstat, fd, &info) == 0 && S_ISSOCK(info.st_mode);
+}
+
 bool ready(int fd, short events) {
     pollfd probe{fd, events, 0};
     return probe_streams(&probe, 1, 0) > 0;
@@ -32,24 +38,30 @@ long wait_for_pipe(Operation& turn, int fd, short events, bool dont_wait) {
     return ready(fd, events) ? 0 : -EAGAIN;
 }
 
+uint64_t deadline_after(uint64_t timeout_ns) {
+    return timeout_ns ? deadline_from_relative_ns(timeout_ns) : dmt::kNoDeadline;
+}
+
 long from_socket(Operation& turn, uint32_t socket, int pipe, size_t bytes, bool dont_wait) {
     SocketHold hold;
     const VirtualSocket& s = domain().sockets[socket];
+    const uint64_t deadline = deadline_after(s.receive_timeout_ns);
     char piece[kPieceBytes];
     long done = 0;
     while (static_cast<size_t>(done) < bytes) {
+        hold.take(socket);
+        // First, since another thread may read from the socket while this one waits for room.
+        if (const long error = wait_for_pipe(turn, pipe, POLLOUT, dont_wait || done > 0))
+            return done > 0 ? done : error;
         const size_t left = bytes - static_cast<size_t>(done);
         iovec one{piece, left < sizeof(piece) ? left : sizeof(piece)};
         const long got = socket_receive(socket, &one, 1, true);
-        if (got == -EAGAIN && done == 0 && !dont_wait && !s.nonblocking) {
-            if (const long error = wait_on_socket(turn, hold, socket, socket_key(socket), dmt::kNoDeadline))
+        if (got == -EAGAIN && done == 0 && !s.nonblocking) {
+            if (const long error = wait_on_socket(turn, hold, socket, socket_key(socket), deadline))
                 return error;
             continue;
         }
         if (got <= 0) return done > 0 ? done : got;
-        if (const long error = wait_for_pipe(turn, pipe, POLLOUT, dont_wait || done > 0)) {
-            return done > 0 ? done : error;
-        }
         const long put = uninterrupted([&] { return raw(SYS_write, pipe, piece, got); });
         if (put == -EPIPE && done == 0) raise_sigpipe();
         if (put <= 0) return done > 0 ? done : put;
@@ -64,7 +76,9 @@ long from_socket(Operation& turn, uint32_t socket, int pipe, size_t bytes, bool 
 long to_socket(Operation& turn, int pipe, uint32_t socket, size_t bytes, bool dont_wait) {
     SocketHold hold;
     const VirtualSocket& s = domain().sockets[socket];
+    const uint64_t deadline = deadline_after(s.send_timeout_ns);
     for (;;) {
+        hold.take(socket);
         if (const long error = wait_for_pipe(turn, pipe, POLLIN, dont_wait)) return error;
         iovec one{nullptr, 0};
         if (const long error = socket_send(socket, &one, 1)) {
@@ -72,8 +86,8 @@ long to_socket(Operation& turn, int pipe, uint32_t socket, size_t bytes, bool do
             return error;
         }
         if (socket_room(socket) > 0) break;
-        if (dont_wait || s.nonblocking) return -EAGAIN;
-        if (const long error = wait_on_socket(turn, hold, socket, socket_write_key(socket), dmt::kNoDeadline))
+        if (s.nonblocking) return -EAGAIN;
+        if (const long error = wait_on_socket(turn, hold, socket, socket_write_key(socket), deadline))
             return error;
     }
     char piece[kPieceBytes];
@@ -87,24 +101,50 @@ long to_socket(Operation& turn, int pipe, uint32_t socket, size_t bytes, bool do
     return socket_send(socket, &one, 1);
 }
 
-/// Between descriptors of the kernel: waits for the pipes in the schedule, then makes the call, which does
-/// not wait.
+/// One of two descriptors of the kernel between which something is moved.
+struct Side {
+    int fd;
+    short events;
+    bool socket = false;
+    bool waits = false;
+    StreamWait wait{};
+
+    Side(int descriptor, short wanted, bool dont_wait) : fd(descriptor), events(wanted) {
+        const FdEntry* const entry = fd < 0 ? nullptr : fd_entry(fd);
+        if (!entry || entry->kind != FdKind::kStream || kernel_nonblocking(fd)) return;
+        socket = is_socket(fd);
+        // Who says that the pipe is not to be waited for says nothing of a socket that is to be written to.
+        waits = !dont_wait || (socket && events == POLLOUT);
+    }
+    bool lacks() const { return fd >= 0 && !ready(fd, events); }
+};
+
+/// Between descriptors of the kernel: waits for both in the schedule, then makes the call, which does not
+/// wait.
 template <typename Call>
-long between_pipes(int in, int out, bool dont_wait, Call call) {
+long between_streams(int in, int out, bool dont_wait, Call call) {
+    Side from(in, POLLIN, dont_wait), to(out, POLLOUT, dont_wait);
     Operation turn(Op::kWrite, descriptor_key(in), descriptor_key(out));
-    for (;;) {
-        for (const auto& [fd, events] : {std::pair{in, short{POLLIN}}, std::pair{out, short{POLLOUT}}}) {
-            if (dont_wait || fd < 0 || !is_pipe(fd)) continue;
-            if (const long error = wait_for_stream(turn, fd, *fd_entry(fd), events)) return error;
+    for (bool tried = false;; tried = true) {
+        for (Side* const side : {&from, &to}) {
+            // A unix socket takes more than poll promises.
+            if (!side->waits || (side->socket && side == &to && !tried)) continue;
+            if (const long error =
+                    wait_for_stream(turn, side->fd, *fd_entry(side->fd), side->events, side->wait))
+                return error;
         }
-        const long rc = uninterrupted(call);
+        long rc = 0;
+        {
+            const WithoutWaiting kernel(to.socket ? out : -1);
+            rc = uninterrupted(call);
+        }
         if (rc > 0) all_streams_event();
         if (rc == -EPIPE) raise_sigpipe();
-        const bool may_block =
-            !dont_wait && (in < 0 || !kernel_nonblocking(in)) && (out < 0 || !kernel_nonblocking(out));
-        if (rc == -EAGAIN && may_block && (in < 0 || is_pipe(in)) && (out < 0 || is_pipe(out))) continue;
-        if (rc == -EAGAIN) turn.yield();
-        return rc;
+        if (rc != -EAGAIN) return rc;
+        Side* const lacking = from.lacks() ? &from : to.lacks() ? &to : nullptr;
+        if (!(lacking ? lacking->waits : from.waits || to.waits)) return turn.yield(), rc;
+        // Ready and yet not to be had: something has to happen first.
+        if (!lacking) ++(to.waits ? to : from).wait.in_vain;
     }
 }
 
@@ -113,7 +153,7 @@ long do_splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t bytes, u
     const FdEntry* to = fd_entry(out);
     const bool dont_wait = flags & SPLICE_F_NONBLOCK;
     if (!is_virtual(from) && !is_virtual(to)) {
-        return between_pipes(in, out, dont_wait, [&] {
+        return between_streams(in, out, dont_wait, [&] {
             return raw(SYS_splice, in, in_at, out, out_at, bytes, flags | SPLICE_F_NONBLOCK);
         });
     }
@@ -131,6 +171,11 @@ long do_splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t bytes, u
 }
 
 }  // namespace
+
+long splice_stream(int in, int pipe, size_t bytes) {
+    return do_splice(in, nullptr, pipe, nullptr, bytes, 0);
+}
+
 }  // namespace crane::interpose
 
 using namespace crane::interpose;
@@ -142,15 +187,15 @@ CRANE_EXPORT ssize_t splice(int in, off64_t* in_at, int out, off64_t* out_at, si
 
 CRANE_EXPORT ssize_t tee(int in, int out, size_t bytes, unsigned flags) {
     if (!active()) return resolve_real(), real.tee(in, out, bytes, flags);
-    return as_libc(between_pipes(in, out, flags & SPLICE_F_NONBLOCK,
-                                 [&] { return raw(SYS_tee, in, out, bytes, flags | SPLICE_F_NONBLOCK); }));
+    return as_libc(between_streams(in, out, flags & SPLICE_F_NONBLOCK,
+                                   [&] { return raw(SYS_tee, in, out, bytes, flags | SPLICE_F_NONBLOCK); }));
 }
 
 CRANE_EXPORT ssize_t vmsplice(int fd, const iovec* vector, size_t count, unsigned flags) {
     if (!active()) return resolve_real(), real.vmsplice(fd, vector, count, flags);
     const long mode = raw(SYS_fcntl, fd, F_GETFL);
     const bool reads = mode >= 0 && (mode & O_ACCMODE) == O_RDONLY;
-    return as_libc(between_pipes(reads ? fd : -1, reads ? -1 : fd, flags & SPLICE_F_NONBLOCK, [&] {
+    return as_libc(between_streams(reads ? fd : -1, reads ? -1 : fd, flags & SPLICE_F_NONBLOCK, [&] {
         return raw(SYS_vmsplice, fd, vector, count, flags | SPLICE_F_NONBLOCK);
     }));
 }

@@ -7,41 +7,14 @@
 #include "interpose/core/passed.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/core/watched_files.hpp"
+#include "interpose/pieces.hpp"
 
 namespace crane::interpose {
 namespace {
 
 /// A pipe that is ready takes so much at once.
 constexpr size_t kPipePieceBytes = PIPE_BUF;
-/// Of an array of buffers in one call, where the call goes on behind what is done.
-constexpr int kPieceBuffers = 16;
-
 constexpr int kNoWait = MSG_DONTWAIT | MSG_ERRQUEUE;
-
-size_t total_bytes(const iovec* vector, size_t count) {
-    size_t total = 0;
-    for (size_t i = 0; i < count; ++i) total += vector[i].iov_len;
-    return total;
-}
-
-/// What is behind the first `done` bytes of a vector, as far as one call takes it.
-struct Piece {
-    iovec buffers[kPieceBuffers];
-    int count = 0;
-
-    Piece(const iovec* vector, size_t length, size_t done, size_t most) {
-        for (size_t i = 0; i < length && count < kPieceBuffers && most > 0; ++i) {
-            if (done >= vector[i].iov_len) {
-                done -= vector[i].iov_len;
-                continue;
-            }
-            const size_t left = vector[i].iov_len - done, bytes = left < most ? left : most;
-            buffers[count++] = {static_cast<char*>(vector[i].iov_base) + done, bytes};
-            most -= bytes;
-            done = 0;
-        }
-    }
-};
 
 msghdr message_of(Piece& piece) {
     msghdr message{};
@@ -170,12 +143,42 @@ long send_rest(int fd, const FdEntry& entry, const iovec* vector, size_t count, 
 /// A blocking write to a terminal waits in the kernel for who reads, even if there was some room.
 long write_to_terminal(int fd, const FdEntry& entry, const iovec* vector, size_t count) {
     return write_rest(Op::kWrite, fd, entry, vector, count, 0, kPipePieceBytes, [&](Piece& piece) {
-        const long flags = raw(SYS_fcntl, fd, F_GETFL);
-        raw(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
-        const long rc = raw(SYS_writev, fd, piece.buffers, piece.count);
-        raw(SYS_fcntl, fd, F_SETFL, flags);
-        return rc;
+        const WithoutWaiting kernel(fd);
+        return raw(SYS_writev, fd, piece.buffers, piece.count);
     });
+}
+
+enum class StreamFile { kPipe, kSocket, kNameless, kOther };
+
+StreamFile file_of(int fd) {
+    struct stat info;
+    if (raw(SYS_fstat, fd, &info) != 0) return StreamFile::kOther;
+    if (S_ISFIFO(info.st_mode)) return StreamFile::kPipe;
+    if (S_ISSOCK(info.st_mode)) return StreamFile::kSocket;
+    return (info.st_mode & S_IFMT) == 0 ? StreamFile::kNameless : StreamFile::kOther;
+}
+
+/// A read so short that the kernel may have an answer however long a longer one would wait: nothing, or that
+/// an eventfd's number does not fit. -EAGAIN: it has none.
+long read_at_once(int fd, const FdEntry& entry, const iovec* vector, int count) {
+    const StreamFile file = file_of(fd);
+    const bool nothing = total_bytes(vector, static_cast<size_t>(count)) == 0;
+    const bool answers = file == StreamFile::kNameless ||
+                         (nothing && (file == StreamFile::kPipe || file == StreamFile::kSocket));
+    if (!answers || entry.flags & kFdWatches) return -EAGAIN;
+    Operation turn(Op::kRead, descriptor_key(fd), entry_key(entry));
+    const WithoutWaiting kernel(fd);
+    return uninterrupted([&] {
+        return count == 1 ? raw(SYS_read, fd, vector->iov_base, vector->iov_len)
+                          : raw(SYS_readv, fd, vector, count);
+    });
+}
+
+/// The same of writing: 0 bytes are no message to a stream.
+bool is_nothing(int fd, const iovec* vector, size_t count) {
+    if (total_bytes(vector, count) > 0) return false;
+    const StreamFile file = file_of(fd);
+    return file == StreamFile::kPipe || (file == StreamFile::kSocket && socket_type(fd) == SOCK_STREAM);
 }
 
 }  // namespace
@@ -183,6 +186,10 @@ long write_to_terminal(int fd, const FdEntry& entry, const iovec* vector, size_t
 long read_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
     StreamWait wait;
     const bool watches = entry.flags & kFdWatches;
+    if (total_bytes(vector, static_cast<size_t>(count)) < sizeof(uint64_t)) {
+        const long rc = read_at_once(fd, entry, vector, count);
+        if (rc != -EAGAIN) return rc;
+    }
     return read_once(Op::kRead, fd, entry, false, wait, [&] {
         if (count < 1 || (count > 1 && !watches)) return raw(SYS_readv, fd, vector, count);
         const iovec* into = vector;  // events are whole: what one buffer takes is enough
@@ -200,7 +207,11 @@ long write_stream(int fd, const FdEntry& entry, const iovec* vector, int count) 
                           : raw(SYS_writev, fd, vector, count);
     };
     long rc = 0;
-    if (entry.flags & kFdTerminal && total_bytes(vector, length) > 0 && !kernel_nonblocking(fd)) {
+    if (is_nothing(fd, vector, length)) {
+        Operation turn(Op::kWrite, descriptor_key(fd), entry_key(entry));
+        rc = uninterrupted(whole);
+        tell_of_broken(rc, 0);
+    } else if (entry.flags & kFdTerminal && total_bytes(vector, length) > 0 && !kernel_nonblocking(fd)) {
         rc = write_to_terminal(fd, entry, vector, length);
     } else if (total_bytes(vector, length) <= kPipePieceBytes) {
         rc = write_once(Op::kWrite, fd, entry, 0, whole);

@@ -25,5 +25,7 @@ long send_to_stream(int fd, const FdEntry& entry, const void* buffer, size_t byt
                     const sockaddr* address, socklen_t length);
 long send_to_stream(int fd, const FdEntry& entry, const msghdr* message, int flags);
 long send_file_to_stream(int fd, const FdEntry& entry, int file, off_t* offset, size_t bytes);
+/// As splice() does, of what there is to be read (splice.cpp).
+long splice_stream(int in, int pipe, size_t bytes);
 
 }  // namespace crane::interpose

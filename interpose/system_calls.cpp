@@ -507,6 +507,25 @@ bool changes_files(long number) {
     return std::ranges::find(kChanges, number) != std::end(kChanges);
 }
 
+/// The number of the served call that does the same: where no place in the file is named, and of random
+/// devices, whose bytes are the schedule's. 0: none.
+long served_as(long number, Arguments a) {
+    const bool random = entry_of_kind(static_cast<int>(a[0]), FdKind::kEntropy) && a[3] >= 0;
+    const bool no_place = a[3] == -1 && a[5] == 0;
+    switch (number) {
+        case SYS_pread64:
+            return random ? SYS_read : 0;
+        case SYS_preadv:
+            return random ? SYS_readv : 0;
+        case SYS_preadv2:
+            return random || no_place ? SYS_readv : 0;
+        case SYS_pwritev2:
+            return no_place ? SYS_writev : 0;
+        default:
+            return 0;
+    }
+}
+
 /// In a strict process the kernel ends it for all but these.
 bool is_left_by_strict_rules(long number) {
     return number == SYS_read || number == SYS_write || number == SYS_exit;
@@ -565,6 +584,7 @@ long lead_system_call(long number, const long* a) {
         case Treatment::kServed:
             return results_have_room(number, a) ? call.served(a) : fail(EFAULT);
         case Treatment::kKernel: {
+            if (const long served = served_as(number, a)) return system_call(served).served(a);
             if (is_of_identity(number)) return change_identity(number, a);
             if (!changes_files(number)) return to_kernel(number, a);
             const SharedOperation turn(Op::kFile, files_key());

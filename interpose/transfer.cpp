@@ -14,16 +14,11 @@
 #include "interpose/core/timers.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/datagrams.hpp"
+#include "interpose/pieces.hpp"
 #include "interpose/streams.hpp"
 
 namespace crane::interpose {
 namespace {
-
-size_t total_bytes(const iovec* vector, int count) {
-    size_t total = 0;
-    for (int i = 0; i < count; ++i) total += vector[i].iov_len;
-    return total;
-}
 
 uint64_t timeout_deadline(uint64_t timeout_ns) {
     return timeout_ns ? deadline_from_relative_ns(timeout_ns) : dmt::kNoDeadline;
@@ -36,36 +31,31 @@ long receive_virtual(uint32_t socket, const iovec* vector, int count, int flags)
     Operation turn(Op::kReceive, socket_key(socket));
     SocketHold hold;
     VirtualSocket& s = domain().sockets[socket];
-    const bool peek = flags & MSG_PEEK;
+    const bool peek = flags & MSG_PEEK, all = flags & MSG_WAITALL;
     const bool nonblocking = s.nonblocking || (flags & MSG_DONTWAIT);
-    const size_t wanted = flags & MSG_WAITALL ? total_bytes(vector, count) : 1;
+    const size_t wanted = all ? total_bytes(vector, static_cast<size_t>(count)) : 1;
     const uint64_t deadline = timeout_deadline(s.receive_timeout_ns);
-    long done = 0;
-    for (;;) {
-        // WAITALL without peeking collects piece by piece into what is left of a single buffer.
-        iovec rest = count > 0 ? vector[0] : iovec{nullptr, 0};
-        const iovec* into = vector;
-        int pieces = count;
-        if (done > 0) {
-            rest.iov_base = static_cast<char*>(rest.iov_base) + done;
-            rest.iov_len -= static_cast<size_t>(done);
-            into = &rest;
-            pieces = 1;
+    size_t done = 0;
+    for (bool patient = peek && all && !nonblocking;;) {
+        const bool ended = s.fin_received || s.reset || s.shut_read;
+        // How it ended is for the next call.
+        if (done > 0 && ended && s.input.unread() == 0) return static_cast<long>(done);
+        long n = -EAGAIN;
+        if (!patient || ended || s.input.unread() >= wanted) {
+            const Piece rest(vector, static_cast<size_t>(count), done, SIZE_MAX);
+            n = done > 0 ? socket_receive(socket, rest.buffers, rest.count, peek, flags & MSG_TRUNC)
+                         : socket_receive(socket, vector, count, peek, flags & MSG_TRUNC);
         }
-        const bool whole =
-            peek && (flags & MSG_WAITALL) && s.input.unread() < wanted && !s.fin_received && !s.reset;
-        const long n = whole ? -EAGAIN : socket_receive(socket, into, pieces, peek, flags & MSG_TRUNC);
-        if (n > 0 && !peek) done += n;
-        const bool more =
-            n > 0 && !peek && (flags & MSG_WAITALL) && count == 1 && static_cast<size_t>(done) < wanted;
-        if (n != -EAGAIN && !more) return done > 0 ? done : n;
-        if (n == -EAGAIN && nonblocking) {
+        if (n > 0) done += static_cast<size_t>(n);
+        if (n > 0 && !peek && done < wanted) continue;
+        if (n != -EAGAIN) return done > 0 ? static_cast<long>(done) : n;
+        if (nonblocking) {
             turn.yield();
-            return done > 0 ? done : -EAGAIN;
+            return done > 0 ? static_cast<long>(done) : n;
         }
-        if (more) continue;
-        if (const long error = wait_on_socket(turn, hold, socket, socket_key(socket), deadline))
-            return done > 0 ? done : error;
+        const long error = wait_on_socket(turn, hold, socket, socket_key(socket), deadline);
+        if (error && (!patient || s.input.unread() == 0)) return done > 0 ? static_cast<long>(done) : error;
+        if (error) patient = false;  // what is there is looked at
     }
 }
 
@@ -101,7 +91,7 @@ long send_virtual(uint32_t socket, int flags, size_t wanted, Send send_it) {
 /// A blocking send returns when all is sent; each piece of it goes out when the window has room.
 long send_vector(uint32_t socket, const iovec* vector, int count, int flags) {
     if (is_datagram(socket)) return send_datagram(socket, vector, count, flags, nullptr, 0);
-    const size_t wanted = total_bytes(vector, count);
+    const size_t wanted = total_bytes(vector, static_cast<size_t>(count));
     size_t done = 0;
     return send_virtual(socket, flags, wanted, [&] {
         const long n = socket_send(socket, vector, count, done);
@@ -273,15 +263,57 @@ long do_sendmsg(int fd, const msghdr* message, int flags) {
         if (const long error = check_message(given)) return error;
         if (is_datagram(entry->object))
             return send_datagram(entry->object, given.msg_iov, static_cast<int>(given.msg_iovlen), flags,
-                                 static_cast<sockaddr*>(given.msg_name), given.msg_namelen);
+                                 given.msg_namelen ? static_cast<sockaddr*>(given.msg_name) : nullptr,
+                                 given.msg_namelen);
         return send_vector(entry->object, given.msg_iov, static_cast<int>(given.msg_iovlen), flags);
     }
     if (!entry || entry->kind != FdKind::kStream) return raw(SYS_sendmsg, fd, message, flags);
     return send_to_stream(fd, *entry, message, flags);
 }
 
+/// From a random device: what the schedule has drawn, and no byte of the kernel's.
+long send_random(int out, size_t bytes) {
+    char piece[4096];
+    size_t done = 0;
+    while (done < bytes) {
+        const size_t left = bytes - done, next = left < sizeof(piece) ? left : sizeof(piece);
+        {
+            SharedOperation turn(Op::kEntropy, entropy_key());
+            fill_random(piece, next);
+        }
+        const long put = do_write(out, piece, next);
+        if (put < 0 && done == 0) return put;
+        if (put <= 0) break;
+        done += static_cast<size_t>(put);
+        if (static_cast<size_t>(put) < next) break;
+    }
+    return static_cast<long>(done);
+}
+
+/// A pipe, a socket and their kin: it has no places that a file has. False for what is not open.
+bool has_no_places(int fd) {
+    const FdEntry* const entry = fd_entry(fd);
+    return entry && entry->kind != FdKind::kPlain && raw(SYS_lseek, fd, 0, SEEK_CUR) == -ESPIPE;
+}
+
+bool is_of_type(int fd, mode_t type) {
+    struct stat info;
+    return raw(SYS_fstat, fd, &info) == 0 && (info.st_mode & S_IFMT) == type;
+}
+
 long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
     const FdEntry* entry = fd_entry(out);
+    if (entry_of_kind(in, FdKind::kEntropy)) {
+        if (offset && !writable(offset, sizeof(*offset))) return -EFAULT;
+        const long sent = send_random(out, bytes);
+        if (offset && sent > 0) *offset += sent;
+        return sent;
+    }
+    if (has_no_places(in)) {
+        if (entry && entry->kind == FdKind::kSocket) return offset ? -ESPIPE : -EINVAL;
+        const bool spliced = !offset && is_of_type(in, S_IFSOCK) && is_of_type(out, S_IFIFO);
+        return spliced ? splice_stream(in, out, bytes) : raw(SYS_sendfile, out, in, offset, bytes);
+    }
     if (entry && entry->kind == FdKind::kSocket) {
         if (offset && !writable(offset, sizeof(*offset))) return -EFAULT;
         if (is_datagram(entry->object)) {
@@ -306,10 +338,13 @@ using namespace crane::interpose;
 
 // --- read and write
 
+/// A cancellation comes before anything is moved, or cuts the wait short: what was moved would be lost with
+/// it.
 #define CRANE_TRANSFER(result)             \
-    const long crane_rc = as_libc(result); \
     test_cancel();                         \
-    return crane_rc
+    const long crane_rc = result;          \
+    if (crane_rc == -EINTR) test_cancel(); \
+    return as_libc(crane_rc)
 
 CRANE_EXPORT ssize_t read(int fd, void* buffer, size_t bytes) {
     if (!active()) return resolve_real(), real.read(fd, buffer, bytes);
@@ -399,6 +434,7 @@ CRANE_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, 
     timespec limit{};
     if (timeout && !fetch(limit, timeout)) return static_cast<int>(as_libc(-EFAULT));
     if (timeout && !valid_timespec(&limit)) return static_cast<int>(as_libc(-EINVAL));
+    if (count == 0) return static_cast<int>(as_libc(raw(SYS_recvmmsg, fd, messages, 0, flags, nullptr)));
     const uint64_t begin_ns = now_realtime_ns();
     unsigned done = 0;
     while (done < count) {
@@ -418,6 +454,7 @@ CRANE_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, 
 }
 CRANE_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
     if (!active()) return resolve_real(), real.sendmmsg(fd, messages, count, flags);
+    if (count == 0) return static_cast<int>(as_libc(raw(SYS_sendmmsg, fd, messages, 0, flags)));
     unsigned done = 0;
     for (; done < count; ++done) {
         const ssize_t n = sendmsg(fd, &messages[done].msg_hdr, flags);

@@ -139,6 +139,20 @@ long wait_on_socket(Operation& turn, SocketHold& hold, uint32_t socket, uint64_t
     return 0;
 }
 
+WithoutWaiting::WithoutWaiting(int fd) : fd_(fd) {
+    if (fd < 0) return;
+    flags_ = raw(SYS_fcntl, fd, F_GETFL);
+    if (flags_ < 0 || (flags_ & O_NONBLOCK)) {
+        fd_ = -1;
+    } else {
+        raw(SYS_fcntl, fd, F_SETFL, flags_ | O_NONBLOCK);
+    }
+}
+
+WithoutWaiting::~WithoutWaiting() {
+    if (fd_ >= 0) raw(SYS_fcntl, fd_, F_SETFL, flags_);
+}
+
 void raise_sigpipe() {
     post_signal(runtime.process_index, SIGPIPE, self.slot);
 }

@@ -47,6 +47,19 @@ long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events
 long wait_on_socket(Operation& turn, SocketHold& hold, uint32_t socket, uint64_t key, uint64_t deadline_ns);
 /// True if the descriptor is non-blocking for the kernel.
 bool kernel_nonblocking(int fd);
+/// The descriptor is non-blocking for as long as this is there, with the turn: for calls that no flag keeps
+/// from waiting. -1: none.
+class WithoutWaiting {
+  public:
+    explicit WithoutWaiting(int fd);
+    ~WithoutWaiting();
+    WithoutWaiting(const WithoutWaiting&) = delete;
+    WithoutWaiting& operator=(const WithoutWaiting&) = delete;
+
+  private:
+    int fd_;
+    long flags_ = 0;
+};
 /// Raises SIGPIPE in this thread. Turn in hand.
 void raise_sigpipe();
 

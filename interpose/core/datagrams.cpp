@@ -104,7 +104,7 @@ void append(InputQueue& input, const void* bytes, size_t count) {
 void deliver(uint32_t index, const Frame& frame, const iovec* vector, int count) {
     VirtualSocket& s = socket_at(index);
     const uint64_t room = chunks_room(domain().input_pool, s.input);
-    if (s.shut_read || s.input.unread() >= receive_limit(index) || sizeof(frame) + frame.bytes > room) return;
+    if (s.input.unread() >= receive_limit(index) || sizeof(frame) + frame.bytes > room) return;
     append(s.input, &frame, sizeof(frame));
     for (int i = 0; i < count; ++i) append(s.input, vector[i].iov_base, vector[i].iov_len);
     notify(index, EPOLLIN);
@@ -271,11 +271,12 @@ int datagram_connect(uint32_t index, const sockaddr* address, socklen_t length) 
 
 int datagram_shutdown(uint32_t index, int how) {
     VirtualSocket& s = socket_at(index);
-    if (!s.datagram.has_peer) return -ENOTCONN;
     if (how == SHUT_RD || how == SHUT_RDWR) s.shut_read = 1;
     if (how == SHUT_WR || how == SHUT_RDWR) s.shut_write = 1;
-    notify(index, EPOLLIN | EPOLLOUT | (s.shut_read ? uint32_t{EPOLLRDHUP} : 0));
-    return 0;
+    const bool both = s.shut_read && s.shut_write;
+    notify(index,
+           EPOLLIN | EPOLLOUT | (s.shut_read ? uint32_t{EPOLLRDHUP} : 0) | (both ? uint32_t{EPOLLHUP} : 0));
+    return s.datagram.has_peer ? 0 : -ENOTCONN;  // done all the same
 }
 
 void datagram_close(uint32_t index) {
@@ -316,7 +317,7 @@ long datagram_receive(uint32_t index, const iovec* vector, int count, bool peek,
     VirtualSocket& s = socket_at(index);
     info = {};
     if (const int error = datagram_take_error(index)) return -error;
-    if (s.input.unread() == 0) return s.shut_read ? 0 : -EAGAIN;
+    if (s.input.unread() == 0) return -EAGAIN;
     ChunkPool& pool = domain().input_pool;
     Frame frame;
     chunks_peek(pool, s.input, 0, &frame, sizeof(frame));
@@ -341,8 +342,8 @@ long datagram_send(uint32_t index, const iovec* vector, int count, const Address
         bytes += vector[i].iov_len;
     }
     if (bytes > timebubble::kMaxDatagramBytes) return -EMSGSIZE;
-    if (s.shut_write) return -EPIPE;
     if (!given && !s.datagram.has_peer) return -EDESTADDRREQ;
+    if (s.shut_write) return -EPIPE;
     Address to = given ? *given : s.peer;
     if (to.port == 0) return -EINVAL;
     if (const int error = check_target(s, to)) return error;

@@ -30,8 +30,7 @@ struct DatagramInfo {
     Address from, to;  ///< as the socket's family shows them
     size_t bytes;      ///< of the whole datagram
 };
-/// The oldest datagram, or its beginning. -EAGAIN: none is there; -EFAULT. After shutdown: 0 bytes from
-/// nobody.
+/// The oldest datagram, or its beginning. -EAGAIN: none is there; -EFAULT.
 long datagram_receive(uint32_t socket, const iovec* vector, int count, bool peek, DatagramInfo& info);
 /// FIONREAD: bytes of the oldest.
 size_t datagram_next_bytes(uint32_t socket);

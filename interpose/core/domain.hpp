@@ -28,6 +28,7 @@ constexpr size_t kMaxFds = 32768;
 constexpr size_t kMaxEpolls = 1024;
 constexpr size_t kMaxEpollItems = 65536;
 constexpr size_t kConnectionBuckets = 8192;
+constexpr size_t kPortBuckets = 4096;
 constexpr size_t kHeard = 65536;
 constexpr size_t kMaxTimers = 16384;
 constexpr size_t kMaxSignalFds = 1024;
@@ -232,6 +233,8 @@ struct VirtualSocket {
     uint64_t connection;  ///< 0: a connection inside the domain, see `other`
     uint32_t other;       ///< the other end of a connection inside the domain
     uint32_t hash_next;   ///< chain of the connection table
+    uint32_t held_port;   ///< that others may not have; 0: none
+    uint32_t port_next;   ///< chain of the sockets that hold ports
     /// Listener: the queue of connections not yet accepted.
     uint32_t queue_head, queue_tail, queue_next, queued;
     uint32_t queued_clients;  ///< of those: the others come from inside the domain
@@ -296,6 +299,8 @@ struct Epoll {
     uint32_t ready_head, ready_tail;
     uint32_t kernel_items;
     uint32_t looked_at_items;  ///< timers, signalfds and epolls
+    uint32_t look_from;        ///< the item at which the next look at those begins; kNone: the first
+    uint32_t asks_first;       ///< which of its kinds epoll_collect() asks first
     uint32_t watchers;         ///< first item, in another epoll, that is this one
     uint64_t kernel_mask;      ///< signature of the kernel descriptors in it
     uint64_t wakeups;          ///< so often something in it may have become ready
@@ -371,6 +376,7 @@ struct DomainState {
     int32_t orphan_pids[kMaxOrphans];  ///< the last of them
     uint32_t file_lock_waiters;
     uint32_t next_port;
+    uint32_t unix_names;  ///< given to unix sockets that asked for none by name
     uint64_t published_deadline_ns;
 
     timebubble::AdmissionState admission;
@@ -384,6 +390,7 @@ struct DomainState {
     uint32_t listeners[timebubble::kMaxListeners];
     uint32_t listener_count;
     uint32_t connections[kConnectionBuckets];
+    uint32_t ports[kPortBuckets];                                ///< the TCP sockets that hold one
     uint32_t datagram_sockets[timebubble::kMaxDatagramSockets];  ///< bound ones, by age
     uint32_t datagram_socket_count;
     /// By the address's hash, who was heard last: clients at addresses that are the server's own host's, too,

@@ -117,6 +117,11 @@ int egress_outcome(uint32_t index) {
     return error ? -error : -ECONNABORTED;  // SO_ERROR has told it
 }
 
+void egress_give_up(uint32_t index) {
+    send_close(index, true);
+    connect_failed(index, ECONNRESET);
+}
+
 int egress_take_error(uint32_t index) {
     VirtualSocket& s = socket_at(index);
     const int error = s.connect_error;

@@ -21,6 +21,8 @@ void refuse_name_server(const Address& to);
 int egress_connect(uint32_t socket, const Address& to);
 /// 0: the socket's connection is there; -EINPROGRESS: not yet; else -errno of why not, told once.
 int egress_outcome(uint32_t socket);
+/// Ends what is under way, as shutdown() does: who waits for it is told that it was reset.
+void egress_give_up(uint32_t socket);
 /// The same as SO_ERROR has it, which tells nothing of a connection that is there.
 int egress_take_error(uint32_t socket);
 /// The call kConnected.

@@ -9,6 +9,7 @@
 
 #include "interpose/core/chacha20.hpp"
 #include "interpose/core/fds.hpp"
+#include "interpose/core/file_times.hpp"
 #include "interpose/core/shared_operation.hpp"
 
 namespace crane::interpose {
@@ -74,9 +75,12 @@ FILE* open_random_stream(const char* path, int flags) {
     auto* cookie = reinterpret_cast<void*>(static_cast<intptr_t>(fd));
     FILE* stream = fopencookie(cookie, "r+", {read_random, write_nowhere, nullptr, close_device});
     if (!stream) {
-        close_device(cookie);
+        drop_entry(fd);
+        raw(SYS_close, fd);
+        errno = ENOMEM;
     } else {
-        stream->_fileno = fd;  // for fileno(): programs ask what kind of file it is
+        fd_entry(fd)->flags |= kFdCookie;  // it is closed by a call with a turn of its own
+        stream->_fileno = fd;              // for fileno(): programs ask what kind of file it is
     }
     return stream;
 }

@@ -68,6 +68,7 @@ void remove_item(uint32_t index) {
     EpollItem& item = item_at(index);
     Epoll& e = epoll_at(item.epoll);
     unlink_ready(index);
+    if (e.look_from == index) e.look_from = item.item_next;
     (item.item_previous != kNone ? item_at(item.item_previous).item_next : e.items) = item.item_next;
     if (item.item_next != kNone) item_at(item.item_next).item_previous = item.item_previous;
     if (item.watched != Watched::kSocket) --e.looked_at_items;
@@ -220,8 +221,8 @@ uint32_t new_epoll() {
     }
     d.epolls[index] = {};
     d.epolls[index].references = 1;
-    d.epolls[index].items = d.epolls[index].watchers = d.epolls[index].ready_head =
-        d.epolls[index].ready_tail = kNone;
+    d.epolls[index].items = d.epolls[index].watchers = d.epolls[index].look_from =
+        d.epolls[index].ready_head = d.epolls[index].ready_tail = kNone;
     return index;
 }
 
@@ -251,22 +252,30 @@ int epoll_control_kernel(uint32_t epoll, int real_epoll, int operation, int fd, 
     return 0;
 }
 
-int epoll_collect(uint32_t epoll, int real_epoll, epoll_event* events, int most) {
-    Epoll& e = epoll_at(epoll);
-    if (!writable(events, sizeof(*events)))
-        return is_kernels(events) || epoll_ready(epoll, real_epoll) ? -EFAULT : 0;
-    int count = 0;
+namespace {
+
+struct Places {
+    epoll_event* events;
+    int most, count = 0;
+
+    bool full() const { return count == most; }
+    void add(uint32_t what, uint64_t data) {
+        events[count].events = what;
+        events[count].data.u64 = data;
+        ++count;
+    }
+};
+
+void collect_sockets(Epoll& e, Places& places) {
     // Level-triggered items go back to the tail; the mark keeps them from being met twice in one call.
-    uint32_t last = e.ready_tail;
-    while (e.ready_head != kNone && count < most) {
+    const uint32_t last = e.ready_tail;
+    while (e.ready_head != kNone && !places.full()) {
         const uint32_t index = e.ready_head;
         EpollItem& item = item_at(index);
         unlink_ready(index);
         const uint32_t now = item.disabled ? 0 : item_events(item);
         if (now) {
-            events[count].events = now;
-            events[count].data.u64 = item.data;
-            ++count;
+            places.add(now, item.data);
             if (item.events & EPOLLONESHOT) {
                 item.disabled = 1;
             } else if (!(item.events & EPOLLET)) {
@@ -275,24 +284,49 @@ int epoll_collect(uint32_t epoll, int real_epoll, epoll_event* events, int most)
         }
         if (index == last) break;
     }
-    for (uint32_t at = e.looked_at_items ? e.items : kNone; at != kNone && count < most;
-         at = item_at(at).item_next) {
+}
+
+/// In a ring, from behind the last one that was told.
+void collect_looked_at(Epoll& e, Places& places) {
+    if (!e.looked_at_items) return;
+    const uint32_t first = e.look_from != kNone ? e.look_from : e.items;
+    uint32_t at = first;
+    do {
+        if (places.full()) break;
         EpollItem& item = item_at(at);
+        at = item.item_next != kNone ? item.item_next : e.items;
         if (item.watched == Watched::kSocket || item.disabled || !item_events(item)) continue;
         const uint64_t edge = edge_number(item);
         if ((item.events & EPOLLET) && item.seen == edge) continue;
         item.seen = edge;
         if (item.events & EPOLLONESHOT) item.disabled = 1;
-        events[count].events = EPOLLIN;
-        events[count].data.u64 = item.data;
-        ++count;
+        places.add(EPOLLIN, item.data);
+        e.look_from = at;
+    } while (at != first);
+}
+
+}  // namespace
+
+int epoll_collect(uint32_t epoll, int real_epoll, epoll_event* events, int most) {
+    Epoll& e = epoll_at(epoll);
+    if (!writable(events, sizeof(*events)))
+        return is_kernels(events) || epoll_ready(epoll, real_epoll) ? -EFAULT : 0;
+    Places places{events, most};
+    constexpr uint32_t kKinds = 3;
+    const uint32_t first = e.asks_first;
+    for (uint32_t i = 0; i < kKinds && !places.full(); ++i) {
+        const uint32_t kind = (first + i) % kKinds;
+        if (kind == 0) collect_sockets(e, places);
+        if (kind == 1) collect_looked_at(e, places);
+        if (kind == 2 && e.kernel_items) {
+            const long got = raw(SYS_epoll_wait, real_epoll, events + places.count, most - places.count, 0);
+            if (got > 0) places.count += static_cast<int>(got);
+        }
+        // Those for whom no place was left come first the next time, however many are always ready.
+        if (places.full()) e.asks_first = (kind + 1) % kKinds;
     }
-    if (e.kernel_items && count < most) {
-        const long got = raw(SYS_epoll_wait, real_epoll, events + count, most - count, 0);
-        if (got > 0) count += static_cast<int>(got);
-    }
-    if (e.ready_head != kNone && count > 0) scheduler().signal(epoll_key(epoll), 1);
-    return count;
+    if (e.ready_head != kNone && places.count > 0) scheduler().signal(epoll_key(epoll), 1);
+    return places.count;
 }
 
 bool epoll_ready(uint32_t epoll, int real_epoll) {

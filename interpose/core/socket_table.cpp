@@ -54,13 +54,22 @@ void notify(uint32_t index, uint32_t events) {
     notify_watchers(index, events);
 }
 
-void free_socket(uint32_t index) {
+void forget_connection(uint32_t index) {
     VirtualSocket& s = socket_at(index);
     if (s.connection) --(timebubble::is_egress(s.connection) ? domain().egress.open : domain().clients);
     unhash_connection(index);
+    chunks_drop(domain().input_pool, s.input);
+    s.input = {};
+    s.consumed_reported = s.sent = s.window_end = 0;
+    s.other = kNone;
+}
+
+void free_socket(uint32_t index) {
+    VirtualSocket& s = socket_at(index);
+    forget_connection(index);
+    release_port(index);
     drop_watches(Watched::kSocket, index);
     drop_options(index);
-    chunks_drop(domain().input_pool, s.input);
     const uint32_t generation = s.generation;
     s = {};
     s.generation = generation + 1;

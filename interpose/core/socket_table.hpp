@@ -19,6 +19,8 @@ void unhash_connection(uint32_t index);
 /// Input or its end has come, or the window has opened: whoever waits looks again.
 void notify(uint32_t index, uint32_t events);
 void free_socket(uint32_t index);
+/// With what is unread of it; the socket may have another one.
+void forget_connection(uint32_t index);
 void send_close(uint32_t index, bool reset);
 /// Input was taken, or thrown away: tells the proxy when that is news.
 void report_consumed(VirtualSocket& s);
@@ -39,6 +41,14 @@ uint32_t find_listener(const Address& to, bool outside);
 bool port_has_place(uint16_t port);
 /// A new connection waits to be accepted.
 void enqueue(uint32_t listener, uint32_t index);
+/// Whether the socket may not have that port. `by_number`: it is this one that is wanted, so it may be
+/// shared.
+bool port_is_taken(uint32_t index, const Address& wanted, bool by_number);
+/// Port 0 is any free one. 0, or -EADDRINUSE.
+int choose_port_of(uint32_t index, Address& wanted);
+/// Others may not have the socket's port from here on, nor from release_port() on any more.
+void hold_port(uint32_t index);
+void release_port(uint32_t index);
 /// With its connections that nobody has accepted.
 void close_listener(uint32_t index);
 

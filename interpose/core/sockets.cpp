@@ -54,10 +54,13 @@ void apply_connect(uint64_t connection, const char* payload, size_t bytes) {
     enqueue(listener, index);
 }
 
+/// What came before the reset can be read, as the kernel has it. To the primary's account nothing of the
+/// connection is in the common stock from here on (timebubble/limits.hpp), so nothing may stay there.
 void reset_by_peer(uint32_t index) {
     VirtualSocket& s = socket_at(index);
     s.reset = 1;
-    chunks_drop(domain().input_pool, s.input);
+    if (timebubble::common_chunks(s.input.consumed, s.input.received) > 0)
+        chunks_drop(domain().input_pool, s.input);
     notify(index, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 }
 
@@ -101,13 +104,12 @@ void apply_to_connection(CallKind kind, uint32_t index, const char* payload, siz
     }
 }
 
-void close_pair(uint32_t index) {
+void close_pair(uint32_t index, bool reset) {
     VirtualSocket& s = socket_at(index);
     if (s.other == kNone) return;
     VirtualSocket& other = socket_at(s.other);
     other.other = kNone;
-    // Closing with unread input resets, as TCP does.
-    if (s.input.unread() || s.linger_reset) {
+    if (reset) {
         other.reset = 1;
     } else {
         other.fin_received = 1;
@@ -130,10 +132,33 @@ void release_socket(uint32_t index) {
             // now.
             send_close(index, s.linger_reset || s.input.unread() > 0);
         } else {
-            close_pair(index);
+            // Closing with unread input resets, as TCP does.
+            close_pair(index, s.input.unread() > 0 || s.linger_reset);
         }
     }
     free_socket(index);
+}
+
+int socket_disconnect(uint32_t index) {
+    VirtualSocket& s = socket_at(index);
+    constexpr uint32_t kAll = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+    if (s.state == SocketState::kListening) close_listener(index);
+    if (s.state == SocketState::kConnecting) egress_give_up(index);
+    if (s.state == SocketState::kConnected) {
+        if (s.connection) {
+            send_close(index, true);
+        } else {
+            close_pair(index, true);
+        }
+        forget_connection(index);
+        s.connect_error = s.reset ? 0 : ECONNRESET;
+    }
+    s.state = SocketState::kNew;
+    s.fin_received = s.reset = s.rst_reported = s.shut_read = s.shut_write = s.outcome_untold = 0;
+    s.bound = s.held_port != 0;
+    if (!s.bound) s.local = {s.local.family, 0, {}};
+    notify(index, kAll);
+    return 0;
 }
 
 uint32_t socket_events(uint32_t index) {

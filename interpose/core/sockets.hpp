@@ -23,6 +23,8 @@ int socket_bind(uint32_t socket, const sockaddr* address, socklen_t length);
 int socket_listen(uint32_t socket, int backlog);
 /// Connects to a listener inside the domain, or begins to connect to the outside (egress.hpp).
 int socket_connect(uint32_t socket, const sockaddr* address, socklen_t length);
+/// connect() to no family: it neither listens nor is connected any more.
+int socket_disconnect(uint32_t socket);
 /// TCP_DEFER_ACCEPT: craned's listening socket does what the kernel would do.
 void socket_defer_accept(uint32_t socket, int seconds);
 /// SO_KEEPALIVE, its times and TCP_USER_TIMEOUT, which craned's socket to the client must have.

@@ -69,15 +69,16 @@ void reset_by_sending(uint32_t index) {
 }
 
 /// Of the next `most` bytes those before the first that cannot be read: a large message is looked at as it
-/// goes out.
+/// goes out, a segment at a time, of which all is lost.
 size_t count_readable(Pieces pieces, size_t most) {
+    constexpr size_t kSegmentBytes = 65482;
     size_t good = 0;
     while (good < most) {
         const iovec piece = pieces.next(most - good);
         if (!readable(piece.iov_base, piece.iov_len)) break;
         good += piece.iov_len;
     }
-    return good;
+    return good < most ? good - good % kSegmentBytes : good;
 }
 
 /// `total`: as much as there is room for.
@@ -173,7 +174,7 @@ long socket_receive(uint32_t index, const iovec* vector, int count, bool peek, b
     }
     if (peek) return static_cast<long>(taken);
     if (s.connection) {
-        report_consumed(s);
+        if (!s.reset) report_consumed(s);  // nobody sends more
     } else if (s.other != kNone) {
         notify(s.other, EPOLLOUT);
     }
@@ -245,6 +246,7 @@ long socket_send_file(uint32_t index, int file, off_t* offset, size_t bytes) {
 int socket_shutdown(uint32_t index, int how) {
     VirtualSocket& s = socket_at(index);
     if (s.state == SocketState::kListening) {
+        if (how == SHUT_WR) return 0;
         // As Linux has it: the listener stops listening, and threads in accept return.
         close_listener(index);
         s.state = SocketState::kNew;
@@ -252,6 +254,7 @@ int socket_shutdown(uint32_t index, int how) {
         return 0;
     }
     if (s.state == SocketState::kDatagram) return datagram_shutdown(index, how);
+    if (s.state == SocketState::kConnecting) return egress_give_up(index), 0;
     if (s.state != SocketState::kConnected || s.reset) return -ENOTCONN;
     if (how == SHUT_RD || how == SHUT_RDWR) s.shut_read = 1;
     if ((how == SHUT_WR || how == SHUT_RDWR) && !s.shut_write) {

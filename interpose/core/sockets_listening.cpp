@@ -120,46 +120,6 @@ void close_listener(uint32_t index) {
     l.queued_clients = 0;
 }
 
-namespace {
-
-/// Whether listening on the one keeps others from listening on the other; the same port is taken for granted.
-bool covers(const VirtualSocket& listener, const VirtualSocket& s, const Address& wanted) {
-    const Address there = plain(listener.local), here = plain(wanted);
-    if (there.family == here.family) return same_host(there, here) || is_any(there) || is_any(here);
-    // IPv6 is in the way of IPv4 where a socket takes both.
-    const bool six_listens = there.family == AF_INET6;
-    return six_listens ? is_any(there) && !listener.v6_only : is_any(here) && !s.v6_only;
-}
-
-bool is_taken(const VirtualSocket& s, const Address& wanted) {
-    const DomainState& d = domain();
-    for (uint32_t i = 0; i < d.listener_count; ++i) {
-        const VirtualSocket& other = socket_at(d.listeners[i]);
-        if (other.local.port != wanted.port || (other.reuse_port && s.reuse_port)) continue;
-        if (covers(other, s, wanted)) return true;
-    }
-    return false;
-}
-
-int choose_port_of(const VirtualSocket& s, Address& wanted) {
-    return choose_port(wanted, [&s](const Address& address) { return is_taken(s, address); });
-}
-
-}  // namespace
-
-int socket_bind(uint32_t index, const sockaddr* address, socklen_t length) {
-    VirtualSocket& s = socket_at(index);
-    if (s.bound) return -EINVAL;
-    Address wanted;
-    if (const int error = address_from_sockaddr(address, length, wanted)) return error;
-    if (wanted.family != s.local.family) return -EINVAL;
-    if (s.state == SocketState::kDatagram) return datagram_bind(index, wanted);
-    if (const int error = choose_port_of(s, wanted)) return error;
-    s.local = wanted;
-    s.bound = 1;
-    return 0;
-}
-
 int socket_listen(uint32_t index, int backlog) {
     VirtualSocket& s = socket_at(index);
     DomainState& d = domain();
@@ -174,9 +134,10 @@ int socket_listen(uint32_t index, int backlog) {
     if (s.state != SocketState::kNew) return -EINVAL;
     if (d.listener_count == sizeof(d.listeners) / sizeof(d.listeners[0])) return -ENOBUFS;
     if (!s.bound) {
-        if (const int error = choose_port_of(s, s.local)) return error;
+        if (const int error = choose_port_of(index, s.local)) return error;
         s.bound = 1;
-    } else if (is_taken(s, s.local)) {
+        hold_port(index);
+    } else if (port_is_taken(index, s.local, true)) {
         return -EADDRINUSE;  // another that was bound beside it has come first
     }
     s.places = places;
@@ -208,6 +169,8 @@ int refuse_later(uint32_t index) {
 int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     VirtualSocket& s = socket_at(index);
     if (s.state == SocketState::kDatagram) return datagram_connect(index, address, length);
+    if (length < sizeof(sa_family_t)) return -EINVAL;
+    if (address->sa_family == AF_UNSPEC) return socket_disconnect(index);
     if (s.state == SocketState::kConnecting) return s.nonblocking ? -EALREADY : -EINPROGRESS;
     if (s.outcome_untold) return egress_outcome(index);
     if (s.state == SocketState::kConnected) return -EISCONN;
@@ -224,13 +187,14 @@ int socket_connect(uint32_t index, const sockaddr* address, socklen_t length) {
     const uint32_t listener = find_listener(to, false);
     if (listener == kNone) return s.nonblocking ? refuse_later(index) : -ECONNREFUSED;
     const uint16_t far_family = socket_at(listener).local.family;
+    Address own = s.local;
+    if (!s.bound && choose_port_of(index, own) != 0) return -EADDRNOTAVAIL;
     const uint32_t end = new_socket(far_family, false);
     if (end == kNone) return -ENOBUFS;
     VirtualSocket& e = socket_at(end);
-    if (!s.bound) s.local.port = next_free_port();
     if (!s.bound || is_any(plain(s.local))) {
         Address from = near_to(to);
-        from.port = s.local.port;
+        from.port = own.port;
         s.local = as_family(from, s.local.family);
     }
     s.bound = 1;

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -156,6 +157,25 @@ Finding check_descriptors() {
     return {"open files", Result::kWarning, text + "; raise it: ulimit -Hn, LimitNOFILE= of a systemd unit"};
 }
 
+/// What is one for the whole host: a server that meets it on one replica alone goes on in another way there.
+Finding check_bounds() {
+    constexpr std::pair<const char*, long> kLeast[] = {{"net.core.wmem_max", 212'992},
+                                                       {"fs.pipe-user-pages-soft", 16'384},
+                                                       {"fs.inotify.max_queued_events", 16'384},
+                                                       {"fs.inotify.max_user_watches", 8'192},
+                                                       {"fs.inotify.max_user_instances", 128}};
+    std::string low;
+    for (const auto& [name, least] : kLeast) {
+        std::string path = name;
+        std::replace(path.begin(), path.end(), '.', '/');
+        long value = 0;  // as it reads where there is no bound
+        if (!(std::ifstream("/proc/sys/" + path) >> value) || value == 0 || value >= least) continue;
+        low += (low.empty() ? "" : ", ") + std::string(name) + " below " + std::to_string(least);
+    }
+    if (low.empty()) return {"bounds of the kernel", Result::kOk, "none below Linux's own"};
+    return {"bounds of the kernel", Result::kWarning, low + ": set them with sysctl, equal on all hosts"};
+}
+
 Finding check_seccomp() {
     const int failed = in_child([] {
         sock_filter allow{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
@@ -260,19 +280,13 @@ Finding check_shim(const std::string& program) {
 }  // namespace
 
 int tool_check(const std::vector<std::string>& program, bool as_json) {
-    std::vector<Finding> all = {check_root(),
-                                check_namespaces(),
-                                check_overlay(),
-                                check_interface(),
-                                check_lxc(),
-                                check_shm(),
-                                check_descriptors(),
-                                check_seccomp(),
-                                check_backstop(),
-                                check_confinement(),
-                                check_criu(),
-                                check_base_images(),
-                                check_shim(program.empty() ? "true" : program[0])};
+    std::vector<Finding> all = {check_root(),        check_namespaces(),
+                                check_overlay(),     check_interface(),
+                                check_lxc(),         check_shm(),
+                                check_descriptors(), check_bounds(),
+                                check_seccomp(),     check_backstop(),
+                                check_confinement(), check_criu(),
+                                check_base_images(), check_shim(program.empty() ? "true" : program[0])};
     bool missing = false;
     json rows = json::array();
     for (const Finding& one : all) {

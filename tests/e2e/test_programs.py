@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -33,6 +34,14 @@ def ask(address, line="run", then=(), half_close=False, timeout_s=30):
         while data := connection.recv(65536):
             answer += data
         return answer.decode(errors="replace")
+
+
+def send_and_reset(address):
+    with socket.create_connection(address, 30) as connection:
+        if connection.recv(100) != b"hello\n":
+            raise ConnectionError("not greeted")
+        connection.sendall(b"reset follows\n")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def fixed(text):
@@ -91,6 +100,27 @@ class Programs(CraneTest):
 
     def test_sockets_at_their_limits(self):
         self.check("odd_sockets")
+
+    def test_epolls_with_little_room_and_late_arming(self):
+        self.check("epoll_turns")
+
+    def test_what_came_before_a_reset_can_be_read(self):
+        self.built_program("kept_input")
+        with self.native(Program, "kept_input") as native:
+            send_and_reset(native.address())
+            expected = ask(native.address(), "tell")
+        self.assertIn("read 14 reset follows", expected)
+        with self.crane(Program, "kept_input") as cluster:
+            for _ in range(3):
+                send_and_reset(cluster.address())
+                self.assertEqual(ask(cluster.address(), "tell"), expected)
+            cluster.assert_identical()
+
+    def test_streams_of_random_devices_closed_in_parallel(self):
+        self.check("closed_devices", rounds=1, options=("--schedule", "parallel"))
+
+    def test_what_is_moved_in_unusual_ways(self):
+        self.check("odd_transfers")
 
     def test_watched_files(self):
         self.check("watched")

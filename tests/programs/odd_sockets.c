@@ -1,11 +1,15 @@
 // Sockets at their limits: a client for whom there is no descriptor, datagrams to a port that nobody has,
-// ports that are taken.
+// ports that are taken, ends of various kinds.
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 
 #include "serve.h"
 
@@ -126,10 +130,197 @@ static void resets(void) {
         const char* const orders[] = {"ww", "rrrw", "wrr", "ee", "rerw", "rwr"};
         for (unsigned i = 0; i < sizeof orders / sizeof *orders; i++) reset_by_other_end(says_end, orders[i]);
     }
-    signal(SIGPIPE, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+enum { kReuseAddress = 1, kReusePort = 2, kListens = 4 };
+
+static int taking(int port, int how) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
+    const struct sockaddr_in at = near(port);
+    if (how & kReuseAddress) CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0);
+    if (how & kReusePort) CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) == 0);
+    if (bind(fd, (const struct sockaddr*)&at, sizeof at) == 0 && (!(how & kListens) || listen(fd, 5) == 0))
+        return fd;
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/// "Only one of us": a port that is bound, and never listened on.
+static void bound_ports(void) {
+    for (int first = 0; first < 8; first++) {
+        for (int second = 0; second < 8; second++) {
+            const int one = taking(0, first), port = port_of(one), other = taking(port, second);
+            say("bound %d beside %d: %s", second, first, other < 0 ? strerrorname_np(errno) : "0");
+            if (other >= 0) say("  then the first listens: %s", outcome(listen(one, 5)));
+            close(one);
+            if (other >= 0) close(other);
+            const int again = taking(port, second);
+            CHECK(again >= 0);
+            close(again);
+        }
+    }
+    const int held = taking(0, 0), port = port_of(held);
+    fflush(NULL);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) _exit(taking(port, 0) < 0 ? errno : 0);
+    close(held);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    say("the child: %s", WEXITSTATUS(status) ? "taken" : "has it");
+}
+
+static void other_transports(void) {
+    const int kinds[][3] = {{AF_INET, SOCK_STREAM, IPPROTO_UDP},
+                            {AF_INET, SOCK_DGRAM, IPPROTO_TCP},
+                            {AF_INET6, SOCK_STREAM, IPPROTO_UDP},
+                            {AF_INET, SOCK_STREAM, IPPROTO_SCTP},
+                            {AF_INET, SOCK_STREAM, 262},
+                            {AF_INET, SOCK_STREAM, -1},
+                            {AF_INET, SOCK_STREAM, 5000},
+                            {AF_INET, SOCK_SEQPACKET, 0},
+                            {AF_INET, SOCK_SEQPACKET, IPPROTO_SCTP}};
+    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const int fd = socket(kinds[i][0], kinds[i][1], kinds[i][2]);
+        // Whether there is SCTP and MPTCP is for the kernel's modules to say.
+        (kinds[i][2] == IPPROTO_SCTP || kinds[i][2] == 262 ? order : say)(
+            "transport %u: %s", i, fd < 0 ? strerrorname_np(errno) : "0");
+        if (fd >= 0) close(fd);
+    }
+}
+
+static int receiver;
+
+static void* receive(void* result) {
+    char byte;
+    *(long*)result = recvfrom(receiver, &byte, 1, 0, NULL, NULL);
+    return NULL;
+}
+
+static void shut_down(void) {
+    char text[4] = "";
+    const int from = socket(AF_INET, SOCK_DGRAM, 0);
+    receiver = bound(SOCK_DGRAM, 0);
+    const struct sockaddr_in to = near(port_of(receiver));
+    pthread_t thread;
+    long received = -1;
+    CHECK(pthread_create(&thread, NULL, receive, &received) == 0);
+    usleep(50000);
+    say("shut: %s", outcome(shutdown(receiver, SHUT_RDWR)));
+    CHECK(pthread_join(thread, NULL) == 0);
+    say("who waited received %ld", received);
+    struct pollfd poll_for = {receiver, POLLIN | POLLRDHUP, 0};
+    CHECK(poll(&poll_for, 1, 0) == 1);
+    say("events %x", poll_for.revents);
+    say("not waiting: %s", outcome(recv(receiver, text, 3, MSG_DONTWAIT)));
+    say("waiting: %s", outcome(recv(receiver, text, 3, 0)));
+    CHECK(sendto(from, "abc", 3, 0, (const struct sockaddr*)&to, sizeof to) == 3);
+    say("what comes all the same: %s %s", outcome(recv(receiver, text, 3, 0)), text);
+    say("to nobody: %s", outcome(send(receiver, "x", 1, 0)));
+    say("to somebody: %s", outcome(sendto(receiver, "x", 1, 0, (const struct sockaddr*)&to, sizeof to)));
+    struct iovec one = {"x", 1};
+    struct msghdr message = {.msg_name = (void*)&to, .msg_iov = &one, .msg_iovlen = 1};
+    say("to a name of no bytes: %s", outcome(sendmsg(from, &message, 0)));
+    CHECK(connect(from, (const struct sockaddr*)&to, sizeof to) == 0);
+    say("connected: %s", outcome(sendmsg(from, &message, 0)));
+    close(from);
+    close(receiver);
+    const int listener = bound(SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(listen(listener, 5) == 0);
+    say("a listener for writing: %s", outcome(shutdown(listener, SHUT_WR)));
+    say("still listens: %s", outcome(accept(listener, NULL, NULL)));
+    say("for reading: %s", outcome(shutdown(listener, SHUT_RD)));
+    say("no more: %s", outcome(accept(listener, NULL, NULL)));
+    close(listener);
+}
+
+static void disconnected(void) {
+    const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    const int listener = bound(SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    const struct sockaddr_in to = near(port_of(listener));
+    char text[4] = "";
+    CHECK(listen(listener, 5) == 0);
+    say("never connected: %s", outcome(connect(client, &nobody, sizeof nobody)));
+    CHECK(connect(client, (const struct sockaddr*)&to, sizeof to) == 0);
+    int served = accept(listener, NULL, NULL);
+    CHECK(write(client, "abc", 3) == 3);
+    say("disconnected: %s", outcome(connect(client, &nobody, sizeof nobody)));
+    say("its end: %s", outcome(read(client, text, 3)));
+    say("then: %s", outcome(read(client, text, 3)));
+    say("and: %s", outcome(write(client, "x", 1)));
+    say("the other: %s %s", outcome(read(served, text, 3)), text);
+    say("then: %s", outcome(read(served, text, 3)));
+    close(served);
+    CHECK(connect(client, (const struct sockaddr*)&to, sizeof to) == 0 && write(client, "def", 3) == 3);
+    served = accept(listener, NULL, NULL);
+    say("again: %s %s", outcome(read(served, text, 3)), text);
+    close(served);
+    close(client);
+    say("too short: %s", outcome(connect(listener, &nobody, 1)));
+    say("a listener: %s", outcome(connect(listener, &nobody, sizeof nobody)));
+    say("accepts: %s", outcome(accept(listener, NULL, NULL)));
+    close(listener);
+}
+
+static void timeouts(void) {
+    const int fd = bound(SOCK_DGRAM, 0);
+    const struct timeval given[] = {{1, 1000000}, {1, -1}, {-1, 0}, {0, 20000}};
+    char byte;
+    for (unsigned i = 0; i < sizeof given / sizeof *given; i++) {
+        const int set = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &given[i], sizeof *given);
+        say("timeout %u: %s", i, outcome(set));
+        if (set == 0) say("  %s", outcome(recv(fd, &byte, 1, 0)));
+    }
+    close(fd);
+}
+
+/// How much a unix socket takes is not the host's business.
+static void unix_room(void) {
+    static char bytes[4096];
+    int ends[2], size = 0, much = 1 << 24;
+    socklen_t length = sizeof size;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+    CHECK(getsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &size, &length) == 0);
+    long all = 0;
+    for (long n; (n = write(ends[0], bytes, sizeof bytes)) > 0;) all += n;
+    order("room %d, took %ld", size, all);
+    CHECK(setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &much, sizeof much) == 0);
+    CHECK(getsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &size, &length) == 0);
+    order("at most %d", size);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/// A unix socket's name that the kernel chooses.
+static void chosen_name(void) {
+    const int fd = socket(AF_UNIX, SOCK_DGRAM, 0), other = socket(AF_UNIX, SOCK_DGRAM, 0);
+    const struct sockaddr_un none = {.sun_family = AF_UNIX};
+    struct sockaddr_un at = none;
+    socklen_t length = sizeof at;
+    CHECK(bind(fd, (const struct sockaddr*)&none, sizeof none.sun_family) == 0);
+    CHECK(bind(other, (const struct sockaddr*)&none, sizeof none.sun_family) == 0);
+    CHECK(getsockname(fd, (struct sockaddr*)&at, &length) == 0);
+    say("a name of %u bytes, abstract %d", (unsigned)length, at.sun_path[0] == 0);
+    order("name %.5s", at.sun_path + 1);
+    say("again: %s", outcome(bind(fd, (const struct sockaddr*)&none, sizeof none.sun_family)));
+    CHECK(sendto(other, "abc", 3, 0, (const struct sockaddr*)&at, length) == 3);
+    char text[4] = "";
+    say("reached: %s %s", outcome(recv(fd, text, 3, 0)), text);
+    close(fd);
+    close(other);
 }
 
 static void scenario(void) {
+    bound_ports();
+    other_transports();
+    shut_down();
+    disconnected();
+    timeouts();
+    unix_room();
+    chosen_name();
     resets();
     client_without_descriptor();
     port_of_nobody();

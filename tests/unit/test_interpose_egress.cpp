@@ -105,6 +105,30 @@ TEST_CASE("egress: why it failed is told once, and another connect() begins anew
     CHECK(egress_number(said[0].connection) == egress_number(out.id) + 1);
 }
 
+TEST_CASE("egress: one under way is ended by shutdown(), and by connect() to nobody", "[egress]") {
+    PlainDomain domain;
+    let_out();
+    Outward out(domain);
+    SECTION("by shutdown()") {
+        CHECK(socket_shutdown(out.socket, SHUT_WR) == 0);
+        CHECK(egress_outcome(out.socket) == -ECONNRESET);
+    }
+    SECTION("by connect()") {
+        const sockaddr nobody{AF_UNSPEC, {}};
+        CHECK(socket_connect(out.socket, &nobody, sizeof(nobody)) == 0);
+        CHECK(egress_take_error(out.socket) == ECONNRESET);
+        CHECK(socket_at(out.socket).local.port == 0);
+    }
+    const auto said = domain.said();
+    REQUIRE(said.size() == 1);
+    CHECK(said[0].kind == OutputKind::kClose);
+    CHECK(said[0].connection == out.id);
+    CHECK(domain.state().egress.open == 0);
+    CHECK(connect_to(out.socket, ipv4("10.1.2.3", 5432)) == -EINPROGRESS);
+    domain.call(CallKind::kConnected, out.id, view_of(outcome(0)));  // too late
+    CHECK(socket_at(out.socket).state == SocketState::kConnecting);
+}
+
 TEST_CASE("egress: one that is closed while it is decided is ended, at its admission", "[egress]") {
     PlainDomain domain;
     let_out();

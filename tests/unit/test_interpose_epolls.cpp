@@ -326,3 +326,37 @@ TEST_CASE("epoll table: the kernel's descriptors are asked for in the real epoll
     CHECK(domain.state().epolls[epoll].kernel_mask == 0);
     for (const int fd : {real_epoll, stream}) close(fd);
 }
+
+TEST_CASE("epoll table: with room for one event each kind comes in its turn", "[interpose]") {
+    PlainDomain domain;
+    Clients clients(domain);
+    const uint32_t epoll = new_epoll();
+    const int real_epoll = epoll_create1(EPOLL_CLOEXEC), stream = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    epoll_event wanted{EPOLLIN, {.u64 = 99}};
+    REQUIRE(epoll_control_kernel(epoll, real_epoll, EPOLL_CTL_ADD, stream, &wanted) == 0);
+    for (uint64_t i = 0; i < 3; ++i) {
+        const uint32_t socket = clients.connect_and_accept(5 + i);
+        domain.call(CallKind::kSend, 5 + i, "x");
+        REQUIRE(control(epoll, EPOLL_CTL_ADD, socket, EPOLLIN, i) == 0);
+    }
+    std::vector<uint32_t> timers;
+    for (uint64_t i = 10; i < 12; ++i) {
+        timers.push_back(new_timer(CLOCK_MONOTONIC, true));
+        domain.state().timers[timers.back()].next_ns = 1;
+        epoll_event event{EPOLLIN, {.u64 = i}};
+        REQUIRE(epoll_control(epoll, EPOLL_CTL_ADD, 40 + static_cast<int>(i), Watched::kTimer, timers.back(),
+                              &event) == 0);
+    }
+    std::map<uint64_t, int> met;
+    for (int i = 0; i < 60; ++i) {
+        epoll_event got{};
+        REQUIRE(epoll_collect(epoll, real_epoll, &got, 1) == 1);
+        ++met[got.data.u64];
+    }
+    for (const uint64_t one : {0, 1, 2, 10, 11, 99}) CHECK(met[one] >= 5);
+    drop_watches(Watched::kTimer, timers[1]);
+    drop_watches(Watched::kTimer, timers[0]);
+    std::vector<epoll_event> all(10);
+    CHECK(epoll_collect(epoll, real_epoll, all.data(), 10) == 4);
+    for (const int fd : {real_epoll, stream}) close(fd);
+}

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 
+#include "interpose/core/socket_options.hpp"
 #include "interpose/core/socket_table.hpp"
 #include "test_interpose_sockets.hpp"
 #include "timebubble/limits.hpp"
@@ -67,6 +68,26 @@ TEST_CASE("listeners: one for IPv6 alone gets no IPv4 client", "[interpose]") {
     CHECK(find_listener(of(ipv6("fd00::1", 80)), true) == six);
     const uint32_t four = listen_at(ipv4("0.0.0.0", 80), AF_INET);
     CHECK(find_listener(of(ipv4("10.0.0.1", 80)), true) == four);
+}
+
+TEST_CASE("listeners: a port that is bound is taken, until it is closed", "[interpose]") {
+    PlainDomain domain;
+    const uint32_t holder = new_socket(AF_INET, true), other = new_socket(AF_INET, true),
+                   six = new_socket(AF_INET6, true), third = new_socket(AF_INET, true);
+    REQUIRE(bind_to(holder, ipv4("127.0.0.1", 80)) == 0);
+    CHECK(bind_to(other, ipv4("127.0.0.1", 80)) == -EADDRINUSE);
+    CHECK(bind_to(other, ipv4("0.0.0.0", 80)) == -EADDRINUSE);
+    CHECK(bind_to(six, ipv6("::", 80)) == -EADDRINUSE);
+    CHECK(bind_to(other, ipv4("127.0.0.2", 80)) == 0);
+    for (const uint32_t one : {holder, third}) keep_switch(one, SOL_SOCKET, SO_REUSEADDR, true);
+    CHECK(bind_to(third, ipv4("127.0.0.1", 80)) == 0);
+    CHECK(socket_listen(third, 5) == 0);
+    CHECK(socket_listen(holder, 5) == -EADDRINUSE);
+    for (const uint32_t one : {holder, third}) release_socket(one);
+    const uint32_t again = new_socket(AF_INET, true);
+    CHECK(bind_to(again, ipv4("127.0.0.1", 80)) == 0);
+    for (const uint32_t one : {again, other, six}) release_socket(one);
+    for (const uint32_t first : domain.state().ports) REQUIRE(first == 0);
 }
 
 TEST_CASE("listeners: those that share a port take turns", "[interpose]") {

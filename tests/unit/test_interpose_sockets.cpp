@@ -10,6 +10,7 @@
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/epolls.hpp"
 #include "interpose/core/socket_table.hpp"
+#include "proxy/domain_account.hpp"
 #include "test_amount.hpp"
 #include "test_interpose_sockets.hpp"
 
@@ -146,7 +147,7 @@ TEST_CASE("sockets: a bad address costs no byte", "[interpose]") {
     CHECK(receive(socket, 100) == "ious");
 }
 
-TEST_CASE("sockets: a reset drops what is unread, and is said once", "[interpose]") {
+TEST_CASE("sockets: what came before a reset can be read, and the reset is said once", "[interpose]") {
     PlainDomain domain;
     Clients clients(domain);
     const uint32_t socket = clients.connect_and_accept(5);
@@ -155,12 +156,77 @@ TEST_CASE("sockets: a reset drops what is unread, and is said once", "[interpose
     CHECK((socket_events(socket) & (EPOLLERR | EPOLLHUP)) == (EPOLLERR | EPOLLHUP));
     char one;
     const iovec piece{&one, 1};
+    CHECK(receive(socket, 100) == "unread");
     CHECK(socket_receive(socket, &piece, 1, false) == -ECONNRESET);
     CHECK(socket_receive(socket, &piece, 1, false) == 0);
     CHECK(send(socket, "x") == -EPIPE);
     domain.call(CallKind::kSend, 5, "late");
     CHECK(socket_receive(socket, &piece, 1, false) == 0);
     CHECK(domain.state().input_pool.common_used[0] == 0);
+}
+
+TEST_CASE("sockets: what a reset leaves unread takes nothing of the common stock", "[interpose]") {
+    static constexpr uint64_t kOwn = crane::timebubble::kOwnChunks * crane::timebubble::kInputChunkBytes;
+    const uint64_t bytes = kOwn + GENERATE(0u, 1u);
+    PlainDomain domain;
+    Clients clients(domain);
+    const uint32_t socket = clients.connect_and_accept(5);
+    domain.call(CallKind::kSend, 5, std::string(bytes, 'x'));
+    domain.call(CallKind::kReset, 5);
+    CHECK(domain.state().input_pool.common_used[0] == 0);
+    CHECK(receive(socket, 2 * kOwn).size() == (bytes > kOwn ? 0 : kOwn));
+}
+
+TEST_CASE("sockets: with resets, too, the primary's account never shows less than the domain holds",
+          "[interpose]") {
+    constexpr size_t kConnections = 40;
+    constexpr uint64_t kStock = 100 * crane::timebubble::kInputChunkBytes;
+    const uint64_t seed = GENERATE(1u, 2u, 3u);
+    CAPTURE(seed);
+    Dice dice{seed};
+    PlainDomain domain(seed);
+    Clients clients(domain, kConnections);
+    crane::proxy::DomainAccount account(kStock);
+    std::vector<uint32_t> sockets(kConnections, kNone);
+    uint64_t last = 0, most = 0;
+    std::vector<uint64_t> numbers(kConnections);
+    const auto tell = [&] {
+        for (const Said& one : domain.said())
+            account.on_output(
+                {static_cast<uint32_t>(one.payload.size()), one.kind, one.flags, one.connection, 0, 0},
+                one.payload);
+    };
+    const auto decide = [&](CallKind kind, uint64_t number, std::string_view payload = {}) {
+        account.decided({kind, number, payload});
+        domain.call(kind, number, payload);
+        tell();
+    };
+    for (int step = 0; step < 6000; ++step) {
+        const size_t who = dice.below(kConnections);
+        uint32_t& socket = sockets[who];
+        if (socket == kNone) {
+            numbers[who] = ++last;
+            decide(CallKind::kConnect, last, bytes_of(Clients::from(40'000)));
+            socket = socket_accept(clients.listener());
+            REQUIRE(socket != kNone);
+        } else if (dice.below(12) == 0) {
+            account.proposed_reset(numbers[who]);
+            decide(CallKind::kReset, numbers[who]);
+        } else if (dice.below(12) == 0) {
+            release_socket(std::exchange(socket, kNone));
+        } else if (dice.below(3) == 0) {
+            receive(socket, 1 + dice.below(20'000));
+        } else if (!crane::interpose::domain().sockets[socket].reset) {
+            const uint64_t room = account.input_room(numbers[who]), wanted = dice.below(30'000);
+            decide(CallKind::kSend, numbers[who], std::string(std::min(room, wanted), 'x'));
+            REQUIRE_FALSE(crane::interpose::domain().sockets[socket].reset);  // it had room for it
+        }
+        tell();
+        const uint64_t used = domain.state().input_pool.common_used[0] * crane::timebubble::kInputChunkBytes;
+        REQUIRE(used <= account.input_bytes());
+        most = std::max(most, used);
+    }
+    CHECK(most > kStock / 2);
 }
 
 TEST_CASE("sockets: output ends at the window and goes on where it was opened", "[interpose]") {
@@ -198,7 +264,7 @@ TEST_CASE("sockets: closing says so, with a reset where input was left unread", 
 }
 
 TEST_CASE("sockets: a random talk inside the domain agrees with two deques", "[interpose]") {
-    const uint64_t seed = GENERATE(1, 2, 3);
+    const uint64_t seed = GENERATE(1u, 2u, 3u);
     CAPTURE(seed);
     PlainDomain domain;
     Dice dice{seed};
