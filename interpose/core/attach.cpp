@@ -137,7 +137,6 @@ void make_domain() {
     DomainState& d = *runtime.domain;
     const timebubble::DomainSettings& settings = runtime.view.control->settings;
     d.magic = kDomainMagic;
-    d.schedule = settings.schedule;
     raw(SYS_sched_getaffinity, 0, sizeof(d.given_cpus), &d.given_cpus);
     remember_real_start();
     d.admission.bubbles_enabled = settings.bubbles_enabled;
@@ -169,6 +168,16 @@ void announce_attachment() {
     status.attachment.store(static_cast<uint32_t>(timebubble::Attachment::kAttached),
                             std::memory_order_release);
     timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
+}
+
+/// Nothing is shared with other processes then. Each program that a process of the server executes comes
+/// here, under whatever limits and user: the first one is the server.
+void attach_unscheduled() {
+    const timebubble::Control& control = *runtime.view.control;
+    const auto none = static_cast<uint32_t>(timebubble::Attachment::kNone);
+    if (control.status.attachment.load(std::memory_order_acquire) != none) return;
+    pin_to_cpu(control.settings.pinned_cpu_plus1);
+    announce_attachment();
 }
 
 void drop_descriptors_closed_by_exec() {
@@ -242,11 +251,11 @@ void attach(char** environment) {
     remember_environment(environment);
     if (first) {
         map_transport_or_refuse(true);
-        make_domain();
-        if (!domain().schedule) {
-            announce_attachment();
+        if (!runtime.view.control->settings.schedule) {
+            attach_unscheduled();
             return;
         }
+        make_domain();
         choose_tsc(environment);
         choose_pauses(environment);
     } else {

@@ -340,7 +340,6 @@ constexpr int64_t kNoTime = 0;  ///< who sets this very time is shown the time o
 
 struct DomainState {
     uint64_t magic;
-    uint32_t schedule;  ///< DomainSettings::schedule
     uint32_t genesis_seen;
     cpu_set_t given_cpus;          ///< when the domain was made: craned may keep it on one of them later
     uint64_t real_start_ns;        ///< the kernel's clock when the domain was made (file_times.hpp)

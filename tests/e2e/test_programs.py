@@ -7,6 +7,7 @@ crane diff checks.
 import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -62,6 +63,17 @@ def calls_of_reading(pid):
     return int(re.search(r"syscr: (\d+)", pathlib.Path(f"/proc/{pid}/io").read_text())[1])
 
 
+class LaunchedProgram(Program):
+    """The same, started by another program that ends as it."""
+
+    def __init__(self, launcher, program):
+        self.launcher = launcher
+        super().__init__(program)
+
+    def command(self):
+        return [shutil.which(self.launcher[0]), *self.launcher[1:], *super().command()]
+
+
 class Programs(CraneTest):
     lane = 1
 
@@ -88,6 +100,16 @@ class Programs(CraneTest):
 
     def test_commands_and_calls_of_timers(self):
         self.check("commands", rounds=1)
+
+    def test_launchers_in_mode_proxy(self):
+        """The server is another user's, and may open fewer descriptors, than who executes it."""
+        with self.native(Program, "locks") as native:
+            expected = fixed(ask(native.address()))
+        for launcher in (["runuser", "-u", "nobody", "--"],
+                         ["prlimit", "--nofile=1024:1024", "setpriv", "--reuid=65534", "--clear-groups", "env"]):
+            with self.crane(LaunchedProgram, launcher, "locks", replicas=1,
+                            options=("--mode", "proxy")) as cluster:
+                self.assertEqual(fixed(ask(cluster.address())), expected)
 
     def test_sockets_at_their_limits(self):
         self.check("odd_sockets")
