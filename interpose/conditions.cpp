@@ -177,7 +177,8 @@ int semaphore_wait_in_turn(sem_t* s, uint64_t deadline) {
                 errno = ETIMEDOUT;
                 return -1;
             case crane::dmt::WaitResult::kInterrupted:
-                if (restart_after_signals()) break;
+                // With a timeout it is a futex's wait that the kernel does not begin again.
+                if (deadline == crane::dmt::kNoDeadline && restart_after_signals()) break;
                 errno = EINTR;
                 return -1;
         }

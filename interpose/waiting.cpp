@@ -98,7 +98,10 @@ long wait_child(int pid, int* status, int options) {
     }
 }
 
-/// As waitpid names children; -EINVAL or -EBADF.
+/// What /proc tells of the process behind a pidfd that is gone.
+constexpr int kReaped = -1;
+
+/// As waitpid names children; -EINVAL, -EBADF or -ECHILD.
 long children_by_id(idtype_t type, id_t id, int& pid) {
     switch (static_cast<int>(type)) {
         case P_ALL:
@@ -112,7 +115,7 @@ long children_by_id(idtype_t type, id_t id, int& pid) {
             return 0;
         case P_PIDFD:
             pid = process_behind(static_cast<int>(id));
-            return pid > 0 ? 0 : -EBADF;
+            return pid > 0 ? 0 : pid == kReaped ? -ECHILD : -EBADF;
         default:
             return -EINVAL;
     }

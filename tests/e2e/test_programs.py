@@ -111,6 +111,9 @@ class Programs(CraneTest):
                             options=("--mode", "proxy")) as cluster:
                 self.assertEqual(fixed(ask(cluster.address())), expected)
 
+    def test_signals_at_their_edges(self):
+        self.check("signal_edges", rounds=1)
+
     def test_sockets_at_their_limits(self):
         self.check("odd_sockets")
 
