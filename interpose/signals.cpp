@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/deaths.hpp"
 #include "interpose/core/main_process.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
@@ -84,7 +85,8 @@ long send_signal(int pid, const SignalInfo& info) {
     Operation turn(Op::kSignal, process_key(pid));
     if (pid > 0) {
         const uint32_t process = process_of(pid);
-        if (process == kNone) return has_vanished(pid) ? -ESRCH : raw(SYS_kill, pid, signal);
+        if (process == kNone)
+            return has_vanished(pid) || is_ended_orphan(pid) ? -ESRCH : raw(SYS_kill, pid, signal);
         Process& target = domain().processes[process];
         if (target.state == ProcessState::kExited && target.unseen) return -ESRCH;
         if (const long refused = may_signal(pid); refused != 0) return refused;

@@ -4,6 +4,7 @@
 #include <utmp.h>
 
 #include "interpose/core/runtime.hpp"
+#include "interpose/forking.hpp"
 #include "interpose/uncancelled.hpp"
 
 namespace crane::interpose {
@@ -142,7 +143,7 @@ int spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* action
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0) return errno;
     const int error_pipe = out_of_the_way(fds[1], actions);
-    const pid_t child = fork();
+    const pid_t child = fork_without_handlers();
     if (child == 0) run_child(error_pipe, path, actions, attributes, argv, environment, search);
     const int fork_error = errno;
     close(error_pipe);

@@ -32,8 +32,7 @@ long collect(Process& p, int* status, bool keep) {
     if (status) *status = p.status;
     if (keep) return pid;
     if (p.born_ns != 0) runtime.process->children_ns += now_realtime_ns() - p.born_ns + p.children_ns;
-    while (raw(SYS_wait4, pid, nullptr, 0, nullptr) == -EINTR) {
-    }
+    reap(p.pid);
     p.state = ProcessState::kFree;
     return pid;
 }

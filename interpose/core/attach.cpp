@@ -210,15 +210,7 @@ void activate() {
 }
 
 void after_exec() {
-    DomainState& d = domain();
-    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
-        const dmt::Slot& s = d.scheduler.slots[slot];
-        if (s.process == runtime.process_index && s.state != dmt::SlotState::kFree && slot != self.slot) {
-            release_held_sockets(slot);
-            drop_signals(d.threads[slot].pending, ~uint64_t{0});
-            scheduler().discard(slot);
-        }
-    }
+    drop_other_threads();
     drop_descriptors_closed_by_exec();
     reset_handlers_after_exec();
 }

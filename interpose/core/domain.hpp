@@ -34,7 +34,7 @@ constexpr size_t kMaxSignalFds = 1024;
 constexpr size_t kMaxPassed = 256;        ///< messages with descriptors under way
 constexpr size_t kMaxPassedAtOnce = 253;  ///< the kernel's own bound for one message
 constexpr uint32_t kMaxHeld = 8;
-constexpr uint32_t kMaxOrphans = 64;
+constexpr uint32_t kMaxOrphans = 1024;
 constexpr int kSignals = 65;
 constexpr uint32_t kMaxQueueNotices = 64;
 constexpr uint32_t kMaxQueuedSignals = 65536;
@@ -366,8 +366,8 @@ struct DomainState {
     uint32_t asked_by_signal;          ///< the operator has sent it a signal
     uint32_t processes_high;           ///< entries ever used
     int32_t ending_pid;                ///< passed the turn on for good and may still live; 0: none
-    uint32_t orphans;                  ///< ever ended without a parent in the domain
-    int32_t orphan_pids[kMaxOrphans];  ///< the last of them
+    uint32_t orphans;                  ///< entries of orphan_pids ever used
+    int32_t orphan_pids[kMaxOrphans];  ///< ended, and nobody waits for them (deaths.hpp); 0: free
     uint32_t file_lock_waiters;
     uint32_t next_port;
     uint64_t published_deadline_ns;

@@ -29,6 +29,12 @@ bool stops_by_default(int signal) {
 constexpr uint64_t kStopSignals =
     signal_bit(SIGSTOP) | signal_bit(SIGTSTP) | signal_bit(SIGTTIN) | signal_bit(SIGTTOU);
 
+/// By which the C library stops and cancels threads.
+bool is_of_libc(int signal) {
+    constexpr int kFirstOfProgram = 34;
+    return signal >= 32 && signal < kFirstOfProgram;
+}
+
 uint64_t handler_of(const Process& p, int signal) {
     return p.actions[signal].handler;
 }
@@ -309,6 +315,22 @@ void reset_handlers_after_exec() {
     }
 }
 
+SignalsLeft signals_left() {
+    return {own().mask, pending_signals()};
+}
+
+void leave_signals_to_kernel(const SignalsLeft& left) {
+    for (int signal = 1; signal < kSignals; ++signal) {
+        if (signal == SIGKILL || signal == SIGSTOP || is_of_libc(signal)) continue;
+        const bool ignored = handler_of(*runtime.process, signal) == reinterpret_cast<uint64_t>(SIG_IGN);
+        const auto does = reinterpret_cast<uint64_t>(ignored ? SIG_IGN : SIG_DFL);
+        install_action(signal, reinterpret_cast<Handler>(does), 0);
+    }
+    raw(SYS_rt_sigprocmask, SIG_SETMASK, &left.mask, nullptr, sizeof(left.mask));
+    for (int signal = 1; signal < kSignals; ++signal)
+        if (left.pending & left.mask & signal_bit(signal)) raw(SYS_kill, raw(SYS_getpid), signal);
+}
+
 namespace {
 
 /// The program's own handler, called from ours: the masks are the schedule's, not the kernel's, and rdtsc may
@@ -365,9 +387,7 @@ void on_look(int, siginfo_t* info, void* given) {
 }  // namespace
 
 void follow_action(int signal) {
-    constexpr int kFirstOfProgram = 34;  // the two before are the C library's
-    const bool reserved = signal >= 32 && signal < kFirstOfProgram;
-    if (is_synchronous(signal) || signal == SIGCHLD || signal == SIGPIPE || reserved) return;
+    if (is_synchronous(signal) || signal == SIGCHLD || signal == SIGPIPE || is_of_libc(signal)) return;
     if (signal == timebubble::kLookSignal) return;
     const uint64_t wanted = handler_of(*runtime.process, signal);
     const bool handled = wanted > reinterpret_cast<uint64_t>(SIG_IGN);

@@ -111,6 +111,9 @@ class Programs(CraneTest):
                             options=("--mode", "proxy")) as cluster:
                 self.assertEqual(fixed(ask(cluster.address())), expected)
 
+    def test_processes_at_their_edges(self):
+        self.check("process_edges", rounds=1, tools=("static_tool", "fork_module"))
+
     def test_signals_at_their_edges(self):
         self.check("signal_edges", rounds=1)
 
