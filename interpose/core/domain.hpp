@@ -140,6 +140,8 @@ struct Process {
     StopNews stop_news;
     uint64_t alarm_ns;  ///< its interval timer goes off then, under the program that follows; 0: not
     uint64_t alarm_interval_ns;
+    uint32_t has_terminal;    ///< leads a session that has one (terminals.hpp)
+    int32_t front_group;      ///< in front of it, or was when it was hung up; 0: it had none
     uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
     uint32_t fds_noted;  ///< counts uses of descriptor numbers: FdEntry::version
@@ -368,6 +370,7 @@ struct DomainState {
     int32_t ending_pid;                ///< passed the turn on for good and may still live; 0: none
     uint32_t orphans;                  ///< entries of orphan_pids ever used
     int32_t orphan_pids[kMaxOrphans];  ///< ended, and nobody waits for them (deaths.hpp); 0: free
+    uint32_t terminals_closed;         ///< some descriptor of one was, and nobody has looked who is hung up
     uint32_t file_lock_waiters;
     uint32_t next_port;
     uint64_t published_deadline_ns;

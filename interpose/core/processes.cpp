@@ -17,6 +17,7 @@
 #include "interpose/core/queue_notices.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/sockets.hpp"
+#include "interpose/core/terminals.hpp"
 
 namespace crane::interpose {
 
@@ -79,6 +80,8 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     }
     all_streams_event();
     scheduler().signal_set(robust_bit());
+    p.has_terminal = 0;  // what happens to it is said to others only
+    settle_hangups_if_any();
     drop_threads(index, last);
     if (last != dmt::kNoSlot) drop_signals(d.threads[last].pending, ~uint64_t{0});
     drop_signals(p.pending, ~uint64_t{0});
@@ -89,6 +92,7 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     // Not before: one that has unmapped the ring dies there, and another has to do all this for it.
     p.state = ProcessState::kExited;
     p.status = wait_status;
+    hang_up_session_of(index);
     part_from_children(index);
     runtime.view.control->status.processes.fetch_sub(1, std::memory_order_relaxed);
     if (p.parent == kNone) {
@@ -139,6 +143,8 @@ uint32_t make_child() {
     p.pending = {};
     p.stop_signal = 0;
     p.alarm_ns = 0;
+    p.has_terminal = 0;
+    p.front_group = 0;
     p.waits_for_lock_of = 0;
     p.born_ns = now_realtime_ns();
     p.children_ns = 0;

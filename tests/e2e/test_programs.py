@@ -114,6 +114,9 @@ class Programs(CraneTest):
     def test_processes_at_their_edges(self):
         self.check("process_edges", rounds=1, tools=("static_tool", "fork_module"))
 
+    def test_signals_of_terminals(self):
+        self.check("terminal_signals", rounds=1)
+
     def test_signals_at_their_edges(self):
         self.check("signal_edges", rounds=1)
 
