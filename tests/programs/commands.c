@@ -131,6 +131,7 @@ static void timers_call(void) {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_value = {.sival_int = 9}};
     event.sigev_notify_function = on_timer;
     const struct itimerspec often = {{0, 20000000}, {0, 20000000}};
+    called = let_go = 0;
     CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &often, NULL) == 0);
     pthread_mutex_lock(&lock);
     while (!let_go) pthread_cond_wait(&changed, &lock);
