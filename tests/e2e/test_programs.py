@@ -114,6 +114,14 @@ class Programs(CraneTest):
     def test_processes_at_their_edges(self):
         self.check("process_edges", rounds=1, tools=("static_tool", "fork_module"))
 
+    def test_programs_as_another_user(self):
+        """Alone: nobody sees that such a one waits, so after a while it is left to itself (docs/limitations.md)."""
+        self.built_program("other_user")
+        with self.native(Program, "other_user") as native:
+            expected = fixed(ask(native.address()))
+        with self.crane(Program, "other_user", replicas=1) as cluster:
+            self.assertEqual(fixed(ask(cluster.address())), expected)
+
     def test_signals_of_terminals(self):
         self.check("terminal_signals", rounds=1)
 

@@ -72,26 +72,6 @@ static void say_signals(const char* name, int ignores_pipe) {
     finish(name, child);
 }
 
-/// Real and effective user differ: the loader preloads nothing, so it cannot be scheduled.
-static void as_another_user(void) {
-    int ends[2];
-    long all = 0;
-    char bytes[4096];
-    CHECK(pipe(ends) == 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], 1), close(ends[0]), close(ends[1]);
-        if (seteuid(65534) != 0) _exit(3);
-        execl("/usr/bin/head", "head", "-c", "150000", "/dev/zero", (char*)NULL);
-        _exit(4);
-    }
-    close(ends[1]);
-    for (ssize_t got; (got = read(ends[0], bytes, sizeof bytes)) > 0;) all += got;
-    close(ends[0]);
-    say("read %ld", all);
-    finish("as another user", child);
-}
-
 // --- forks and their handlers
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -198,7 +178,6 @@ static void scenario(void) {
     static_after_alarm(1, "exit", "3");
     say_signals("pipes end it", 0);
     say_signals("pipes do nothing", 1);
-    as_another_user();
     fork_that_fails();
     forks_with_handlers();
     library_that_is_gone();
