@@ -193,6 +193,46 @@ static void not_recoverable(void) {
     CHECK(pthread_mutex_destroy(&lock) == 0);
 }
 
+static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t filled = PTHREAD_COND_INITIALIZER;
+static int items;
+static sem_t taken;
+
+static void unlock(void* mutex) {
+    pthread_mutex_unlock(mutex);
+}
+
+static void* take(void* unused) {
+    pthread_mutex_lock(&plain);
+    pthread_cleanup_push(unlock, &plain);
+    while (items == 0) pthread_cond_wait(&filled, &plain);
+    items--;
+    pthread_cleanup_pop(1);
+    sem_post(&taken);
+    for (;;) pause();
+    return unused;
+}
+
+/// The first of two that wait is woken, and cancelled before it runs: what there is, one of them takes.
+static void cancelled_as_it_is_woken(void) {
+    pthread_t first, second;
+    CHECK(sem_init(&taken, 0, 0) == 0);
+    CHECK(pthread_create(&first, NULL, take, NULL) == 0);
+    usleep(50000);
+    CHECK(pthread_create(&second, NULL, take, NULL) == 0);
+    usleep(50000);
+    pthread_mutex_lock(&plain);
+    items++;
+    pthread_cond_signal(&filled);
+    pthread_cancel(first);
+    pthread_mutex_unlock(&plain);
+    const struct timespec until = now_plus_ms(CLOCK_REALTIME, 5000);
+    say("taken: %s", outcome(sem_timedwait(&taken, &until)));
+    pthread_cancel(second);
+    CHECK(pthread_join(first, NULL) == 0 && pthread_join(second, NULL) == 0);
+    items = 0;
+}
+
 static void* nothing(void* unused) {
     return unused;
 }
@@ -229,6 +269,7 @@ static void scenario(void) {
     queues();
     polled_queues();
     not_recoverable();
+    cancelled_as_it_is_woken();
     ended();
     mq_close(queue);
 }
