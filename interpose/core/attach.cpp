@@ -174,8 +174,7 @@ void announce_attachment() {
 /// here, under whatever limits and user: the first one is the server.
 void attach_unscheduled() {
     const timebubble::Control& control = *runtime.view.control;
-    const auto none = static_cast<uint32_t>(timebubble::Attachment::kNone);
-    if (control.status.attachment.load(std::memory_order_acquire) != none) return;
+    if (control.status.attachment != static_cast<uint32_t>(timebubble::Attachment::kNone)) return;
     pin_to_cpu(control.settings.pinned_cpu_plus1);
     announce_attachment();
 }

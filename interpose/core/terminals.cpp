@@ -23,20 +23,20 @@ struct Settings {
 constexpr uint32_t kSends = 1, kCanonical = 2, kExtended = 0100000, kByProgram = 0200000;  // ISIG, ICANON, …
 constexpr int kInterrupt = 0, kQuit = 1, kSuspend = 10, kLiteralNext = 15;                 // VINTR, …
 
-/// The number of the terminal of its session; 0: none, or the process is gone. Also behind a chroot.
+/// The number of the terminal of its session; 0: none, -1: that cannot be told now. Also behind a chroot.
 long terminal_of(int pid) {
     char path[32], text[512];
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     long fd = raw(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
         fd = raw(SYS_openat, reserved_fd(kProcPlace), path + sizeof("/proc/") - 1, O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0) return 0;
+    if (fd < 0) return -1;
     const long got = raw(SYS_read, fd, text, sizeof(text) - 1);
     raw(SYS_close, fd);
     text[got > 0 ? got : 0] = 0;
     const char* at = strrchr(text, ')');  // state, parent, group, session, terminal
     for (int field = 0; at && field < 5; ++field) at = strchr(at + 1, ' ');
-    return at ? strtol(at, nullptr, 10) : 0;
+    return at ? strtol(at, nullptr, 10) : -1;
 }
 
 /// Processes that are not scheduled have had the kernel's signal.
@@ -158,7 +158,7 @@ void note_typed(int fd, const iovec* vector, size_t count, size_t written) {
 
 void note_terminal() {
     Process& own = *runtime.process;
-    if (own.has_terminal || raw(SYS_getsid, 0) != own.pid || terminal_of(own.pid) == 0) return;
+    if (own.has_terminal || raw(SYS_getsid, 0) != own.pid || terminal_of(own.pid) <= 0) return;
     own.has_terminal = 1;
     own.front_group = static_cast<int32_t>(raw(SYS_getpgid, 0));
 }
