@@ -256,6 +256,7 @@ $(BUILD)/bin/nemesis-checker: $(shell find $(CHECKER) -name '*.go') $(CHECKER)/g
 	@mkdir -p $(@D)
 	cd $(CHECKER) && GOFLAGS= CGO_ENABLED=0 $(GO) build -mod=vendor -buildvcs=false -o $(abspath $@) .
 $(BUILD)/programs/static_server $(BUILD)/programs/static_tool: TEST_CC += -static
+$(BUILD)/programs/fork_module: TEST_CC += -shared -fPIC
 C_MADE_WITH := $(call made_with,programs,$(TEST_CC))
 $(BUILD)/programs/%: tests/programs/%.c $(wildcard tests/programs/*.h) $(C_MADE_WITH)
 	@mkdir -p $(@D)

@@ -138,7 +138,7 @@ void make(const Call& call) {
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, call.stack_bytes);
     pthread_attr_setguardsize(&attributes, call.guard_bytes);
-    call_in_own_thread(call.function, call.value, &attributes);
+    call_in_own_thread(call.function, call.value, &attributes, NoticeMask::kInherited);
     pthread_attr_destroy(&attributes);
 }
 
@@ -185,13 +185,17 @@ uint32_t fire_due(Call* calls) {
     return count;
 }
 
+/// What sigfillset() has; the functions that timers call find it blocked.
+constexpr uint64_t kBlockable =
+    ~(signal_bit(SIGKILL) | signal_bit(SIGSTOP) | signal_bit(32) | signal_bit(33));
+
 void* timer_thread(void*) {
     Call calls[kTimers];
     for (;;) {
         uint32_t count = 0;
         {
             Operation turn(Op::kTimer, wake_key());
-            domain().threads[self.slot].mask = ~uint64_t{0};
+            domain().threads[self.slot].mask = kBlockable;
             follow_identity();
             follow_wall_clock();
             count = fire_due(calls);
@@ -412,20 +416,21 @@ CRANE_EXPORT int timer_gettime(timer_t id, itimerspec* value) noexcept {
 CRANE_EXPORT int timer_settime(timer_t id, int flags, const itimerspec* value, itimerspec* old) noexcept {
     if (!active()) return resolve_real(), real.timer_settime(id, flags, value, old);
     if (!value) return fail(EINVAL);
-    if (!readable(value, sizeof(*value)) || !writable_if_given(old)) return fail(EFAULT);
-    if (!valid_timespec(&value->it_value) || !valid_timespec(&value->it_interval)) return fail(EINVAL);
+    itimerspec wanted{};  // `old` may be the same
+    if (!fetch(wanted, value) || !writable_if_given(old)) return fail(EFAULT);
+    if (!valid_timespec(&wanted.it_value) || !valid_timespec(&wanted.it_interval)) return fail(EINVAL);
     Operation turn(Op::kTimer, wake_key());
     SignalTimer* timer = find_timer(id);
     if (!timer) return fail(EINVAL);
     if (old) *old = {to_timespec(timer->interval_ns), to_timespec(left_ns(*timer))};
     uint64_t next = 0;
-    if (crane::interpose::to_ns(value->it_value) != 0) {
+    if (crane::interpose::to_ns(wanted.it_value) != 0) {
         next =
             flags & TIMER_ABSTIME
-                ? deadline_from_absolute(timer->realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, value->it_value)
-                : deadline_from_relative_ns(crane::interpose::to_ns(value->it_value));
+                ? deadline_from_absolute(timer->realtime ? CLOCK_REALTIME : CLOCK_MONOTONIC, wanted.it_value)
+                : deadline_from_relative_ns(crane::interpose::to_ns(wanted.it_value));
     }
-    arm(*timer, next, crane::interpose::to_ns(value->it_interval),
+    arm(*timer, next, crane::interpose::to_ns(wanted.it_interval),
         (flags & TIMER_ABSTIME) && timer->realtime);
     return 0;
 }

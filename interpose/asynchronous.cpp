@@ -74,7 +74,8 @@ void tell(const sigevent& event) {
                     dmt::kNoSlot);
     } else if (event.sigev_notify == SIGEV_THREAD) {
         const auto* attributes = static_cast<const pthread_attr_t*>(event.sigev_notify_attributes);
-        if (!call_in_own_thread(event.sigev_notify_function, event.sigev_value, attributes))
+        if (!call_in_own_thread(event.sigev_notify_function, event.sigev_value, attributes,
+                                NoticeMask::kNone))
             report("no thread to say in that asynchronous input or output is done");
     }
 }

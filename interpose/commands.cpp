@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "interpose/core/runtime.hpp"
+#include "interpose/forking.hpp"
 #include "interpose/uncancelled.hpp"
 
 namespace crane::interpose {
@@ -63,7 +64,7 @@ class Command {
 
     /// As waitpid() tells it; -1: with errno.
     int run(const char* command) {
-        child_ = fork();
+        child_ = fork_without_handlers();
         if (child_ == 0) {
             restore_signals();
             sigprocmask(SIG_SETMASK, &mask_, nullptr);
@@ -171,7 +172,7 @@ CRANE_EXPORT FILE* popen(const char* command, const char* mode) {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0) return nullptr;
     const int mine = reads ? fds[0] : fds[1], theirs = reads ? fds[1] : fds[0];
-    const pid_t child = fork();
+    const pid_t child = fork_without_handlers();
     if (child == 0) run_popened(theirs, reads, command);
     close(theirs);
     FILE* stream = child > 0 ? fdopen(mine, reads ? "r" : "w") : nullptr;

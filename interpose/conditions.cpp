@@ -22,21 +22,25 @@ clockid_t clock_of(const pthread_cond_t* c) {
     return c->__data.__wrefs & 2 ? CLOCK_MONOTONIC : CLOCK_REALTIME;
 }
 
-int wait_in_turn(pthread_cond_t* c, pthread_mutex_t* m, uint64_t deadline) {
+int wait_in_turn(pthread_cond_t* c, pthread_mutex_t* m, uint64_t deadline, bool& signaled) {
     Operation turn(Op::kCondWait, condition_key(c), mutex_key(m));
     const int rc = unlock_mutex_in_turn(m);
     if (rc != 0) return rc;
     // A signal handler may end the wait early: POSIX allows a condition to wake for no reason.
     const dmt::WaitResult result = turn.wait(condition_key(c), deadline, true);
+    signaled = result == dmt::WaitResult::kSignaled;
     const int locked = lock_mutex_in_turn(turn, m);
     if (locked != 0) return locked;
     return result == dmt::WaitResult::kTimedOut ? ETIMEDOUT : 0;
 }
 
-/// A cancelled thread unwinds from here, with the mutex in hand.
+/// A cancelled thread unwinds from here, with the mutex in hand; but not one that was woken first: what it
+/// was woken for would be lost.
 int condition_wait(pthread_cond_t* c, pthread_mutex_t* m, uint64_t deadline) {
-    const int rc = wait_in_turn(c, m, deadline);
+    bool signaled = false;
     test_cancel();
+    const int rc = wait_in_turn(c, m, deadline, signaled);
+    if (!signaled) test_cancel();
     return rc;
 }
 
@@ -177,7 +181,8 @@ int semaphore_wait_in_turn(sem_t* s, uint64_t deadline) {
                 errno = ETIMEDOUT;
                 return -1;
             case crane::dmt::WaitResult::kInterrupted:
-                if (restart_after_signals()) break;
+                // With a timeout it is a futex's wait that the kernel does not begin again.
+                if (deadline == crane::dmt::kNoDeadline && restart_after_signals()) break;
                 errno = EINTR;
                 return -1;
         }

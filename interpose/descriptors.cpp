@@ -10,6 +10,7 @@
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/passed.hpp"
 #include "interpose/core/sockets.hpp"
+#include "interpose/core/terminals.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/core/watched_files.hpp"
 
@@ -149,6 +150,7 @@ long do_ioctl(int fd, unsigned long request, void* argument) {
         if (!fetch(given, argument)) return -EFAULT;
         if (virtual_fcntl(*entry, F_SETFL, given ? O_NONBLOCK : 0, rc)) return rc;
     }
+    if (entry && (entry->flags & kFdTerminal)) return control_terminal(fd, request, argument);
     if (!entry || entry->kind != FdKind::kSocket) return raw(SYS_ioctl, fd, request, argument);
     VirtualSocket& s = domain().sockets[entry->object];
     const bool told = request == FIONREAD || request == TIOCOUTQ;

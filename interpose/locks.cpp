@@ -59,12 +59,11 @@ int mutex_lock(pthread_mutex_t* m, uint64_t deadline_ns) {
         return EDEADLK;
     }
     return lock_with(
-        Op::kMutexLock, mutex_key(m), deadline_ns, [m] { return real.pthread_mutex_trylock(m); },
-        is_robust(m));
+        Op::kMutexLock, mutex_key(m), deadline_ns, [m] { return try_mutex(m); }, is_robust(m));
 }
 
 int mutex_try(pthread_mutex_t* m) {
-    return try_in_turn(Op::kMutexLock, mutex_key(m), [m] { return real.pthread_mutex_trylock(m); });
+    return try_in_turn(Op::kMutexLock, mutex_key(m), [m] { return try_mutex(m); });
 }
 
 }  // namespace

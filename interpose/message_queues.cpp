@@ -1,9 +1,12 @@
 // POSIX message queues. The kernel keeps them; waiting is scheduled.
 #include <mqueue.h>
 
+#include "interpose/core/epolls.hpp"
 #include "interpose/core/ipc_waits.hpp"
 #include "interpose/core/queue_notices.hpp"
+#include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/notice_threads.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -12,6 +15,13 @@ namespace {
 /// again after each call to any.
 uint64_t queues_key() {
     return make_key(ObjectKind::kFiles, uint64_t{4} << 32);
+}
+
+/// Who polls one does not say so: descriptors of queues are like those of files to the shim.
+void tell_who_polls() {
+    const uint64_t unknown = set_bit(ObjectKind::kStream, 0);
+    scheduler().signal_set(unknown);
+    kernel_stream_event(unknown);
 }
 
 /// As the kernel takes it: absent, or a time by CLOCK_REALTIME.
@@ -44,8 +54,10 @@ template <typename Call>
 long transfer(const Deadline& deadline, Call call) {
     ::pthread_testcancel();
     const timespec at_once{};
-    IpcWait wait{Op::kMessageQueue, queues_key(), deadline.ns(), -ETIMEDOUT, -ETIMEDOUT};
-    return wait.until_done([&] { return call(&at_once); }, [] { return true; });
+    IpcWait wait{Op::kMessageQueue, queues_key(), deadline.ns(), -ETIMEDOUT, -ETIMEDOUT, true};
+    const long rc = wait.until_done([&] { return call(&at_once); }, [] { return true; });
+    if (rc == -EINTR) test_cancel();
+    return rc;
 }
 
 long send(mqd_t queue, const char* message, size_t bytes, unsigned priority, const Deadline& deadline) {
@@ -54,6 +66,7 @@ long send(mqd_t queue, const char* message, size_t bytes, unsigned priority, con
         const bool due = number != 0 && notice_is_due(queue, number);
         const long rc = raw(SYS_mq_timedsend, queue, message, bytes, priority, until);
         if (rc == 0 && due) give_queue_notice(number);
+        if (rc == 0) tell_who_polls();
         return rc;
     });
 }
@@ -62,6 +75,7 @@ long receive(mqd_t queue, char* message, size_t bytes, unsigned* priority, const
     return transfer(deadline, [&](const timespec* until) {
         const long got = raw(SYS_mq_timedreceive, queue, message, bytes, priority, until);
         domain().threads[self.slot].awaits = got == -ETIMEDOUT ? queue_number(queue) : 0;
+        if (got >= 0) tell_who_polls();
         return got;
     });
 }
@@ -81,7 +95,9 @@ void* await_notice(void* argument) {
         Operation turn(Op::kMessageQueue, queues_key());
         while ((state = look_at_notice(told.made)) == NoticeState::kWaits) turn.wait(queues_key());
     }
-    if (state == NoticeState::kGiven) told.function(told.value);
+    if (state != NoticeState::kGiven) return nullptr;
+    unblock_all_signals();
+    told.function(told.value);
     return nullptr;
 }
 

@@ -7,8 +7,13 @@
 
 namespace crane::interpose {
 
+/// What is blocked in the thread: as the C library has it for timers, and for all that is not one.
+enum class NoticeMask { kInherited, kNone };
+
+void unblock_all_signals();
 /// Outside of an operation: a thread is made in one of its own, which nobody joins. `attributes` may be null.
 /// False: there can be none, and nothing is called.
-bool call_in_own_thread(void (*function)(sigval), sigval value, const pthread_attr_t* attributes);
+bool call_in_own_thread(void (*function)(sigval), sigval value, const pthread_attr_t* attributes,
+                        NoticeMask mask);
 
 }  // namespace crane::interpose

@@ -95,7 +95,8 @@ WaitSet wait_set(const pollfd* fds, nfds_t count, uint64_t deadline) {
                 set.mask |= streams;
             }
         }
-        if (entry->kind == FdKind::kStream) {
+        // What is no stream and not ready all the same: a message queue.
+        if (entry->kind == FdKind::kStream || entry->kind == FdKind::kPlain) {
             set.kernel = true;
             set.mask |= stream_bit(*entry) | (entry->object == 0 ? ~uint64_t{0} : 0);
         }
@@ -192,11 +193,17 @@ class PollRoom {
     size_t bytes_ = 0;
 };
 
+/// How many descriptors the kernel looks at: sets may be shorter than what is asked about. Its table grows in
+/// powers of two.
+int size_of_kernel_table() {
+    int size = FD_SETSIZE;
+    while (size < static_cast<int>(runtime.process->fds_end)) size *= 2;
+    return size;
+}
+
 long select_in_schedule(int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* timeout) {
     if (count < 0) return -EINVAL;
-    // As the kernel cuts it: sets may be shorter than what is asked about.
-    const auto known = static_cast<int>(runtime.process->fds_end);
-    const int most = known < FD_SETSIZE ? FD_SETSIZE : known;
+    const int most = size_of_kernel_table();
     if (count > most) count = most;
     DescriptorSet read(reads), write(writes), other(others);
     if (!read.can_hold(count) || !write.can_hold(count) || !other.can_hold(count)) return -EFAULT;

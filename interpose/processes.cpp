@@ -1,5 +1,5 @@
-// fork, exec and exit; wait is in waiting.cpp. A child is in the schedule from the moment of its birth; of
-// those that cannot be scheduled see core/opaque.hpp.
+// exec and exit; fork is in forking.cpp, wait in waiting.cpp. Of programs that cannot be scheduled see
+// core/opaque.hpp.
 #include <alloca.h>
 
 #include <cstdarg>
@@ -8,80 +8,15 @@
 
 #include "interpose/alarms.hpp"
 #include "interpose/core/blocking.hpp"
-#include "interpose/core/deaths.hpp"
 #include "interpose/core/environment.hpp"
 #include "interpose/core/opaque.hpp"
-#include "interpose/core/pauses.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
-#include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
 #include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 namespace {
-
-// --- fork
-
-struct ForkHandlers {
-    void (*prepare)();
-    void (*parent)();
-    void (*child)();
-};
-ForkHandlers* fork_handlers;
-size_t fork_handler_count = 0, fork_handler_room = 0;
-
-bool add_fork_handlers(const ForkHandlers& handlers) {
-    if (fork_handler_count == fork_handler_room) {
-        const size_t room = fork_handler_room ? 2 * fork_handler_room : 64;
-        void* more = realloc(fork_handlers, room * sizeof(ForkHandlers));
-        if (!more) return false;
-        fork_handlers = static_cast<ForkHandlers*>(more);
-        fork_handler_room = room;
-    }
-    fork_handlers[fork_handler_count++] = handlers;
-    return true;
-}
-
-void reap_children_nobody_waits_for() {
-    for (uint32_t i = 0; i < domain().processes_high; ++i) {
-        Process& p = domain().processes[i];
-        if (p.state != ProcessState::kExited || p.parent != runtime.process_index || !p.unseen) continue;
-        raw(SYS_wait4, p.pid, nullptr, 0, nullptr);
-        p.state = ProcessState::kFree;
-    }
-}
-
-/// The first `handlers` of the program's run in the schedule: before the fork, and after it on both sides.
-long do_fork(size_t handlers) {
-    trap_loops();
-    for (size_t i = handlers; i > 0; --i) {
-        if (fork_handlers[i - 1].prepare) fork_handlers[i - 1].prepare();
-    }
-    long pid;
-    {
-        Operation turn(Op::kFork, process_key(runtime.process->pid));
-        reap_children_nobody_waits_for();
-        const uint32_t child = make_child();
-        if (child == kNone) return -EAGAIN;
-        pid = real.fork();
-        if (pid == 0) {
-            become_child(child);
-            keep_only_this_thread();
-        } else if (pid < 0) {
-            const int error = errno;
-            forget_child(child);
-            return -error;
-        } else {
-            domain().processes[child].pid = static_cast<int32_t>(pid);
-        }
-    }
-    for (size_t i = 0; i < handlers; ++i) {
-        void (*after)() = pid == 0 ? fork_handlers[i].child : fork_handlers[i].parent;
-        if (after) after();
-    }
-    return pid;
-}
 
 // --- exec
 
@@ -130,7 +65,9 @@ long do_exec(const char* path, char* const* argv, char* const* environment) {
     scheduler().get_turn(self.slot);
     if (!can_be_scheduled(path)) {
         const long usable = raw(SYS_faccessat, AT_FDCWD, path, X_OK);
+        const SignalsLeft left = signals_left();
         if (usable == 0) leave_schedule_for(path);
+        if (!self.active) leave_signals_to_kernel(left);
         strip_environment(environment, complete);
         const long rc = enter_program(path, argv, const_cast<char* const*>(complete));
         if (self.active) return rc;
@@ -200,37 +137,6 @@ constexpr size_t kMaxListedArguments = 4096;
 }  // namespace crane::interpose
 
 using namespace crane::interpose;
-
-CRANE_EXPORT int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void* owner) {
-    (void)owner;
-    if (!active()) return add_fork_handlers({prepare, parent, child}) ? 0 : ENOMEM;
-    Operation turn(Op::kFork, process_key(runtime.process->pid));
-    return add_fork_handlers({prepare, parent, child}) ? 0 : ENOMEM;
-}
-
-CRANE_EXPORT pid_t fork() noexcept {
-    if (active()) return static_cast<pid_t>(as_libc(do_fork(fork_handler_count)));
-    resolve_real();
-    for (size_t i = fork_handler_count; i > 0; --i) {
-        if (fork_handlers[i - 1].prepare) fork_handlers[i - 1].prepare();
-    }
-    const pid_t pid = real.fork();
-    for (size_t i = 0; i < fork_handler_count; ++i) {
-        void (*after)() = pid == 0 ? fork_handlers[i].child : fork_handlers[i].parent;
-        if (after) after();
-    }
-    return pid;
-}
-
-/// Runs no handlers: a signal's handler may call it.
-CRANE_EXPORT pid_t _Fork() noexcept {
-    return active() ? static_cast<pid_t>(as_libc(do_fork(0))) : fork();
-}
-
-// A vfork child may only exec or exit; a forked one may do that too.
-CRANE_EXPORT pid_t vfork() noexcept {
-    return fork();
-}
 
 CRANE_EXPORT int execve(const char* path, char* const argv[], char* const environment[]) noexcept {
     if (!active()) return resolve_real(), real.execve(path, argv, environment);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/deaths.hpp"
 #include "interpose/core/main_process.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
@@ -22,6 +23,8 @@ ThreadExtra& own() {
 long change_action(int signal, const struct sigaction* action, struct sigaction* old) {
     if (signal < 1 || signal >= kSignals) return -EINVAL;
     if (action && (signal == SIGKILL || signal == SIGSTOP)) return -EINVAL;
+    struct sigaction wanted {};
+    if (action) wanted = *action;  // `old` may be the same
     Operation turn(Op::kSignal, process_key(runtime.process->pid));
     SignalAction& mine = runtime.process->actions[signal];
     if (old) {
@@ -31,10 +34,10 @@ long change_action(int signal, const struct sigaction* action, struct sigaction*
         mask_to(mine.mask, &old->sa_mask);
     }
     if (!action) return 0;
-    mine.handler = reinterpret_cast<uint64_t>(action->sa_handler);
-    mine.flags = static_cast<uint64_t>(static_cast<unsigned>(action->sa_flags));
-    mine.mask = mask_from(&action->sa_mask);
-    if (action->sa_handler == SIG_IGN || (action->sa_handler == SIG_DFL && ignored_by_default(signal)))
+    mine.handler = reinterpret_cast<uint64_t>(wanted.sa_handler);
+    mine.flags = static_cast<uint64_t>(static_cast<unsigned>(wanted.sa_flags));
+    mine.mask = mask_from(&wanted.sa_mask);
+    if (wanted.sa_handler == SIG_IGN || (wanted.sa_handler == SIG_DFL && ignored_by_default(signal)))
         drop_pending(signal);
     // What an instruction raises comes as a real signal.
     if (is_synchronous(signal)) {
@@ -82,7 +85,8 @@ long send_signal(int pid, const SignalInfo& info) {
     Operation turn(Op::kSignal, process_key(pid));
     if (pid > 0) {
         const uint32_t process = process_of(pid);
-        if (process == kNone) return has_vanished(pid) ? -ESRCH : raw(SYS_kill, pid, signal);
+        if (process == kNone)
+            return has_vanished(pid) || is_ended_orphan(pid) ? -ESRCH : raw(SYS_kill, pid, signal);
         Process& target = domain().processes[process];
         if (target.state == ProcessState::kExited && target.unseen) return -ESRCH;
         if (const long refused = may_signal(pid); refused != 0) return refused;
@@ -148,7 +152,7 @@ int signal_thread(pthread_t thread, int signal, int code, uint64_t value) {
     if (signal < 0 || signal >= kSignals) return EINVAL;
     Operation turn(Op::kSignal, thread_key(thread));
     const dmt::SlotId slot = slot_of_thread(thread);
-    if (slot == dmt::kNoSlot) return ESRCH;
+    if (slot == dmt::kNoSlot) return is_ended_thread(thread) ? 0 : ESRCH;
     return post_signal(runtime.process_index, signal_from_self(signal, code, value), slot);
 }
 
@@ -290,7 +294,10 @@ CRANE_EXPORT void abort() noexcept {
     if (active()) {
         struct sigaction action {};
         sigaction(SIGABRT, nullptr, &action);
-        if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) raise(SIGABRT);
+        if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) {
+            own().mask &= ~signal_bit(SIGABRT);
+            raise(SIGABRT);
+        }
         if (active()) die_by_signal(SIGABRT);
     }
     raw(SYS_tgkill, raw(SYS_getpid), raw(SYS_gettid), SIGABRT);

@@ -4,6 +4,7 @@
 #include <utmp.h>
 
 #include "interpose/core/runtime.hpp"
+#include "interpose/forking.hpp"
 #include "interpose/uncancelled.hpp"
 
 namespace crane::interpose {
@@ -142,7 +143,7 @@ int spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* action
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0) return errno;
     const int error_pipe = out_of_the_way(fds[1], actions);
-    const pid_t child = fork();
+    const pid_t child = fork_without_handlers();
     if (child == 0) run_child(error_pipe, path, actions, attributes, argv, environment, search);
     const int fork_error = errno;
     close(error_pipe);
@@ -177,6 +178,19 @@ CRANE_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_fi
     if (!active())
         return resolve_real(), real.posix_spawnp(pid, file, actions, attributes, argv, environment);
     return spawn(pid, file, actions, attributes, argv, environment, true);
+}
+
+/// libc's own calls inside itself, where no wrapper sees them, are not all trapped (--backstop off).
+CRANE_EXPORT int tcsetpgrp(int fd, pid_t group) noexcept {
+    return ioctl(fd, TIOCSPGRP, &group);
+}
+
+CRANE_EXPORT int login_tty(int fd) noexcept {
+    setsid();
+    if (ioctl(fd, TIOCSCTTY, nullptr) < 0) return -1;
+    for (int standard = 0; standard < 3; ++standard) dup2(fd, standard);
+    if (fd > 2) close(fd);
+    return 0;
 }
 
 // libc's own forks inside itself, where its locks are held already.

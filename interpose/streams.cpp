@@ -5,6 +5,7 @@
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/passed.hpp"
+#include "interpose/core/terminals.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/core/watched_files.hpp"
 #include "interpose/pieces.hpp"
@@ -206,12 +207,13 @@ long write_stream(int fd, const FdEntry& entry, const iovec* vector, int count) 
         return count == 1 ? raw(SYS_write, fd, vector->iov_base, vector->iov_len)
                           : raw(SYS_writev, fd, vector, count);
     };
+    const bool terminal = entry.flags & kFdTerminal;
     long rc = 0;
     if (is_nothing(fd, vector, length)) {
         Operation turn(Op::kWrite, descriptor_key(fd), entry_key(entry));
         rc = uninterrupted(whole);
         tell_of_broken(rc, 0);
-    } else if (entry.flags & kFdTerminal && total_bytes(vector, length) > 0 && !kernel_nonblocking(fd)) {
+    } else if (terminal && total_bytes(vector, length) > 0 && !kernel_nonblocking(fd)) {
         rc = write_to_terminal(fd, entry, vector, length);
     } else if (total_bytes(vector, length) <= kPipePieceBytes) {
         rc = write_once(Op::kWrite, fd, entry, 0, whole);
@@ -226,6 +228,7 @@ long write_stream(int fd, const FdEntry& entry, const iovec* vector, int count) 
         rc = write_rest(Op::kWrite, fd, entry, vector, length, 0, kPipePieceBytes,
                         [&](Piece& piece) { return raw(SYS_writev, fd, piece.buffers, piece.count); });
     }
+    if (terminal && rc > 0) note_typed(fd, vector, length, static_cast<size_t>(rc));
     return rc;
 }
 

@@ -413,7 +413,7 @@ constexpr Row kRows[] = {
                                                         static_cast<unsigned>(a[2]), static_cast<unsigned>(a[3])))),
     AS(pidfd_send_signal, ::pidfd_send_signal(static_cast<int>(a[0]), static_cast<int>(a[1]), as<siginfo_t*>(a[2]),
                                               static_cast<unsigned>(a[3]))),
-    AS(fork, ::fork()), AS(vfork, ::fork()),
+    AS(fork, ::fork()), AS(vfork, ::vfork()),
     BY(clone, clone_process), BY(exit, end_thread), BY(exit_group, end_process),
     BY(timer_create, timer_create3), BY(sched_getaffinity, sched_getaffinity3), BY(seccomp, seccomp),
     BY(rt_sigaction, rt_sigaction), BY(rt_sigprocmask, rt_sigprocmask), BY(rt_sigpending, rt_sigpending),

@@ -7,6 +7,7 @@
 #include <cstdarg>
 
 #include "interpose/core/ipc_waits.hpp"
+#include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
@@ -173,9 +174,10 @@ CRANE_EXPORT int msgsnd(int id, const void* message, size_t bytes, int flags) {
     if (!active()) return resolve_real(), real.msgsnd(id, message, bytes, flags);
     ::pthread_testcancel();
     IpcWait wait{Op::kSystemV, queue_key(id), crane::dmt::kNoDeadline, -EAGAIN, -EAGAIN};
-    return static_cast<int>(
-        as_libc(wait.until_done([&] { return raw(SYS_msgsnd, id, message, bytes, flags | IPC_NOWAIT); },
-                                [&] { return !(flags & IPC_NOWAIT); })));
+    const long rc = wait.until_done([&] { return raw(SYS_msgsnd, id, message, bytes, flags | IPC_NOWAIT); },
+                                    [&] { return !(flags & IPC_NOWAIT); });
+    if (rc == -EINTR) test_cancel();
+    return static_cast<int>(as_libc(rc));
 }
 
 CRANE_EXPORT ssize_t msgrcv(int id, void* message, size_t bytes, long type, int flags) {
@@ -184,8 +186,10 @@ CRANE_EXPORT ssize_t msgrcv(int id, void* message, size_t bytes, long type, int 
     IpcWait wait{Op::kSystemV, queue_key(id), crane::dmt::kNoDeadline, -ENOMSG, -ENOMSG};
     // A look at a message (MSG_COPY) never waits, and the kernel refuses one that might.
     const int at_once = flags & MSG_COPY ? flags : flags | IPC_NOWAIT;
-    return as_libc(wait.until_done([&] { return raw(SYS_msgrcv, id, message, bytes, type, at_once); },
-                                   [&] { return !(flags & IPC_NOWAIT); }));
+    const long rc = wait.until_done([&] { return raw(SYS_msgrcv, id, message, bytes, type, at_once); },
+                                    [&] { return !(flags & IPC_NOWAIT); });
+    if (rc == -EINTR) test_cancel();
+    return as_libc(rc);
 }
 
 CRANE_EXPORT int msgctl(int id, int command, msqid_ds* argument) noexcept {

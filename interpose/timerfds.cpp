@@ -40,9 +40,10 @@ CRANE_EXPORT int timerfd_settime(int fd, int flags, const itimerspec* value, iti
     const FdEntry* entry = entry_of_kind(fd, FdKind::kTimer);
     // Not a timer: the kernel knows which error that is.
     if (!entry) return real.timerfd_settime(fd, flags, value, old);
-    if (!readable(value, sizeof(*value)) || !writable_if_given(old)) return fail(EFAULT);
+    itimerspec wanted{};  // `old` may be the same
+    if (!fetch(wanted, value) || !writable_if_given(old)) return fail(EFAULT);
     if (flags & ~(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET)) return fail(EINVAL);
-    const int result = timer_set(entry->object, flags, value, old);
+    const int result = timer_set(entry->object, flags, &wanted, old);
     return result == 0 ? 0 : fail(-result);
 }
 

@@ -32,8 +32,7 @@ long collect(Process& p, int* status, bool keep) {
     if (status) *status = p.status;
     if (keep) return pid;
     if (p.born_ns != 0) runtime.process->children_ns += now_realtime_ns() - p.born_ns + p.children_ns;
-    while (raw(SYS_wait4, pid, nullptr, 0, nullptr) == -EINTR) {
-    }
+    reap(p.pid);
     p.state = ProcessState::kFree;
     return pid;
 }
@@ -98,7 +97,10 @@ long wait_child(int pid, int* status, int options) {
     }
 }
 
-/// As waitpid names children; -EINVAL or -EBADF.
+/// What /proc tells of the process behind a pidfd that is gone.
+constexpr int kReaped = -1;
+
+/// As waitpid names children; -EINVAL, -EBADF or -ECHILD.
 long children_by_id(idtype_t type, id_t id, int& pid) {
     switch (static_cast<int>(type)) {
         case P_ALL:
@@ -112,7 +114,7 @@ long children_by_id(idtype_t type, id_t id, int& pid) {
             return 0;
         case P_PIDFD:
             pid = process_behind(static_cast<int>(id));
-            return pid > 0 ? 0 : -EBADF;
+            return pid > 0 ? 0 : pid == kReaped ? -ECHILD : -EBADF;
         default:
             return -EINVAL;
     }

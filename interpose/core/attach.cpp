@@ -137,7 +137,6 @@ void make_domain() {
     DomainState& d = *runtime.domain;
     const timebubble::DomainSettings& settings = runtime.view.control->settings;
     d.magic = kDomainMagic;
-    d.schedule = settings.schedule;
     raw(SYS_sched_getaffinity, 0, sizeof(d.given_cpus), &d.given_cpus);
     remember_real_start();
     d.admission.bubbles_enabled = settings.bubbles_enabled;
@@ -171,6 +170,15 @@ void announce_attachment() {
     timebubble::OutputRing(runtime.view, runtime.doorbell_fd).ring();
 }
 
+/// Nothing is shared with other processes then. Each program that a process of the server executes comes
+/// here, under whatever limits and user: the first one is the server.
+void attach_unscheduled() {
+    const timebubble::Control& control = *runtime.view.control;
+    if (control.status.attachment != static_cast<uint32_t>(timebubble::Attachment::kNone)) return;
+    pin_to_cpu(control.settings.pinned_cpu_plus1);
+    announce_attachment();
+}
+
 void drop_descriptors_closed_by_exec() {
     for (size_t fd = 0; fd < runtime.process->fds_end; ++fd) {
         FdEntry& entry = runtime.process->fds[fd];
@@ -201,15 +209,7 @@ void activate() {
 }
 
 void after_exec() {
-    DomainState& d = domain();
-    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
-        const dmt::Slot& s = d.scheduler.slots[slot];
-        if (s.process == runtime.process_index && s.state != dmt::SlotState::kFree && slot != self.slot) {
-            release_held_sockets(slot);
-            drop_signals(d.threads[slot].pending, ~uint64_t{0});
-            scheduler().discard(slot);
-        }
-    }
+    drop_other_threads();
     drop_descriptors_closed_by_exec();
     reset_handlers_after_exec();
 }
@@ -242,11 +242,11 @@ void attach(char** environment) {
     remember_environment(environment);
     if (first) {
         map_transport_or_refuse(true);
-        make_domain();
-        if (!domain().schedule) {
-            announce_attachment();
+        if (!runtime.view.control->settings.schedule) {
+            attach_unscheduled();
             return;
         }
+        make_domain();
         choose_tsc(environment);
         choose_pauses(environment);
     } else {

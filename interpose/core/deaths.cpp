@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/passed.hpp"
 #include "interpose/core/processes.hpp"
 
@@ -62,11 +63,23 @@ void look_at(uint32_t index) {
     bury_holder(index, status, holder);
 }
 
-/// Those that had nobody in the domain to wait for them are this process's to reap.
+/// Those that had nobody in the domain to wait for them may be this process's to reap. Without the turn:
+/// another process may do the same, or note one.
 void reap_orphans() {
-    const DomainState& d = domain();
-    const uint32_t count = d.orphans < kMaxOrphans ? d.orphans : kMaxOrphans;
-    for (uint32_t i = 0; i < count; ++i) raw(SYS_wait4, d.orphan_pids[i], nullptr, WNOHANG, nullptr);
+    DomainState& d = domain();
+    for (uint32_t i = 0; i < d.orphans; ++i) {
+        int32_t pid = __atomic_load_n(&d.orphan_pids[i], __ATOMIC_RELAXED);
+        if (pid == 0 || raw(SYS_wait4, pid, nullptr, WNOHANG, nullptr) != pid) continue;
+        __atomic_compare_exchange_n(&d.orphan_pids[i], &pid, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    }
+}
+
+/// A free place of orphan_pids, kNone if there is none.
+uint32_t place_for_orphan() {
+    DomainState& d = domain();
+    for (uint32_t i = 0; i < d.orphans; ++i)
+        if (__atomic_load_n(&d.orphan_pids[i], __ATOMIC_RELAXED) == 0) return i;
+    return d.orphans < kMaxOrphans ? d.orphans++ : kNone;
 }
 
 }  // namespace
@@ -90,6 +103,41 @@ void on_child(int, siginfo_t*, void*) {
     }
     reap_orphans();
     errno = saved;
+}
+
+void note_orphan(int pid) {
+    DomainState& d = domain();
+    uint32_t place = place_for_orphan();
+    if (place == kNone) {
+        // Reaped by somebody outside of the domain.
+        for (int32_t& orphan : d.orphan_pids)
+            if (raw(SYS_kill, orphan, 0) == -ESRCH) orphan = 0;
+        place = place_for_orphan();
+    }
+    if (place != kNone) __atomic_store_n(&d.orphan_pids[place], pid, __ATOMIC_RELAXED);
+}
+
+void forget_orphan(int pid) {
+    DomainState& d = domain();
+    for (uint32_t i = 0; i < d.orphans; ++i)
+        if (d.orphan_pids[i] == pid) d.orphan_pids[i] = 0;
+}
+
+bool is_ended_orphan(int pid) {
+    const DomainState& d = domain();
+    for (uint32_t i = 0; i < d.orphans; ++i)
+        if (d.orphan_pids[i] == pid) return has_ended(pid);
+    return false;
+}
+
+void reap(int pid) {
+    for (;;) {
+        const long rc = raw(SYS_wait4, pid, nullptr, 0, nullptr);
+        if (rc == -EINTR) continue;
+        // It was left to this process, in the schedule, by one that is nearer to it.
+        if (rc == -ECHILD && raw(SYS_kill, pid, 0) != -ESRCH) note_orphan(pid);
+        return;
+    }
 }
 
 void await_death(int pid) {

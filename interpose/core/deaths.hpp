@@ -25,6 +25,15 @@ int status_of_dead(int pid);
 void await_ended_process();
 /// Waits until the process is dead, its descriptors closed and its locks given up.
 void await_death(int pid);
+/// It has ended, or will be gone before anybody looks, and no process of the domain waits for it: its real
+/// parent is whichever of its ancestors is left, and has to let the kernel forget it. Turn in hand.
+void note_orphan(int pid);
+/// The number is another process's now.
+void forget_orphan(int pid);
+/// Such a one, which no program is to see any more.
+bool is_ended_orphan(int pid);
+/// The kernel forgets the child, which has ended or is about to.
+void reap(int pid);
 /// Makes this process the one that orphans below it come to.
 void adopt_orphans();
 

@@ -35,7 +35,7 @@ constexpr size_t kMaxSignalFds = 1024;
 constexpr size_t kMaxPassed = 256;        ///< messages with descriptors under way
 constexpr size_t kMaxPassedAtOnce = 253;  ///< the kernel's own bound for one message
 constexpr uint32_t kMaxHeld = 8;
-constexpr uint32_t kMaxOrphans = 64;
+constexpr uint32_t kMaxOrphans = 1024;
 constexpr int kSignals = 65;
 constexpr uint32_t kMaxQueueNotices = 64;
 constexpr uint32_t kMaxQueuedSignals = 65536;
@@ -141,6 +141,8 @@ struct Process {
     StopNews stop_news;
     uint64_t alarm_ns;  ///< its interval timer goes off then, under the program that follows; 0: not
     uint64_t alarm_interval_ns;
+    uint32_t has_terminal;    ///< leads a session that has one (terminals.hpp)
+    int32_t front_group;      ///< in front of it, or was when it was hung up; 0: it had none
     uint64_t signals_posted;  ///< counts what became pending: edges of signalfd
     SignalAction actions[kSignals];
     uint32_t fds_noted;  ///< counts uses of descriptor numbers: FdEntry::version
@@ -345,7 +347,6 @@ constexpr int64_t kNoTime = 0;  ///< who sets this very time is shown the time o
 
 struct DomainState {
     uint64_t magic;
-    uint32_t schedule;  ///< DomainSettings::schedule
     uint32_t genesis_seen;
     cpu_set_t given_cpus;          ///< when the domain was made: craned may keep it on one of them later
     uint64_t real_start_ns;        ///< the kernel's clock when the domain was made (file_times.hpp)
@@ -372,8 +373,9 @@ struct DomainState {
     uint32_t asked_by_signal;          ///< the operator has sent it a signal
     uint32_t processes_high;           ///< entries ever used
     int32_t ending_pid;                ///< passed the turn on for good and may still live; 0: none
-    uint32_t orphans;                  ///< ever ended without a parent in the domain
-    int32_t orphan_pids[kMaxOrphans];  ///< the last of them
+    uint32_t orphans;                  ///< entries of orphan_pids ever used
+    int32_t orphan_pids[kMaxOrphans];  ///< ended, and nobody waits for them (deaths.hpp); 0: free
+    uint32_t terminals_closed;         ///< some descriptor of one was, and nobody has looked who is hung up
     uint32_t file_lock_waiters;
     uint32_t next_port;
     uint32_t unix_names;  ///< given to unix sockets that asked for none by name

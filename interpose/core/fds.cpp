@@ -6,6 +6,7 @@
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/standard_streams.hpp"
+#include "interpose/core/terminals.hpp"
 #include "interpose/core/timers.hpp"
 
 namespace crane::interpose {
@@ -42,6 +43,7 @@ void classify(int fd) {
     const bool stream = type == S_IFIFO || type == S_IFSOCK || type == 0 || terminal;
     // Type 0: anonymous inodes (eventfd, inotify, pidfd).
     place(fd) = noted(stream ? FdKind::kStream : FdKind::kPlain, terminal ? kFdTerminal : uint8_t{0}, 0);
+    if (terminal) note_terminal();
     serve_standard_entry(fd);
 }
 
@@ -106,6 +108,10 @@ void drop_entry(FdEntry& entry) {
     if (old.kind == FdKind::kTimer) release_timer(old.object);
     if (old.kind == FdKind::kSignals) release_signal_fd(old.object);
     if (old.kind == FdKind::kStream) all_streams_event();
+    if (old.kind == FdKind::kStream && (old.flags & kFdTerminal)) {
+        domain().terminals_closed = 1;
+        runtime.process->attention = 1;  // for who looks at the end of the operation
+    }
     // However it is closed: by fclose, dup2, exec.
     if (old.kind == FdKind::kPlain) file_lock_event();
 }

@@ -20,11 +20,11 @@ struct IpcWait {
     Op op;
     uint64_t key;
     uint64_t deadline_ns;
-    long not_now;    ///< what the kernel says when the call would have to wait
-    long timed_out;  ///< what the program is told after its own deadline
+    long not_now;           ///< what the kernel says when the call would have to wait
+    long timed_out;         ///< what the program is told after its own deadline
+    bool restarts = false;  ///< made again after handlers with SA_RESTART (signal(7))
 
     /// `attempt` makes the call, `may_wait` says whether the program wants to wait when it cannot be made.
-    /// These calls are not made again after a signal's handler (signal(7)).
     template <typename Attempt, typename MayWait>
     long until_done(Attempt attempt, MayWait may_wait) {
         Operation turn(op, key);
@@ -48,7 +48,8 @@ struct IpcWait {
                 case dmt::WaitResult::kTimedOut:
                     return timed_out;
                 case dmt::WaitResult::kInterrupted:
-                    return -EINTR;
+                    if (!restarts || !restart_after_signals()) return -EINTR;
+                    break;
                 case dmt::WaitResult::kSignaled:
                     break;
             }

@@ -24,7 +24,7 @@ MovedPort moved_ports[kMaxMovedPorts];
 uint32_t moved_port_count = 0;
 
 bool moves_ports() {
-    return runtime.domain != nullptr && !runtime.scheduled;
+    return runtime.view.control != nullptr && !runtime.scheduled;
 }
 
 uint16_t* port_of(sockaddr* address) {

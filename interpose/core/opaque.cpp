@@ -1,6 +1,7 @@
 #include "interpose/core/opaque.hpp"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 
 #include <cstdio>
 
@@ -36,7 +37,7 @@ void tell_parent(const Process& p) {
 }
 
 void forget(Process& p) {
-    domain().orphan_pids[domain().orphans++ % kMaxOrphans] = p.pid;
+    note_orphan(p.pid);
     raw(SYS_wait4, p.pid, nullptr, WNOHANG, nullptr);
     p.state = ProcessState::kFree;
     --domain().opaque_processes;
@@ -119,10 +120,16 @@ void become_opaque() {
             p.opaque_streams |= stream_bit(entry);
         }
     }
-    // One that waits already looks again, and runs it there; one that waits for the signal is told that there
-    // is something to wait for.
+    // Who waits already, for its end or for a stream, looks again, and runs it there; one that waits for the
+    // signal is told that there is something to wait for.
     tell_parent(p);
+    all_streams_event();
+    drop_other_threads();
     const dmt::SlotId slot = self.slot;
+    drop_signals(domain().threads[slot].pending, ~uint64_t{0});
+    drop_signals(p.pending, ~uint64_t{0});
+    // Orphans come to the nearest process that can bury them.
+    raw(SYS_prctl, PR_SET_CHILD_SUBREAPER, p.subreaper, 0, 0, 0);
     self.active = false;
     scheduler().finish(slot);
 }

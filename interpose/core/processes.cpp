@@ -1,6 +1,8 @@
 #include "interpose/core/processes.hpp"
 
 #include <elf.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +17,7 @@
 #include "interpose/core/queue_notices.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/sockets.hpp"
+#include "interpose/core/terminals.hpp"
 
 namespace crane::interpose {
 
@@ -37,12 +40,28 @@ void part_from_children(uint32_t index) {
         if (child.state == ProcessState::kFree || child.parent != index) continue;
         child.parent = heir;
         if (child.state == ProcessState::kOpaque) part_from_opaque(i, heir);
-        if (child.state == ProcessState::kExited && heir == kNone) child.state = ProcessState::kFree;
+        if (child.state == ProcessState::kExited && heir == kNone) {
+            note_orphan(child.pid);
+            child.state = ProcessState::kFree;
+        }
         if (child.state == ProcessState::kLive && child.death_signal) {
             post_signal(i, child.death_signal, dmt::kNoSlot);
         }
     }
     if (heir != kNone) scheduler().signal(make_key(ObjectKind::kChild, heir), ~uint32_t{0});
+}
+
+/// What the threads of a process hold in the schedule; `kept` goes on there.
+void drop_threads(uint32_t index, dmt::SlotId kept) {
+    DomainState& d = domain();
+    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
+        const dmt::Slot& s = d.scheduler.slots[slot];
+        if (s.process != index || s.state == dmt::SlotState::kFree) continue;
+        release_held_sockets(slot);
+        if (slot == kept) continue;
+        drop_signals(d.threads[slot].pending, ~uint64_t{0});
+        scheduler().discard(slot);
+    }
 }
 
 /// Everything of an ending process that others in the domain can see. Turn in hand, the thread's own or, of a
@@ -61,14 +80,10 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     }
     all_streams_event();
     scheduler().signal_set(robust_bit());
-    for (uint32_t slot = 0; slot < d.scheduler.high_water; ++slot) {
-        const bool mine = d.scheduler.slots[slot].process == index &&
-                          d.scheduler.slots[slot].state != dmt::SlotState::kFree;
-        if (!mine) continue;
-        release_held_sockets(slot);
-        drop_signals(d.threads[slot].pending, ~uint64_t{0});
-        if (slot != last) scheduler().discard(slot);
-    }
+    p.has_terminal = 0;  // what happens to it is said to others only
+    settle_hangups_if_any();
+    drop_threads(index, last);
+    if (last != dmt::kNoSlot) drop_signals(d.threads[last].pending, ~uint64_t{0});
     drop_signals(p.pending, ~uint64_t{0});
     drop_queue_notices(index, 0);
     p.stop_news = StopNews::kNone;
@@ -77,10 +92,11 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     // Not before: one that has unmapped the ring dies there, and another has to do all this for it.
     p.state = ProcessState::kExited;
     p.status = wait_status;
+    hang_up_session_of(index);
     part_from_children(index);
     runtime.view.control->status.processes.fetch_sub(1, std::memory_order_relaxed);
     if (p.parent == kNone) {
-        d.orphan_pids[d.orphans++ % kMaxOrphans] = p.pid;
+        note_orphan(p.pid);
         p.state = ProcessState::kFree;
         return;
     }
@@ -99,6 +115,11 @@ void copy_process(const Process& from, Process& to) {
 }
 
 }  // namespace
+
+void drop_other_threads() {
+    drop_threads(runtime.process_index, self.slot);
+    drop_queue_notices(runtime.process_index, 0);
+}
 
 bool ignores_children(const Process& parent) {
     const SignalAction& action = parent.actions[SIGCHLD];
@@ -122,6 +143,8 @@ uint32_t make_child() {
     p.pending = {};
     p.stop_signal = 0;
     p.alarm_ns = 0;
+    p.has_terminal = 0;
+    p.front_group = 0;
     p.waits_for_lock_of = 0;
     p.born_ns = now_realtime_ns();
     p.children_ns = 0;
@@ -145,7 +168,6 @@ uint32_t make_child() {
     extra.policy = d.threads[self.slot].policy;
     extra.processors_off = d.threads[self.slot].processors_off;
     if (extra.policy.reset_on_fork) extra.policy = {};
-    runtime.view.control->status.processes.fetch_add(1, std::memory_order_relaxed);
     return index;
 }
 
@@ -160,6 +182,12 @@ void forget_child(uint32_t index) {
     }
     if (p.main_slot != dmt::kNoSlot) scheduler().discard(p.main_slot);
     std::memset(static_cast<void*>(&p), 0, offsetof(Process, fds) + p.fds_end * sizeof(FdEntry));
+}
+
+void name_child(uint32_t index, int pid) {
+    forget_orphan(pid);
+    domain().processes[index].pid = static_cast<int32_t>(pid);
+    runtime.view.control->status.processes.fetch_add(1, std::memory_order_relaxed);
 }
 
 void become_child(uint32_t index) {
@@ -245,12 +273,27 @@ bool has_own_loader(int fd, const Elf64_Phdr& interpreter) {
     return strstr(path, "/ld-linux-x86-64.so.") != nullptr;
 }
 
-/// A program that gets rights by its file: the loader leaves out what is to be preloaded.
+/// Set-user-ID bits count on this file, for this process.
+bool gives_its_ids(int fd) {
+    struct statfs system;
+    if (raw(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return false;
+    return raw(SYS_fstatfs, fd, &system) != 0 || !(system.f_flags & ST_NOSUID);
+}
+
+/// A program that has other rights than who started it, by its file or because effective and real user
+/// differ: the loader leaves out what is to be preloaded (AT_SECURE).
 bool is_privileged(int fd) {
     struct stat info;
     if (raw(SYS_fstat, fd, &info) != 0) return false;
-    if ((info.st_mode & S_ISUID) && info.st_uid != static_cast<uid_t>(raw(SYS_geteuid))) return true;
-    if ((info.st_mode & S_ISGID) && info.st_gid != static_cast<gid_t>(raw(SYS_getegid))) return true;
+    auto user = static_cast<uid_t>(raw(SYS_geteuid));
+    auto group = static_cast<gid_t>(raw(SYS_getegid));
+    if ((info.st_mode & (S_ISUID | S_ISGID)) && gives_its_ids(fd)) {
+        if (info.st_mode & S_ISUID) user = info.st_uid;
+        // Without the right to execute the bit is one of locks.
+        if ((info.st_mode & S_ISGID) && (info.st_mode & S_IXGRP)) group = info.st_gid;
+    }
+    if (user != static_cast<uid_t>(raw(SYS_getuid)) || group != static_cast<gid_t>(raw(SYS_getgid)))
+        return true;
     return raw(SYS_getuid) != 0 && raw(SYS_fgetxattr, fd, "security.capability", nullptr, 0) > 0;
 }
 

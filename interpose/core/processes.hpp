@@ -8,7 +8,10 @@ namespace crane::interpose {
 
 /// A new entry, child of this process, with a copy of its descriptors and signal actions. kNone: table full.
 uint32_t make_child();
+/// There is none after all.
 void forget_child(uint32_t index);
+/// In its parent.
+void name_child(uint32_t index, int pid);
 /// In the new child, after fork: takes on the entry and its thread slot, waits for the first turn.
 void become_child(uint32_t index);
 /// The scheduled part of this process's end: closes what others can see, tells the parent, passes the turn
@@ -19,6 +22,8 @@ bool leave_domain(int wait_status);
 /// The end of the domain, as if its main process had ended with that status. Turn in hand, which nobody gets
 /// again.
 [[noreturn]] void end_domain(int wait_status);
+/// An exec ends the other threads, and the calls that this one was in the midst of.
+void drop_other_threads();
 /// Another process of the domain was killed by this one: what leave_domain does, on its behalf.
 void bury_process(uint32_t index, int wait_status);
 /// Another process died with the turn in hand, in thread `holder`: the same, and its turn is passed on.

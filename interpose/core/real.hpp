@@ -70,8 +70,11 @@
     X(posix_spawn) X(posix_spawnp) X(setuid) X(setgid) X(seteuid) X(setegid) X(setreuid) X(setregid) X(setresuid) \
     X(setresgid) X(setgroups) X(initgroups)
 #define CRANE_REAL_TRAPPED(X) \
-    X(fork) X(pthread_once) X(dlopen) X(pthread_exit) X(_exit) X(siglongjmp) X(fclose) X(fdopen) X(freopen) X(fflush)
+    X(fork) X(pthread_once) X(dlopen) X(pthread_exit) X(_exit) X(siglongjmp) X(fclose) X(fdopen) X(freopen) X(fflush) \
+    X(__cxa_finalize)
 // clang-format on
+
+extern "C" void __cxa_finalize(void* object);
 
 namespace crane::interpose {
 

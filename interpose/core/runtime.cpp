@@ -29,10 +29,14 @@ uint8_t* reserve_output(size_t bytes) {
 }
 
 void emit_reserved(OutputKind kind, uint64_t connection, uint16_t flags, size_t bytes, bool ring) {
-    const dmt::State& state = domain().scheduler;
     timebubble::OutputRing output(runtime.view, runtime.doorbell_fd);
-    output.commit({static_cast<uint32_t>(bytes), kind, flags, connection, state.clock, state.hash});
-    domain().output_unannounced = !ring;
+    timebubble::OutputHeader header{static_cast<uint32_t>(bytes), kind, flags, connection, 0, 0};
+    if (runtime.domain) {
+        header.clock = domain().scheduler.clock;
+        header.schedule_hash = domain().scheduler.hash;
+        domain().output_unannounced = !ring;
+    }
+    output.commit(header);
     if (ring) output.ring();
 }
 

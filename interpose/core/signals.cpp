@@ -10,6 +10,7 @@
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/signal_masks.hpp"
+#include "interpose/core/terminals.hpp"
 #include "interpose/core/tsc.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "timebubble/look.hpp"
@@ -28,6 +29,12 @@ bool stops_by_default(int signal) {
 
 constexpr uint64_t kStopSignals =
     signal_bit(SIGSTOP) | signal_bit(SIGTSTP) | signal_bit(SIGTTIN) | signal_bit(SIGTTOU);
+
+/// By which the C library stops and cancels threads.
+bool is_of_libc(int signal) {
+    constexpr int kFirstOfProgram = 34;
+    return signal >= 32 && signal < kFirstOfProgram;
+}
 
 uint64_t handler_of(const Process& p, int signal) {
     return p.actions[signal].handler;
@@ -296,6 +303,7 @@ void deliver_signals() {
     constexpr int kMostAtOnce = 4096;
     // Without the turn (parallel): what was posted is seen at this thread's next operation.
     if (!scheduler().holds_turn(self.slot)) return;
+    settle_hangups_if_any();
     if (runtime.process->stop_signal != 0) stand_while_stopped();
     int rounds = kMostAtOnce;
     deliver_due(rounds);
@@ -307,6 +315,22 @@ void reset_handlers_after_exec() {
     for (SignalAction& action : runtime.process->actions) {
         if (action.handler != reinterpret_cast<uint64_t>(SIG_IGN)) action = {};
     }
+}
+
+SignalsLeft signals_left() {
+    return {own().mask, pending_signals()};
+}
+
+void leave_signals_to_kernel(const SignalsLeft& left) {
+    for (int signal = 1; signal < kSignals; ++signal) {
+        if (signal == SIGKILL || signal == SIGSTOP || is_of_libc(signal)) continue;
+        const bool ignored = handler_of(*runtime.process, signal) == reinterpret_cast<uint64_t>(SIG_IGN);
+        const auto does = reinterpret_cast<uint64_t>(ignored ? SIG_IGN : SIG_DFL);
+        install_action(signal, reinterpret_cast<Handler>(does), 0);
+    }
+    raw(SYS_rt_sigprocmask, SIG_SETMASK, &left.mask, nullptr, sizeof(left.mask));
+    for (int signal = 1; signal < kSignals; ++signal)
+        if (left.pending & left.mask & signal_bit(signal)) raw(SYS_kill, raw(SYS_getpid), signal);
 }
 
 namespace {
@@ -365,17 +389,22 @@ void on_look(int, siginfo_t* info, void* given) {
 }  // namespace
 
 void follow_action(int signal) {
-    constexpr int kFirstOfProgram = 34;  // the two before are the C library's
-    const bool reserved = signal >= 32 && signal < kFirstOfProgram;
-    if (is_synchronous(signal) || signal == SIGCHLD || signal == SIGPIPE || reserved) return;
+    if (is_synchronous(signal) || signal == SIGCHLD || signal == SIGPIPE || is_of_libc(signal)) return;
     if (signal == timebubble::kLookSignal) return;
-    const uint64_t wanted = handler_of(*runtime.process, signal);
-    const bool handled = wanted > reinterpret_cast<uint64_t>(SIG_IGN);
+    uint64_t wanted = handler_of(*runtime.process, signal);
+    // A terminal's: the kernel would end or stop a process that waits for its turn. The schedule sends its
+    // own.
+    const bool of_terminal = signal == SIGHUP || signal == SIGINT || signal == SIGQUIT || signal == SIGTSTP;
+    const bool of_background = signal == SIGTTIN || signal == SIGTTOU;
+    if (of_background) wanted = reinterpret_cast<uint64_t>(SIG_IGN);
+    const bool by_default = wanted == reinterpret_cast<uint64_t>(SIG_DFL);
+    const bool handled = wanted > reinterpret_cast<uint64_t>(SIG_IGN) || (by_default && of_terminal);
     install_action(signal, handled ? on_stray : reinterpret_cast<Handler>(wanted), SA_RESTART);
 }
 
 void install_fault_handlers() {
     real.signal(SIGPIPE, SIG_IGN);
+    for (int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU}) follow_action(signal);
     install_action(SIGCHLD, on_child, SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP);
     install_action(timebubble::kLookSignal, on_look, SA_SIGINFO | SA_RESTART | SA_ONSTACK);
     sigset_t told;

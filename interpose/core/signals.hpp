@@ -34,6 +34,13 @@ bool is_synchronous(int signal);
 [[noreturn]] void die_by_signal(int signal);
 /// The kernel's part of it alone.
 [[noreturn]] void end_by_signal(int signal);
+/// What a program begins with that cannot be scheduled: its signals are the kernel's.
+struct SignalsLeft {
+    uint64_t mask, pending;
+};
+SignalsLeft signals_left();
+/// Right before it is executed; those of the process that it follows.
+void leave_signals_to_kernel(const SignalsLeft& left);
 /// In a program fresh from exec: handlers are gone, ignored signals stay ignored.
 void reset_handlers_after_exec();
 /// The kernel's own disposition of a signal that no instruction raises follows the program's: what comes from

@@ -310,4 +310,9 @@ dmt::SlotId slot_of_thread(pthread_t thread) {
     return record && record->state == RecordState::kRunning ? record->slot : dmt::kNoSlot;
 }
 
+bool is_ended_thread(pthread_t thread) {
+    const Record* record = find_record(thread);
+    return record && record->state == RecordState::kEnded && !record->detached;
+}
+
 }  // namespace crane::interpose

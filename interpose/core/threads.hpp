@@ -23,6 +23,8 @@ bool asynchronous_cancel_due();
 void await_ended_thread();
 /// Slot of a live thread of this process, kNoSlot if it has ended or is unknown.
 dmt::SlotId slot_of_thread(pthread_t thread);
+/// It has ended and was not joined yet.
+bool is_ended_thread(pthread_t thread);
 /// Of a live thread of any process, by the kernel's number of it.
 dmt::SlotId slot_of_tid(int tid);
 /// What pthread_create, pthread_detach and pthread_cancel do, turn in hand.

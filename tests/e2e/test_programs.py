@@ -7,6 +7,7 @@ crane diff checks.
 import os
 import pathlib
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -71,6 +72,17 @@ def calls_of_reading(pid):
     return int(re.search(r"syscr: (\d+)", pathlib.Path(f"/proc/{pid}/io").read_text())[1])
 
 
+class LaunchedProgram(Program):
+    """The same, started by another program that ends as it."""
+
+    def __init__(self, launcher, program):
+        self.launcher = launcher
+        super().__init__(program)
+
+    def command(self):
+        return [shutil.which(self.launcher[0]), *self.launcher[1:], *super().command()]
+
+
 class Programs(CraneTest):
     lane = 1
 
@@ -97,6 +109,33 @@ class Programs(CraneTest):
 
     def test_commands_and_calls_of_timers(self):
         self.check("commands", rounds=1)
+
+    def test_launchers_in_mode_proxy(self):
+        """The server is another user's, and may open fewer descriptors, than who executes it."""
+        with self.native(Program, "locks") as native:
+            expected = fixed(ask(native.address()))
+        for launcher in (["runuser", "-u", "nobody", "--"],
+                         ["prlimit", "--nofile=1024:1024", "setpriv", "--reuid=65534", "--clear-groups", "env"]):
+            with self.crane(LaunchedProgram, launcher, "locks", replicas=1,
+                            options=("--mode", "proxy")) as cluster:
+                self.assertEqual(fixed(ask(cluster.address())), expected)
+
+    def test_processes_at_their_edges(self):
+        self.check("process_edges", rounds=1, tools=("static_tool", "fork_module"))
+
+    def test_programs_as_another_user(self):
+        """Alone: nobody sees that such a one waits, so after a while it is left to itself (docs/limitations.md)."""
+        self.built_program("other_user")
+        with self.native(Program, "other_user") as native:
+            expected = fixed(ask(native.address()))
+        with self.crane(Program, "other_user", replicas=1) as cluster:
+            self.assertEqual(fixed(ask(cluster.address())), expected)
+
+    def test_signals_of_terminals(self):
+        self.check("terminal_signals", rounds=1)
+
+    def test_signals_at_their_edges(self):
+        self.check("signal_edges", rounds=1)
 
     def test_sockets_at_their_limits(self):
         self.check("odd_sockets")

@@ -52,6 +52,21 @@ static void processors(void) {
     put(text);
 }
 
+// What is blocked, pending for the process, and whether these are ignored.
+static void signals(void) {
+    sigset_t blocked, pending;
+    struct sigaction pipe, child;
+    char text[128];
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    sigpending(&pending);
+    sigaction(SIGPIPE, NULL, &pipe);
+    sigaction(SIGCHLD, NULL, &child);
+    snprintf(text, sizeof text, "blocked %d %d, pending %d, SIGPIPE ignored %d, SIGCHLD %d\n",
+             sigismember(&blocked, SIGUSR1), sigismember(&blocked, SIGUSR2), sigismember(&pending, SIGUSR1),
+             pipe.sa_handler == SIG_IGN, child.sa_handler == SIG_IGN);
+    put(text);
+}
+
 int main(int argc, char** argv) {
     const char* mode = argc > 1 ? argv[1] : "";
     const long number = argc > 2 ? atol(argv[2]) : 0;
@@ -62,5 +77,6 @@ int main(int argc, char** argv) {
     if (strcmp(mode, "copy") == 0) copy();
     if (strcmp(mode, "compute") == 0) compute();
     if (strcmp(mode, "processors") == 0) processors();
+    if (strcmp(mode, "signals") == 0) signals();
     return 0;
 }

@@ -155,7 +155,27 @@ TEST_CASE("deaths: children go to the nearest ancestor that asked for orphans", 
     CHECK(processes[dead].state == (asked ? ProcessState::kExited : ProcessState::kFree));
     bury_process(alive, 0);
     CHECK(processes[alive].state == (asked ? ProcessState::kExited : ProcessState::kFree));
-    CHECK(domain.state().orphans == (asked ? 0 : 1));
+    CHECK(domain.state().orphans == (asked ? 0 : 2));
+}
+
+TEST_CASE("deaths: an orphan that has ended is reaped once, and its number can be another process's",
+          "[interpose]") {
+    PlainDomain domain;
+    const int pid = dead_child(0);
+    CHECK_FALSE(is_ended_orphan(pid));
+    note_orphan(pid);
+    CHECK(is_ended_orphan(pid));
+    on_child(SIGCHLD, nullptr, nullptr);
+    CHECK(waitpid(pid, nullptr, WNOHANG) == -1);
+    CHECK_FALSE(is_ended_orphan(pid));
+    // As many as there is room for, all gone, and one more.
+    for (uint32_t i = 0; i < kMaxOrphans; ++i) note_orphan(pid);
+    const int next = dead_child(0);
+    note_orphan(next);
+    CHECK(is_ended_orphan(next));
+    forget_orphan(next);
+    CHECK_FALSE(is_ended_orphan(next));
+    CHECK(waitpid(next, nullptr, WNOHANG) == next);
 }
 
 TEST_CASE("deaths: a parent that waits for nobody is noted with the child", "[interpose]") {

@@ -61,7 +61,8 @@ class Cluster:
 
     def start(self):
         arguments = [*self.prefix, CRANE_RUN, "--detach", "--state-dir", self.state]
-        arguments += ["--replicas", self.replicas]
+        if "proxy" not in self.options:  # that mode has one, without being asked for it
+            arguments += ["--replicas", self.replicas]
         arguments += ["--port-map", f"{self.server_port}:{self.client_port}"]
         arguments += self.options + ["--"] + self.command
         started = self._run([str(a) for a in arguments], START_TIMEOUT_S, env=os.environ | self.environment)

@@ -1,0 +1,145 @@
+// fork and its handlers. A child is in the schedule from the moment of its birth.
+#include "interpose/forking.hpp"
+
+#include <cstdlib>
+#include <optional>
+
+#include "interpose/core/blocking.hpp"
+#include "interpose/core/deaths.hpp"
+#include "interpose/core/pauses.hpp"
+#include "interpose/core/processes.hpp"
+#include "interpose/core/threads.hpp"
+
+namespace crane::interpose {
+namespace {
+
+struct ForkHandlers {
+    void (*prepare)();
+    void (*parent)();
+    void (*child)();
+    void* owner;  ///< the object that has registered them
+};
+ForkHandlers* fork_handlers;
+size_t fork_handler_count = 0, fork_handler_room = 0;
+
+bool add_fork_handlers(const ForkHandlers& handlers) {
+    if (fork_handler_count == fork_handler_room) {
+        const size_t room = fork_handler_room ? 2 * fork_handler_room : 64;
+        void* more = realloc(fork_handlers, room * sizeof(ForkHandlers));
+        if (!more) return false;
+        fork_handlers = static_cast<ForkHandlers*>(more);
+        fork_handler_room = room;
+    }
+    fork_handlers[fork_handler_count++] = handlers;
+    return true;
+}
+
+bool has_fork_handlers(const void* owner) {
+    for (size_t i = 0; i < fork_handler_count; ++i)
+        if (fork_handlers[i].owner == owner) return true;
+    return false;
+}
+
+void drop_fork_handlers(const void* owner) {
+    size_t kept = 0;
+    for (size_t i = 0; i < fork_handler_count; ++i)
+        if (fork_handlers[i].owner != owner) fork_handlers[kept++] = fork_handlers[i];
+    fork_handler_count = kept;
+}
+
+void reap_children_nobody_waits_for() {
+    for (uint32_t i = 0; i < domain().processes_high; ++i) {
+        Process& p = domain().processes[i];
+        if (p.state != ProcessState::kExited || p.parent != runtime.process_index || !p.unseen) continue;
+        reap(p.pid);
+        p.state = ProcessState::kFree;
+    }
+}
+
+long fork_in_turn() {
+    Operation turn(Op::kFork, process_key(runtime.process->pid));
+    reap_children_nobody_waits_for();
+    const uint32_t child = make_child();
+    if (child == kNone) return -EAGAIN;
+    const long pid = real.fork();
+    if (pid == 0) {
+        become_child(child);
+        keep_only_this_thread();
+    } else if (pid < 0) {
+        const int error = errno;
+        forget_child(child);
+        return -error;
+    } else {
+        name_child(child, static_cast<int>(pid));
+    }
+    return pid;
+}
+
+/// The first `handlers` of the program's run in the schedule: before the fork, and after it on both sides,
+/// also if there is no child.
+long do_fork(size_t handlers) {
+    trap_loops();
+    for (size_t i = handlers; i > 0; --i) {
+        if (fork_handlers[i - 1].prepare) fork_handlers[i - 1].prepare();
+    }
+    const long pid = fork_in_turn();
+    for (size_t i = 0; i < handlers; ++i) {
+        void (*after)() = pid == 0 ? fork_handlers[i].child : fork_handlers[i].parent;
+        if (after) after();
+    }
+    return pid;
+}
+
+}  // namespace
+}  // namespace crane::interpose
+
+using namespace crane::interpose;
+
+CRANE_EXPORT int __register_atfork(void (*prepare)(), void (*parent)(), void (*child)(), void* owner) {
+    if (!active()) return add_fork_handlers({prepare, parent, child, owner}) ? 0 : ENOMEM;
+    Operation turn(Op::kFork, process_key(runtime.process->pid));
+    return add_fork_handlers({prepare, parent, child, owner}) ? 0 : ENOMEM;
+}
+
+/// Each object calls it as it is unloaded: its functions are gone then.
+CRANE_EXPORT void __cxa_finalize(void* object) {
+    resolve_real();
+    if (object && has_fork_handlers(object)) {
+        std::optional<Operation> turn;
+        if (active()) turn.emplace(Op::kFork, process_key(runtime.process->pid));
+        drop_fork_handlers(object);
+    }
+    real.__cxa_finalize(object);
+}
+
+CRANE_EXPORT pid_t fork() noexcept {
+    if (active()) return static_cast<pid_t>(as_libc(do_fork(fork_handler_count)));
+    resolve_real();
+    for (size_t i = fork_handler_count; i > 0; --i) {
+        if (fork_handlers[i - 1].prepare) fork_handlers[i - 1].prepare();
+    }
+    const pid_t pid = real.fork();
+    for (size_t i = 0; i < fork_handler_count; ++i) {
+        void (*after)() = pid == 0 ? fork_handlers[i].child : fork_handlers[i].parent;
+        if (after) after();
+    }
+    return pid;
+}
+
+namespace crane::interpose {
+
+pid_t fork_without_handlers() {
+    return static_cast<pid_t>(as_libc(do_fork(0)));
+}
+
+}  // namespace crane::interpose
+
+/// Runs no handlers: a signal's handler may call it.
+CRANE_EXPORT pid_t _Fork() noexcept {
+    return active() ? fork_without_handlers() : fork();
+}
+
+// A vfork child may only exec or exit; a forked one may do that too.
+CRANE_EXPORT pid_t vfork() noexcept {
+    return _Fork();
+}
