@@ -12,6 +12,7 @@
 #include "proxy/craned.hpp"
 #include "proxy/daemon_log.hpp"
 #include "proxy/log_durability.hpp"
+#include "proxy/settings_hash.hpp"
 #include "proxy/state_dir.hpp"
 
 namespace {
@@ -66,9 +67,10 @@ int main(int argc, char** argv) {
         crane::proxy::Config config = crane::proxy::load_config(path);
         if (check_only) {
             const std::string warning = check_tls(config);
-            printf("%s: replica %u of %zu, cluster %s, %s\n", path.c_str(), config.replica_id,
-                   config.replicas.size(), config.cluster_id.c_str(),
-                   config.tls.configured() ? "peers by TLS" : "peers on loopback, not encrypted");
+            printf("%s: replica %u of %zu, cluster %s, %s, settings %016lx\n", path.c_str(),
+                   config.replica_id, config.replicas.size(), config.cluster_id.c_str(),
+                   config.tls.configured() ? "peers by TLS" : "peers on loopback, not encrypted",
+                   crane::proxy::settings_hash(config));
             if (!warning.empty()) fprintf(stderr, "craned: %s\n", warning.c_str());
             return 0;
         }
