@@ -108,6 +108,24 @@ class Rolled(CraneTest):
                 self.assertEqual(shim.read_bytes(), (installed.folder / "lib" / "libcrane.so").read_bytes())
             cluster.assert_identical()
 
+    def test_one_that_holds_no_checkpoint_begins_with_another_ones(self):
+        cluster, installed = self.cluster_of_its_own()
+        with cluster:
+            first = cluster.primary()
+            with RedisClient(cluster.address(first)) as client:
+                for _ in range(100):
+                    client("INCR", "counter")
+            self.assertEqual(cluster.crane("checkpoint", "take").returncode, 0, cluster.report())
+            self.assertEqual(cluster.status()[first]["checkpoint"]["index"], 0)  # a primary takes none
+            installed.become_next()
+            pid = cluster.craned_pid(first)
+            cluster.kill_craned(first)
+            wait_until(lambda: cluster.status().get(first, {}).get("pid", pid) != pid and
+                       cluster.status()[first].get("server") == "listening", 60, "it serves under the shim of the one before")
+            with RedisClient(cluster.address(first)) as client:
+                self.assertEqual(client("INCR", "counter"), 101)
+            cluster.assert_identical()
+
     def test_version_with_none_in_common_is_refused_in_words(self):
         cluster, installed = self.cluster_of_its_own()
         with cluster:
