@@ -126,6 +126,19 @@ class Rolled(CraneTest):
                 self.assertEqual(client("INCR", "counter"), 101)
             cluster.assert_identical()
 
+    def test_without_any_checkpoint_the_server_is_restarted_before_craneds_are_replaced(self):
+        cluster, installed = self.cluster_of_its_own()
+        with cluster:
+            installed.become_next()
+            self.assertEqual(cluster.crane("restart").returncode, 0, cluster.report())
+            first = cluster.primary()
+            for replica in [n for n in (1, 2, 3) if n != first] + [first]:
+                pid = cluster.craned_pid(replica)
+                cluster.kill_craned(replica)
+                wait_until(lambda: cluster.status().get(replica, {}).get("pid", pid) != pid and
+                           cluster.status()[replica].get("server") == "listening", 60, f"replica {replica} is the new one, and serves")
+            cluster.assert_identical()
+
     def test_version_with_none_in_common_is_refused_in_words(self):
         cluster, installed = self.cluster_of_its_own()
         with cluster:
