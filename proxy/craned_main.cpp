@@ -13,6 +13,7 @@
 #include "proxy/craned.hpp"
 #include "proxy/daemon_log.hpp"
 #include "proxy/log_durability.hpp"
+#include "proxy/settings_hash.hpp"
 #include "proxy/state_dir.hpp"
 
 namespace {
@@ -68,9 +69,10 @@ int main(int argc, char** argv) {
         if (check_only) {
             if (!config.witness) check_files(config);
             const std::string warning = check_tls(config);
-            printf("%s: replica %u of %zu, cluster %s, %s\n", path.c_str(), config.replica_id,
-                   config.replicas.size(), config.cluster_id.c_str(),
-                   config.tls.configured() ? "peers by TLS" : "peers on loopback, not encrypted");
+            printf("%s: replica %u of %zu, cluster %s, %s, settings %016lx\n", path.c_str(),
+                   config.replica_id, config.replicas.size(), config.cluster_id.c_str(),
+                   config.tls.configured() ? "peers by TLS" : "peers on loopback, not encrypted",
+                   crane::proxy::settings_hash(config));
             if (!warning.empty()) fprintf(stderr, "craned: %s\n", warning.c_str());
             for (const std::string& one : crane::checkpoint::missing_exceptions(config.confinement))
                 fprintf(stderr, "craned: as it runs here: %s\n", one.c_str());

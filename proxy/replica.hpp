@@ -161,6 +161,7 @@ class Replica : public Participant {
     void start_from_image();
     void open_restored_ports();
     bool replays_before(uint64_t checkpoint) const;
+    bool shim_is_another() const;
     void fetch_to_keep();
     void ask_for_new_image(uint64_t now_ns);
     void look_for_missed_end();

@@ -256,11 +256,13 @@ void Replica::ask_for_new_image(uint64_t now_ns) {
     sequencer_.send(sequencer_.leader(), "W");
 }
 
-/// It replays what the others have a checkpoint behind: to begin there is sooner done.
+/// It replays what the others have a checkpoint behind: to begin there is sooner done. Or it cannot replay
+/// it, since there was another shim, which an image brings.
 bool Replica::replays_before(uint64_t checkpoint) const {
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
-    return !sequencer_.leads() && domain_.state() == DomainState::kAttached &&
-           checkpoint > admitted + Standing::kFarBehind;
+    if (sequencer_.leads() || checkpoint <= admitted) return false;
+    if (domain_.program_refused()) return shim_is_another();
+    return domain_.state() == DomainState::kAttached && checkpoint > admitted + Standing::kFarBehind;
 }
 
 /// A server that does nothing at all since it was restored, for whatever reason, would stay so for ever: it

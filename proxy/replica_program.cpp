@@ -47,6 +47,13 @@ std::string Replica::program_difference() const {
     return checkpoint::inventory_difference(known->second, domain_.program(), with_shim);
 }
 
+/// And nothing else, so that an image of the server that the log is of can be restored here.
+bool Replica::shim_is_another() const {
+    const auto known = programs_.find(generation_.fed);
+    return generation_.starting == 0 && known != programs_.end() &&
+           checkpoint::inventory_difference(known->second, domain_.program(), false).empty();
+}
+
 /// Before the server is given its first batch, which says what it is made of.
 bool Replica::program_fits() {
     const uint64_t generation = generation_.starting != 0 ? generation_.starting : generation_.fed;

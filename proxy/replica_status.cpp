@@ -200,6 +200,7 @@ nlohmann::json Replica::status() const {
     nlohmann::json out = {
         {"replica", config_.replica_id},
         {"cluster", config_.cluster_id},
+        {"settings", hex64(settings_hash_)},
         {"role", sequencer_.role_name()},
         {"view", sequencer_.view_counter()},
         {"leader", sequencer_.leader()},

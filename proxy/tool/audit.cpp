@@ -151,13 +151,6 @@ void print(const AuditRound& round) {
     std::cout << std::flush;
 }
 
-std::optional<EqualUpTo> equal_in(const json& statement) {
-    const auto equal = statement.find("equal");
-    if (equal == statement.end() || !equal->is_object()) return std::nullopt;
-    return EqualUpTo{equal->value("records", uint64_t{0}), equal->value("admitted_index", uint64_t{0}),
-                     equal->value("chain", "")};
-}
-
 std::string authority_of(const Config& config, const std::string& state_dir) {
     return config.tls.configured() ? read_small_file(config.tls.ca)
                                    : read_small_file(state_dir + "/audit.pub");
@@ -194,7 +187,7 @@ class Audit {
         for (;;) {
             const std::vector<uint32_t> replicas = cluster_.replicas();
             if (replicas.size() < 2)
-                throw std::runtime_error("there is one log only, and nothing to compare it with");
+                throw std::runtime_error("there is one log only: does the replica here run? (crane status)");
             round = auditor_.compare(replicas, equal_);
             if (round.verdict != Verdict::kIncomplete || monotonic_ns() > end_ns) break;
             usleep(kPauseUs);
@@ -285,8 +278,17 @@ int tool_audit(const std::string& state_dir, const AuditRequest& request, bool a
     sigemptyset(&ends);
     for (const int number : {SIGINT, SIGTERM}) sigaddset(&ends, number);
     sigprocmask(SIG_BLOCK, &ends, nullptr);
-    for (;;) {
-        const Verdict verdict = audit.round();
+    // A replica that is down is no reason to end: whoever kept this going would have to start it anew.
+    for (std::string told;;) {
+        Verdict verdict = Verdict::kIncomplete;
+        try {
+            verdict = audit.round();
+            told.clear();
+        } catch (const std::runtime_error& why) {
+            if (told != why.what())
+                std::cerr << "crane: " << why.what() << "; it is tried again" << std::endl;
+            told = why.what();
+        }
         const timespec pause{static_cast<time_t>(request.every_s), 0};
         if (sigtimedwait(&ends, nullptr, &pause) > 0) return exit_status(verdict);
     }

@@ -34,6 +34,13 @@ std::string odd_ones(const std::map<uint32_t, json>& marks) {
 
 }  // namespace
 
+std::optional<EqualUpTo> equal_in(const json& statement) {
+    const auto equal = statement.find("equal");
+    if (equal == statement.end() || !equal->is_object()) return std::nullopt;
+    return EqualUpTo{equal->value("records", uint64_t{0}), equal->value("admitted_index", uint64_t{0}),
+                     equal->value("chain", "")};
+}
+
 std::map<uint32_t, json> Auditor::all_at(const std::vector<uint32_t>& replicas, std::optional<uint64_t> at,
                                          AuditRound& round) {
     std::map<uint32_t, json> out;

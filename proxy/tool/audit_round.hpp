@@ -25,6 +25,9 @@ struct EqualUpTo {
     bool operator==(const EqualUpTo&) const = default;
 };
 
+/// As a statement says it; nothing where they never were.
+std::optional<EqualUpTo> equal_in(const nlohmann::json& statement);
+
 struct AuditRound {
     enum class Verdict { kEqual, kDifferent, kIncomplete };
     Verdict verdict = Verdict::kIncomplete;

@@ -18,8 +18,8 @@ out=$build/deb
 tree=$out/crane-$version
 rm -rf "$tree"
 mkdir -p "$tree"
-# Times are kept: what is compiled is older than none of its sources.
-(cd "$top" && tar -c --exclude='./build*' --exclude=./.git --exclude='__pycache__' .) | tar -x -C "$tree"
+# Times are kept: what is compiled is older than none of its sources. Authorities' keys and images may lie in the tree.
+(cd "$top" && tar -c --exclude='./build*' --exclude=./.git --exclude={crane-secrets,crane-images,crane-results} --exclude='__pycache__' .) | tar -x -C "$tree"
 cp -a "$here/debian" "$tree/debian"
 ln -s "$build" "$tree/build"
 stamp=$(git -C "$top" log -1 --format=%ct 2>/dev/null || stat -c %Y "$top/VERSION")

@@ -23,9 +23,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from bed import Bed, BedError, run, wait_until, work_folder  # noqa: E402
 from clients import DatabaseWriter, WebWriter  # noqa: E402
 from hardships import all_at_once, log_cut, primaries_lost, services_killed, virtual_addresses  # noqa: E402
+from mistakes import mistakes, refusals, stopped  # noqa: E402
 from trial import AT_STORE, AT_WEB, BUILD, COPY, STORE_ADDRESS, TOP, WEB, WEB_ADDRESS, Load, Trial  # noqa: E402
 
-PARTS = ["core", "address", "lost", "services", "at-once", "log-cut", "rolls", "members", "copies"]
+PARTS = ["core", "mistakes", "address", "lost", "services", "at-once", "log-cut", "rolls", "members", "copies"]
 
 
 def core(trial):
@@ -44,6 +45,8 @@ def core(trial):
     shown = trial.bed.hosts[first].ssh("systemctl show -p StatusText,NRestarts,Type crane@web.service")
     if "NRestarts=1" not in shown or "StatusText=replica" not in shown or "Type=notify" not in shown:
         raise BedError(f"systemd was not told:\n{shown}")
+    refusals(trial)
+    stopped(trial)
 
 
 def rolls(trial, later):
@@ -139,9 +142,9 @@ def packages(revision=""):
     return path
 
 
-def perform(trial, parts, later, seed):
+def perform(trial, parts, first, later, seed):
     settings = AT_WEB | {"crane_image_release": "2" if "rolls" in parts else "1"}
-    steps = {"core": lambda: core(trial), "address": lambda: virtual_addresses(trial),
+    steps = {"core": lambda: core(trial), "mistakes": lambda: mistakes(trial, first), "address": lambda: virtual_addresses(trial),
              "lost": lambda: primaries_lost(trial), "services": lambda: services_killed(trial, seed),
              "at-once": lambda: all_at_once(trial), "log-cut": lambda: log_cut(trial), "rolls": lambda: rolls(trial, later),
              "members": lambda: members(trial, settings),
@@ -181,7 +184,7 @@ def main():
             for host in bed.hosts.values():
                 host.wait()
             trial.say("three hosts are up")
-            perform(trial, parts, later, chosen.seed)
+            perform(trial, parts, first, later, chosen.seed)
     except (BedError, subprocess.TimeoutExpired, OSError, http.client.HTTPException, KeyboardInterrupt) as error:
         print(f"deploy-test: {type(error).__name__}: {error}", file=sys.stderr)
         status = 1

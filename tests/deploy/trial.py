@@ -56,18 +56,39 @@ class Trial:
         self.inventories[name] = path
         return path
 
-    def play(self, name, cluster, *extra, timeout=600):
-        """How many things it changed, by host."""
-        begin = time.monotonic()
+    def _words(self, name, cluster, extra):
+        """The command, and how it is run."""
         words = ["ansible-playbook", "-i", str(self.inventories[cluster]), str(PLAYBOOKS / f"{name}.yml")]
         for one in extra:
             words += ["-e", one]
         environment = os.environ | {"ANSIBLE_CONFIG": str(PLAYBOOKS.parent / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1",
                                     "ANSIBLE_HOME": str(self.bed.work / "ansible"), "LC_ALL": "C.UTF-8",
                                     "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.bed.work / "cp")}
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=timeout, check=False, env=environment, cwd=PLAYBOOKS.parent)
+        return words, {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "env": environment, "cwd": PLAYBOOKS.parent}
+
+    def _run(self, name, cluster, extra, timeout):
+        words, how = self._words(name, cluster, extra)
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=timeout, check=False, **how)
         (self.bed.work / f"{name}-{cluster}.log").write_text(done.stdout)
+        return done
+
+    def begin_play(self, name, cluster):
+        """The process, which leads a group of its own."""
+        words, how = self._words(name, cluster, ())
+        return subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True, **how)
+
+    def refused(self, name, cluster, why):
+        """It fails with these words, and has changed nothing."""
+        done = self._run(name, cluster, (), 300)
+        changed = {host: int(count) for host, _, count, *_ in RECAP.findall(done.stdout)}
+        if done.returncode == 0 or why not in done.stdout or not changed or any(changed.values()):
+            raise BedError(f"{name}.yml was to be refused, since {why}: it exited with {done.returncode}, changed {changed}:\n{done.stdout[-4000:]}")
+        self.say(f"{name}.yml on {cluster}: refused, {why}")
+
+    def play(self, name, cluster, *extra, timeout=600):
+        """How many things it changed, by host."""
+        begin = time.monotonic()
+        done = self._run(name, cluster, extra, timeout)
         if done.returncode != 0:
             tail = [line[:1500] for line in done.stdout.splitlines() if not line.startswith(("ok:", "skipping:")) and line.strip()]
             raise BedError(f"{name}.yml on {cluster} failed:\n" + "\n".join(tail[-40:]))

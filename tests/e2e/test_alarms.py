@@ -312,6 +312,10 @@ class Peers(Looked):
             end = self.start(cluster, odd)
             self.await_alarm(leads, "peer-down", raised=False)
             self.await_alarm(leads, "settings-differ")
+            settings = {n: row["settings"] for n, row in cluster.status().items()}
+            said = self.tool(BUILD / "bin/craned", "--check-config", "--config", config)
+            self.assertTrue(said.strip().endswith(f"settings {settings[odd]}"), said)
+            self.assertNotEqual(settings[odd], settings[leads])
             end()
             config.write_text(text)
             end = self.start(cluster, odd)

@@ -101,3 +101,24 @@ class FromOneHost(ThreeHosts):
         self.assertEqual((stated["verdict"], [row["replica"] for row in stated["replicas"]]), ("equal", [1, 2, 3]))
         said = self.tool(CRANE, "audit", "--verify", self.state(2) / "audit.statement", "--authority", self.dir / "ca/ca.crt")
         self.assertIn(f"good, signed by crane://{CLUSTER}/2 ", said)
+
+    def test_a_follower_outlives_the_craned_that_it_asks(self):
+        for number in (1, 2, 3):
+            self.issue(number)
+            self.start(number)
+        self.await_primary()
+        follow = subprocess.Popen([CRANE, "audit", "--follow", "--every", "1", "--json", "--state-dir", self.state(2),
+                                   "--config", self.dir / "craned-2.toml"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for end in (follow.stdout.close, follow.stderr.close, follow.kill):
+            self.addCleanup(end)
+        before = next(row for row in map(json.loads, follow.stdout) if row["verdict"] == "equal")["equal"]["records"]
+        self.craneds[2].terminate()
+        self.craneds[2].wait(timeout=30)
+        self.assertIn("there is one log only", follow.stderr.readline())
+        self.start(2)
+        self.await_primary()
+        self.assertEqual(self.redis(1, "SET", "key", "value"), "OK")
+        next(row for row in map(json.loads, follow.stdout) if row["verdict"] == "equal" and row["equal"]["records"] > before)
+        follow.send_signal(signal.SIGTERM)
+        self.assertEqual(follow.wait(timeout=30), 0)

@@ -108,6 +108,37 @@ class Rolled(CraneTest):
                 self.assertEqual(shim.read_bytes(), (installed.folder / "lib" / "libcrane.so").read_bytes())
             cluster.assert_identical()
 
+    def test_one_that_holds_no_checkpoint_begins_with_another_ones(self):
+        cluster, installed = self.cluster_of_its_own()
+        with cluster:
+            first = cluster.primary()
+            with RedisClient(cluster.address(first)) as client:
+                for _ in range(100):
+                    client("INCR", "counter")
+            self.assertEqual(cluster.crane("checkpoint", "take").returncode, 0, cluster.report())
+            self.assertEqual(cluster.status()[first]["checkpoint"]["index"], 0)  # a primary takes none
+            installed.become_next()
+            pid = cluster.craned_pid(first)
+            cluster.kill_craned(first)
+            wait_until(lambda: cluster.status().get(first, {}).get("pid", pid) != pid and
+                       cluster.status()[first].get("server") == "listening", 60, "it serves under the shim of the one before")
+            with RedisClient(cluster.address(first)) as client:
+                self.assertEqual(client("INCR", "counter"), 101)
+            cluster.assert_identical()
+
+    def test_without_any_checkpoint_the_server_is_restarted_before_craneds_are_replaced(self):
+        cluster, installed = self.cluster_of_its_own()
+        with cluster:
+            installed.become_next()
+            self.assertEqual(cluster.crane("restart").returncode, 0, cluster.report())
+            first = cluster.primary()
+            for replica in [n for n in (1, 2, 3) if n != first] + [first]:
+                pid = cluster.craned_pid(replica)
+                cluster.kill_craned(replica)
+                wait_until(lambda: cluster.status().get(replica, {}).get("pid", pid) != pid and
+                           cluster.status()[replica].get("server") == "listening", 60, f"replica {replica} is the new one, and serves")
+            cluster.assert_identical()
+
     def test_version_with_none_in_common_is_refused_in_words(self):
         cluster, installed = self.cluster_of_its_own()
         with cluster:
