@@ -516,9 +516,8 @@ long served_as(long number, Arguments a) {
         case SYS_pread64:
             return random ? SYS_read : 0;
         case SYS_preadv:
-            return random ? SYS_readv : 0;
         case SYS_preadv2:
-            return random || no_place ? SYS_readv : 0;
+            return random || (no_place && number == SYS_preadv2) ? SYS_readv : 0;
         case SYS_pwritev2:
             return no_place ? SYS_writev : 0;
         default:

@@ -20,7 +20,7 @@ constexpr char kImage[] = "image.tar.zst";
 }  // namespace
 
 Checkpoints::Checkpoints(event_base* base, const Config& config, std::shared_ptr<checkpoint::KnownSums> sums,
-                         std::function<void()> busy)
+                         const std::function<void()>& busy)
     : config_(config),
       store_(
           std::make_shared<checkpoint::CheckpointStore>(config.state_dir + "/checkpoints", std::move(sums))),

@@ -32,7 +32,7 @@ class Checkpoints {
     /// is being summed here. Throws where there are checkpoints of another cluster, before anything is
     /// touched.
     Checkpoints(event_base* base, const Config& config, std::shared_ptr<checkpoint::KnownSums> sums = nullptr,
-                std::function<void()> busy = nullptr);
+                const std::function<void()>& busy = nullptr);
     /// One that is being packed is left unfinished.
     ~Checkpoints();
     Checkpoints(const Checkpoints&) = delete;

@@ -136,8 +136,11 @@ static void library_that_is_gone(void) {
 
 // --- children that nobody waits for
 
+/// Or its number is another one's by now, as may be natively.
 static int is_gone(pid_t pid) {
-    return kill(pid, 0) < 0 && errno == ESRCH;
+    if (kill(pid, 0) < 0 && errno == ESRCH) return 1;
+    const pid_t group = getpgid(pid);
+    return group >= 0 && group != getpgrp();
 }
 
 /// Their parent ends without having waited for them, and one that ends later.
