@@ -175,8 +175,10 @@ class BaseImages(CraneTest):
             wait_until(lambda: self.ask_craned(cluster, old, cmd="status")["leader"], 30, "somebody leads")
             moved = cluster.crane("transfer", old)
             self.assertEqual(moved.returncode, 0, moved.stdout)
+            # The signal of the order may have come into the log, and the server ends by it.
+            self.wait_serving(cluster, 1, 2, 3)
             ends = self.ask_craned(cluster, old, cmd="status")["generation"]
-            self.assertEqual(cluster.crane("signal", int(signal.SIGKILL)).returncode, 0)
+            wait_until(lambda: cluster.crane("signal", int(signal.SIGKILL)).returncode == 0, 60, "there is a server to end")
             wait_until(lambda: self.ask_craned(cluster, old, cmd="status")["generation"] > ends, 60, "the next server begins")
             self.wait_serving(cluster, 1, 2, 3)
             self.assertEqual({row["base_image"] for row in cluster.status().values()}, {first})
