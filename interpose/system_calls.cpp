@@ -508,20 +508,21 @@ bool changes_files(long number) {
 }
 
 /// The number of the served call that does the same: where no place in the file is named, and of random
-/// devices, whose bytes are the schedule's. 0: none.
+/// devices, whose bytes are the schedule's. kNotServed: none (0 is read()).
+constexpr long kNotServed = -1;
 long served_as(long number, Arguments a) {
     const bool random = entry_of_kind(static_cast<int>(a[0]), FdKind::kEntropy) && a[3] >= 0;
     const bool no_place = a[3] == -1 && a[5] == 0;
     switch (number) {
         case SYS_pread64:
-            return random ? SYS_read : 0;
+            return random ? SYS_read : kNotServed;
         case SYS_preadv:
         case SYS_preadv2:
-            return random || (no_place && number == SYS_preadv2) ? SYS_readv : 0;
+            return random || (no_place && number == SYS_preadv2) ? SYS_readv : kNotServed;
         case SYS_pwritev2:
-            return no_place ? SYS_writev : 0;
+            return no_place ? SYS_writev : kNotServed;
         default:
-            return 0;
+            return kNotServed;
     }
 }
 
@@ -583,7 +584,8 @@ long lead_system_call(long number, const long* a) {
         case Treatment::kServed:
             return results_have_room(number, a) ? call.served(a) : fail(EFAULT);
         case Treatment::kKernel: {
-            if (const long served = served_as(number, a)) return system_call(served).served(a);
+            if (const long served = served_as(number, a); served != kNotServed)
+                return system_call(served).served(a);
             if (is_of_identity(number)) return change_identity(number, a);
             if (!changes_files(number)) return to_kernel(number, a);
             const SharedOperation turn(Op::kFile, files_key());

@@ -16,6 +16,7 @@
 #include <sys/sysinfo.h>
 #include <sys/time.h>
 #include <sys/times.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <x86intrin.h>
 
@@ -53,6 +54,13 @@ static void entropy(void) {
     CHECK(device && fread(bytes, 1, sizeof bytes, device) == sizeof bytes);
     fclose(device);
     hex("urandom", bytes, sizeof bytes);
+    const int fd = open("/dev/urandom", O_RDONLY);
+    CHECK(syscall(SYS_pread64, fd, bytes, sizeof bytes, 0L) == sizeof bytes);
+    hex("pread by number", bytes, sizeof bytes);
+    const struct iovec whole = {bytes, sizeof bytes};
+    CHECK(syscall(SYS_preadv, fd, &whole, 1, 0L, 0L) == sizeof bytes);
+    hex("preadv by number", bytes, sizeof bytes);
+    close(fd);
     hex("AT_RANDOM", (const void*)getauxval(AT_RANDOM), 16);
     srandom(arc4random());
     order("random %ld rand %d drand48 %.9f", random(), rand(), drand48());
