@@ -176,20 +176,35 @@ TEST_CASE("listeners: clients on this host reach what the server has on its loop
     CHECK(here.states().empty());
 }
 
+namespace {
+
+/// Listens at a port, and counts the clients that it takes.
+struct Counting {
+    int taken = 0;
+    Listeners listeners;
+
+    Counting(event_base* base, const std::string& address, uint16_t port)
+        : listeners(
+              base, address, {},
+              [this](int fd, uint16_t, const Listeners::Place&) {
+                  close(fd);
+                  ++taken;
+              },
+              nullptr) {
+        listeners.listen(record_of(AF_INET, "0.0.0.0", port));
+        listeners.end_turn();
+    }
+};
+
+}  // namespace
+
 TEST_CASE("listeners: a port rests while there are no descriptors, says so, and serves who waited",
           "[proxy]") {
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
-    int taken = 0;
-    Listeners here(
-        base.get(), "127.0.0.1", {},
-        [&taken](int fd, uint16_t, const Listeners::Place&) {
-            close(fd);
-            ++taken;
-        },
-        nullptr);
-    here.listen(record_of(AF_INET, "0.0.0.0", port));
-    here.end_turn();
+    Counting counting(base.get(), "127.0.0.1", port);
+    Listeners& here = counting.listeners;
+    const int& taken = counting.taken;
     const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in to{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
     int turns = 0;
@@ -213,16 +228,9 @@ TEST_CASE("listeners: an address that found no descriptor is opened when there a
     if (!has_ipv6()) return;
     const Base base(event_base_new(), event_base_free);
     const uint16_t port = free_port();
-    int taken = 0;
-    Listeners here(
-        base.get(), "::", {},
-        [&taken](int fd, uint16_t, const Listeners::Place&) {
-            close(fd);
-            ++taken;
-        },
-        nullptr);
-    here.listen(record_of(AF_INET, "0.0.0.0", port));
-    here.end_turn();
+    Counting counting(base.get(), "::", port);
+    Listeners& here = counting.listeners;
+    const int& taken = counting.taken;
     CHECK(here.sockets() == 1);
     const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in to{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
