@@ -52,7 +52,8 @@ struct NodeConfig {
     /// long).
     uint32_t election_timeout_ms = 500;
     uint32_t max_election_timeout_ms = 0;
-    size_t max_inflight_entries = 1024;  ///< proposed and not yet decided: beyond it propose() says false
+    uint32_t greeting_timeout_ms = 2000;  ///< so long may one who connects not say who it is
+    size_t max_inflight_entries = 1024;   ///< proposed and not yet decided: beyond it propose() says false
     size_t max_inflight_bytes = 8u << 20;
     bool durable = true;  ///< false: no sync (for tests and measurements; survives no power cut)
     uint64_t seed = 0;    ///< of the randomised election timeouts; 0 = take one from the system

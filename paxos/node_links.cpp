@@ -15,6 +15,7 @@ NodeLinks::NodeLinks(event_base* base, const NodeConfig& config, const Core& cor
     transport.members = config.members;
     transport.tls = config.tls;
     transport.versions = config.versions;
+    transport.greeting_timeout_ms = config.greeting_timeout_ms;
     TransportCallbacks handlers;
     handlers.on_frame = [this](ReplicaId from, FrameType type, std::string_view payload) {
         return on_frame(from, type, payload);

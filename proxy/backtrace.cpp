@@ -21,7 +21,7 @@ constexpr char kMoves[] = "it makes system calls, and is not stopped there: that
 }  // namespace
 
 std::vector<BusyThread> busy_threads(pid_t root) {
-    std::vector<BusyThread> running, blocked;
+    std::vector<BusyThread> running, blocked, stopped;
     for (const auto& [pid, times] : process_tree(root)) {
         if (pid == root) continue;
         const std::string process = "/proc/" + std::to_string(pid);
@@ -31,18 +31,23 @@ std::vector<BusyThread> busy_threads(pid_t root) {
             if (thread <= 0) continue;
             const std::string task = process + "/task/" + entry->d_name;
             const ThreadState state = read_thread_state(task);
-            const BusyThread one{pid, thread, first_line(process + "/comm"), first_line(task + "/comm"),
-                                 state.system_call};
+            const BusyThread one{
+                pid, thread, first_line(process + "/comm"), first_line(task + "/comm"), state.system_call,
+                ""};
             if (state.letter == 'R') {
                 running.push_back(one);
                 running.back().system_call = -1;
+            } else if (state.letter == 'T' || state.letter == 't') {
+                stopped.push_back(one);
+                stopped.back().stopped_by = state.letter == 't' ? "a tracer" : "a signal from outside";
             } else if (one.system_call >= 0 && one.system_call != SYS_futex && one.system_call != SYS_pause) {
                 blocked.push_back(one);
             }
         }
         if (tasks) closedir(tasks);
     }
-    return running.empty() ? blocked : running;
+    if (!running.empty()) return running;
+    return blocked.empty() ? stopped : blocked;
 }
 
 namespace {
@@ -81,24 +86,34 @@ std::vector<std::string> backtrace_of(pid_t thread, size_t most) {
     return frames_of(*stack, most);
 }
 
+namespace {
+
+std::string what_keeps(const BusyThread& one, const std::string& innermost) {
+    if (!one.stopped_by.empty()) return " is stopped by " + one.stopped_by;
+    const std::string what =
+        one.system_call < 0 ? " computes, or spins on memory that only another thread changes (then start "
+                              "with --schedule parallel)"
+                            : " is blocked in system call " + std::to_string(one.system_call) +
+                                  ", which Crane does not schedule";
+    return what + (innermost == kMoves ? "; where in its code is not known, since " : ", in ") + innermost;
+}
+
+}  // namespace
+
 StallReport describe_stall(pid_t root, uint64_t stood_s) {
     constexpr size_t kThreads = 4, kFrames = 24;
     StallReport report;
     const std::vector<BusyThread> busy = busy_threads(root);
     for (size_t i = 0; i < busy.size() && i < kThreads; ++i) {
         const BusyThread& one = busy[i];
-        const std::vector<std::string> frames = backtrace_of(one.thread, kFrames);
+        // Whoever has stopped it may hold it as a tracer does.
+        const std::vector<std::string> frames =
+            one.stopped_by.empty() ? backtrace_of(one.thread, kFrames) : std::vector<std::string>{"stopped"};
         const std::string who = "thread " + std::to_string(one.thread) + " (" + one.name + ") of " +
                                 one.program + ", pid " + std::to_string(one.process);
-        if (i == 0) {
-            report.summary =
-                "the server stands still for " + std::to_string(stood_s) + " s: " + who +
-                (one.system_call < 0 ? " computes, or spins on memory that only another thread "
-                                       "changes (then start with --schedule parallel)"
-                                     : " is blocked in system call " + std::to_string(one.system_call) +
-                                           ", which Crane does not schedule") +
-                (frames[0] == kMoves ? "; where in its code is not known, since " : ", in ") + frames[0];
-        }
+        if (i == 0)
+            report.summary = "the server stands still for " + std::to_string(stood_s) + " s: " + who +
+                             what_keeps(one, frames[0]);
         report.details += "\n    " + who + ":";
         for (const std::string& frame : frames) report.details += "\n        " + frame;
     }

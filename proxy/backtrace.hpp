@@ -19,13 +19,15 @@ namespace crane::proxy {
 struct BusyThread {
     pid_t process;
     pid_t thread;
-    std::string program;  ///< of the process
-    std::string name;     ///< of the thread
-    long system_call;     ///< number of the one it is blocked in, -1: it runs or is ready to
+    std::string program;     ///< of the process
+    std::string name;        ///< of the thread
+    long system_call;        ///< number of the one it is blocked in, -1: it runs or is ready to
+    std::string stopped_by;  ///< in words; empty: it is not stopped
 };
 
 /// The threads below `root`, itself left out, that run, or that are blocked in a system call other than the
-/// futex where threads without the turn sleep: those that run alone if there is one.
+/// futex where threads without the turn sleep: those that run alone if there is one. Where there is neither,
+/// those that are stopped.
 std::vector<BusyThread> busy_threads(pid_t root);
 
 /// "function+0x1c" (thread_stack.hpp), innermost first, at most `most` of them; the reason in words if it

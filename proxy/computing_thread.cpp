@@ -95,7 +95,7 @@ void ask_for_round(pid_t root) {
     constexpr size_t kMostLooks = 4;
     size_t looks = 0;
     for (const BusyThread& one : busy_threads(root)) {
-        if (one.system_call >= 0 || ++looks > kMostLooks) return;
+        if (one.system_call >= 0 || !one.stopped_by.empty() || ++looks > kMostLooks) return;
         if (!can_be_asked(one.process)) continue;
         if (watch_computing(one.thread) != Computing::kAlone) continue;
         const StoppedThread stopped(one.thread);

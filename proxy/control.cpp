@@ -3,12 +3,15 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <event2/event.h>
 #include <event2/listener.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include <spdlog/spdlog.h>
 
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -22,10 +25,23 @@ constexpr size_t kMaxClients = 64;
 /// Answers that are not read: what is asked behind them waits.
 constexpr size_t kMaxQueuedBytes = 4 << 20;
 
+/// 0: there is none.
+unsigned long inode_of(const std::string& path) {
+    struct stat found {};
+    return lstat(path.c_str(), &found) == 0 ? found.st_ino : 0;
+}
+
 }  // namespace
 
-ControlServer::ControlServer(event_base* base, std::string path, Handler handler)
+ControlServer::ControlServer(event_base* base, std::string path, Handler handler, timeval between_looks)
     : base_(base), path_(std::move(path)), handler_(std::move(handler)) {
+    listen();
+    look_ = event_new(base_, -1, EV_PERSIST, on_look, this);
+    if (!look_) throw std::bad_alloc();
+    event_add(look_, &between_looks);
+}
+
+void ControlServer::listen() {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path_.size() >= sizeof(address.sun_path)) {
@@ -36,15 +52,35 @@ ControlServer::ControlServer(event_base* base, std::string path, Handler handler
     memcpy(address.sun_path, path_.c_str(), path_.size());
     unlink(path_.c_str());
     const mode_t before = umask(0177);
-    listener_ = evconnlistener_new_bind(base_, &ControlServer::on_connect, this,
-                                        LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 16,
-                                        reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    evconnlistener* const listener = evconnlistener_new_bind(
+        base_, &ControlServer::on_connect, this, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 16,
+        reinterpret_cast<sockaddr*>(&address), sizeof(address));
     umask(before);
-    if (!listener_) throw std::runtime_error("cannot listen on " + path_ + ": " + strerror(errno));
+    if (!listener) throw std::runtime_error("cannot listen on " + path_ + ": " + strerror(errno));
+    pause_.reset();
+    if (listener_) evconnlistener_free(listener_);
+    listener_ = listener;
+    inode_ = inode_of(path_);
     pause_ = std::make_unique<paxos::AcceptPause>(base_, listener_, "the control socket");
 }
 
+void ControlServer::on_look(int, short, void* context) {
+    auto& self = *static_cast<ControlServer*>(context);
+    const unsigned long found = inode_of(self.path_);
+    if (found != 0 && found == self.inode_) return;
+    try {
+        self.listen();
+        self.lost_ = false;
+        spdlog::warn("{} was removed, and is made anew", self.path_);
+    } catch (const std::exception& error) {
+        if (!self.lost_)
+            spdlog::error("{} was removed, and nobody can ask any more: {}", self.path_, error.what());
+        self.lost_ = true;
+    }
+}
+
 ControlServer::~ControlServer() {
+    event_free(look_);
     for (const auto& [client, unused] : clients_) {
         bufferevent_flush(client, EV_WRITE, BEV_FLUSH);
         evbuffer_write(bufferevent_get_output(client), bufferevent_getfd(client));

@@ -139,10 +139,10 @@ void DomainRunner::make_link(uint64_t files_since_ns) {
 /// Throws as the segment does.
 void DomainRunner::replace_link() {
     // In a container the times of the files are settled by now.
-    const uint64_t files_since_ns =
-        config_.container ? 0 : link_->status().files_since_ns.load(std::memory_order_relaxed);
+    const uint64_t files_since_ns = config_.container ? 0 : files_since_ns_;
     event_free(std::exchange(doorbell_event_, nullptr));
     segment_.renew();
+    damaged_ = false;
     make_link(files_since_ns);
 }
 
@@ -197,7 +197,7 @@ void DomainRunner::take_image(std::function<ImagePlace()> place,
         Pack pack;
     };
     auto outcome = std::make_shared<Outcome>();
-    const uint64_t since_ns = link_->status().files_since_ns;
+    const uint64_t since_ns = files_since_ns_;
     const auto job = [host = host_, place = std::move(place), since_ns, outcome,
                       watched = link_->watched_paths()] {
         try {
@@ -273,8 +273,7 @@ void DomainRunner::start_next(NextStart next) {
     ++launches_;
     enter(DomainState::kStarting, "");
     auto interval = std::make_shared<Interval>();
-    const uint64_t since_ns =
-        config_.container ? link_->status().files_since_ns.load(std::memory_order_relaxed) : 0;
+    const uint64_t since_ns = config_.container ? files_since_ns_ : 0;
     const auto job = [host = host_, interval, since_ns, next] { interval->work(*host, since_ns, next); };
     worker_.post(job, [this, interval, next = std::move(next)] {
         if (killed_) return;
@@ -444,8 +443,12 @@ void DomainRunner::kill() {
     init_pid_ = 0;
     if (exit_event_) event_del(exit_event_);
     event_del(poll_event_);
-    const auto job = [host = host_] {
-        if (!host->kill_all())
+    end_processes(checkpoint::Files::kFresh);
+}
+
+void DomainRunner::end_processes(checkpoint::Files files) {
+    const auto job = [host = host_, files] {
+        if (!host->kill_all(files))
             spdlog::error("processes of the domain could not be killed; look for uninterruptible I/O");
     };
     worker_.post(job, nullptr);
@@ -470,7 +473,7 @@ void DomainRunner::end_unstarted() {
 
 void DomainRunner::end_where_it_stands() {
     end_status_ = W_EXITCODE(0, SIGKILL);
-    enter(DomainState::kExited, "the server computed for ever, and was ended by decision");
+    enter(DomainState::kExited, "the server stood at one place, and was ended there by decision");
 }
 
 void DomainRunner::on_doorbell(int fd, short, void* self) {
@@ -481,18 +484,31 @@ void DomainRunner::on_doorbell(int fd, short, void* self) {
     runner->woken_();
 }
 
-void DomainRunner::check_damage() {
+void DomainRunner::lose_damaged(uint64_t admitted, const std::string& why) {
+    const bool own_deed = config_.mode == Mode::kFull && state_ == DomainState::kAttached &&
+                          losses_.lost({admitted, 0, LossHistory::kDamage});
+    if (!own_deed) {
+        give_up(why + "; the domain is killed and started anew");
+        return;
+    }
+    damaged_ = true;
+    end_processes(checkpoint::Files::kKept);
+    end_status_ = W_EXITCODE(0, SIGKILL);
+    enter(DomainState::kExited, why + ", each time it comes there: it is ended there");
+}
+
+void DomainRunner::check_damage(uint64_t admitted) {
     const auto attachment = link_->status().attachment.load(std::memory_order_acquire);
     if (state_ != DomainState::kAttached || gone_ ||
         attachment <= uint32_t(timebubble::Attachment::kAttached))
         return;
     const std::string reason = link_->refusal();
-    kill();
     if (attachment == uint32_t(timebubble::Attachment::kUnfit)) {
+        kill();
         enter(DomainState::kRefused, reason);
         return;
     }
-    enter(DomainState::kLost, "the server is damaged: " + reason + "; its other processes are ended");
+    lose_damaged(admitted, "the server is damaged: " + reason);
 }
 
 void DomainRunner::on_poll(int, short, void* self) {
@@ -569,6 +585,7 @@ void DomainRunner::enter(DomainState state, std::string message) {
     if (state == state_ && message == message_) return;
     state_ = state;
     message_ = std::move(message);
+    if (state == DomainState::kAttached) files_since_ns_ = link_->status().files_since_ns.load();
     changed_();
 }
 

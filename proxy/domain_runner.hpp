@@ -105,8 +105,14 @@ class DomainRunner {
     bool killed() const { return killed_; }
     /// Nothing of the domain is being started or ended any more: this can be destroyed without waiting.
     bool settled() const { return !worker_.busy(); }
-    /// The shim gave up, because the domain was hurt from outside: ends what is left of it.
-    void check_damage();
+    /// The shim gave up, because the domain was hurt: ends what is left of it.
+    void check_damage(uint64_t admitted);
+    /// What it says makes no sense any more. It is made anew from the log (kLost); but if it comes to that
+    /// each time behind the same entry, the last one that it `admitted`, it is the server's own deed
+    /// (kExited).
+    void lose_damaged(uint64_t admitted, const std::string& why);
+    /// In kExited: so, and nothing that it still says counts.
+    bool damaged() const { return damaged_; }
     /// The output said that the main process ends by its own deed.
     void main_exited(int32_t status);
     /// It was decided that the server ends where it stands now, and all it has said is drained.
@@ -134,6 +140,7 @@ class DomainRunner {
     struct Interval;
     void make_link(uint64_t files_since_ns);
     void replace_link();
+    void end_processes(checkpoint::Files files);
     using Bring = std::function<void(checkpoint::DomainHost&)>;
     void launch(const Bring& bring, const std::string* image_program = nullptr);
     void started(const Started& result, bool attached);
@@ -156,7 +163,9 @@ class DomainRunner {
     std::string message_;
     uint64_t started_ns_ = 0;
     int32_t end_status_ = 0;
-    uint64_t launches_ = 0;  ///< what a worker says of an earlier one is not listened to
+    bool damaged_ = false;
+    uint64_t files_since_ns_ = 0;  ///< as the server said it before it could do harm
+    uint64_t launches_ = 0;        ///< what a worker says of an earlier one is not listened to
     pid_t init_pid_ = 0;
     bool gone_ = false;  ///< the processes, or what would start them
     bool killed_ = false;

@@ -13,10 +13,13 @@ class LossHistory {
     /// So many times at one place is no accident. Whoever kills a server by hand does so at other places.
     static constexpr size_t kDeeds = 3;
 
+    /// Not a signal: what its processes share was damaged.
+    static constexpr int kDamage = -1;
+
     struct Loss {
         uint64_t admitted = 0;  ///< the last log entry that the server was given
         uint64_t clock = 0;     ///< its logical clock
-        int signal = 0;         ///< that ended its main process
+        int signal = 0;         ///< that ended its main process; or kDamage
         bool operator==(const Loss&) const = default;
     };
 

@@ -239,7 +239,8 @@ bool Replica::turn() {
     if (more_output_ || !looked_ahead_) return false;
     // Announce first, then look again at all that the domain may have said meanwhile. What is held is looked
     // for when the log has been written, or at the next housekeeping.
-    if (!domain_.killed() && !output_held_ && !domain_.link().prepare_sleep()) return false;
+    const bool listens = !domain_.killed() && !domain_.damaged() && !output_held_;
+    if (listens && !domain_.link().prepare_sleep()) return false;
     return !(may_propose() && batcher_.empty() && !native_ &&
              bubbles_.due(domain_.link().status(), under_way() > 0));
 }

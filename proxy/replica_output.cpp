@@ -21,12 +21,12 @@ constexpr size_t kDrainBytes = 4 * 1024 * 1024;
 
 void Replica::domain_overwrote(const std::string& what) {
     more_output_ = false;
-    domain_.give_up(what + "; the domain is killed and started anew");
+    domain_.lose_damaged(history_.last() ? history_.last()->index : 0, what);
 }
 
 void Replica::drain() {
     more_output_ = false;
-    if (domain_.killed()) return;
+    if (domain_.killed() || domain_.damaged()) return;
     try {
         const size_t records =
             domain_.link().drain([this](const timebubble::OutputHeader& header,
@@ -34,7 +34,7 @@ void Replica::drain() {
                                  kDrainBytes);
         more_output_ = records != 0;
         output_records_ += records;
-        domain_.check_damage();
+        domain_.check_damage(history_.last() ? history_.last()->index : 0);
     } catch (const std::runtime_error& error) {
         domain_overwrote(error.what());
     }

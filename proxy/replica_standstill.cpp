@@ -61,8 +61,7 @@ void Replica::end_where_decided() {
     if (where.at != end->second || !where.between) return;
     drain();
     if (more_output_ || domain_.state() != DomainState::kAttached) return;
-    spdlog::warn("the server is ended at logical clock {}, as decided: a request computes for ever",
-                 where.at.clock);
+    spdlog::warn("the server is ended at logical clock {}, as decided: it went no further", where.at.clock);
     domain_.end_where_it_stands();
     batcher_.clear();  // what was said to it
     account_.forget_proposals();
@@ -128,7 +127,8 @@ void Replica::lead_standstill(uint64_t now_ns) {
         case Standstill::Verdict::kAsk:
             if (!asked)
                 spdlog::warn(
-                    "the server computes at logical clock {}, and nothing else for {} s: it is to be ended "
+                    "the server stands at logical clock {} for {} s, and does nothing else: it is to be "
+                    "ended "
                     "there "
                     "and started again (setting endless_s)",
                     standstill_.place().clock, standstill_.stood_ns(now_ns) / 1'000'000'000);

@@ -67,7 +67,7 @@ bool Standstill::stands(const Look& look) const {
     return look.forced || (own.at.steps == place_.steps && own.between && !own.stopped);
 }
 
-/// It has stood for the limit, and computed.
+/// It has stood for the limit, and computed; or the operator wants its end, whatever it stands at.
 bool Standstill::is_due(const Look& look) {
     const uint64_t stood_ns = look.now_ns - since_ns_;
     if (limit_ns_ == 0 || stood_ns < limit_ns_ / 2 || look.now_ns < not_before_ns_) return false;
@@ -82,7 +82,7 @@ bool Standstill::is_due(const Look& look) {
         return false;
     }
     const double limit_s = static_cast<double>(limit_ns_) / 1e9;
-    return look.cpu_seconds() - cpu_seconds_ > limit_s * kBusyShare;
+    return look.forced || look.cpu_seconds() - cpu_seconds_ > limit_s * kBusyShare;
 }
 
 Standstill::Verdict Standstill::judge(const Look& look) {

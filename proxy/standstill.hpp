@@ -56,7 +56,9 @@ class Standstill {
         Whereabouts own;
         std::set<uint32_t> others;  ///< voters that can be reached, besides itself
         size_t voters;              ///< all, itself included
-        bool forced;  ///< the operator wants the end: a server that works on files for ever stands, too
+        /// The operator wants the end: a server that works on files for ever stands, too, and one that is
+        /// kept from computing (stopped, asleep in the kernel with the turn).
+        bool forced;
         /// That the server has used; asked for seldom. One that somebody has stopped does not compute.
         std::function<double()> cpu_seconds;
         std::function<uint64_t()> io_bytes;  ///< what it read and wrote: one that does that works on files

@@ -20,7 +20,6 @@ namespace crane::paxos {
 
 namespace {
 
-constexpr timeval kGreetingTimeout{2, 0};
 constexpr size_t kMaxStrangers = 128;     // connections that have not said who they are
 constexpr size_t kMaxAnswerBytes = 4096;  // on a connection that is there to be read
 
@@ -44,10 +43,12 @@ struct IncomingPeers::Incoming {
     }
 };
 
-IncomingPeers::IncomingPeers(event_base* base, Identity self, Versions versions, IncomingEvents events)
+IncomingPeers::IncomingPeers(event_base* base, Identity self, Versions versions, uint32_t greeting_timeout_ms,
+                             IncomingEvents events)
     : base_(base),
       self_(std::move(self)),
       versions_(versions),
+      greeting_timeout_{greeting_timeout_ms / 1000, greeting_timeout_ms % 1000 * 1000},
       events_(std::move(events)),
       lots_(std::random_device()()) {
     reaper_ = event_new(base_, -1, 0, on_reap, this);
@@ -157,7 +158,7 @@ void IncomingPeers::accept(int fd, const sockaddr* from) {
         },
         raw);
     CRANE_CHECK(incoming->timer != nullptr);
-    evtimer_add(incoming->timer, &kGreetingTimeout);
+    evtimer_add(incoming->timer, &greeting_timeout_);
     all_.push_back(std::move(incoming));
 }
 

@@ -43,7 +43,8 @@ struct IncomingEvents {
 
 class IncomingPeers {
   public:
-    IncomingPeers(event_base* base, Identity self, Versions versions, IncomingEvents events);
+    IncomingPeers(event_base* base, Identity self, Versions versions, uint32_t greeting_timeout_ms,
+                  IncomingEvents events);
     ~IncomingPeers();
     IncomingPeers(const IncomingPeers&) = delete;
     IncomingPeers& operator=(const IncomingPeers&) = delete;
@@ -76,6 +77,7 @@ class IncomingPeers {
     event_base* const base_;
     const Identity self_;
     const Versions versions_;
+    const timeval greeting_timeout_;
     const IncomingEvents events_;
     std::vector<evconnlistener*> listeners_;
     std::vector<std::unique_ptr<AcceptPause>> pauses_;  ///< for the listeners, in their order

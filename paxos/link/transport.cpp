@@ -50,7 +50,7 @@ Transport::Transport(event_base* base, TransportConfig config, TransportCallback
     : base_(base),
       config_(std::move(config)),
       callbacks_(std::move(callbacks)),
-      incoming_(base, {config_.cluster_id, config_.self}, config_.versions,
+      incoming_(base, {config_.cluster_id, config_.self}, config_.versions, config_.greeting_timeout_ms,
                 {[this](int fd) { return make_stream(fd, false); },
                  [this](ReplicaId from) { return not_a_member(from); }, callbacks_.on_frame,
                  callbacks_.introduction, [this](ReplicaId peer) { greeted(peer); },

@@ -39,6 +39,7 @@ struct TransportConfig {
     std::vector<PeerAddress> members;
     TlsFiles tls;
     Versions versions;
+    uint32_t greeting_timeout_ms = 2000;
     size_t max_protocol_queue_bytes = 32u << 20;
     size_t max_app_queue_bytes = kMaxAppQueueBytes;
 };

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,4 +53,34 @@ TEST_CASE("control socket: who asks and does not read is not answered further, u
     }
     CHECK(answered == kAsked);
     close(client);
+}
+
+TEST_CASE("control socket: one that somebody has removed is made anew, its folder too", "[proxy]") {
+    const crane::paxos::testing::TemporaryDirectory directory;
+    const std::string folder = directory.path + "/state", path = folder + "/control.sock";
+    std::filesystem::create_directory(folder);
+    const std::unique_ptr<event_base, decltype(&event_base_free)> base(event_base_new(), event_base_free);
+    ControlServer server(base.get(), path, [](const nlohmann::json&) { return nlohmann::json{}; }, {0, 1000});
+    sockaddr_un to{};
+    to.sun_family = AF_UNIX;
+    memcpy(to.sun_path, path.data(), path.size());
+    const auto is_reached = [&] {
+        const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const bool reached = connect(client, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
+        close(client);
+        return reached;
+    };
+    const auto comes_back = [&] {
+        for (int look = 0; look < 1000 && !is_reached(); ++look) event_base_loop(base.get(), EVLOOP_ONCE);
+        return is_reached();
+    };
+    REQUIRE(is_reached());
+    unlink(path.c_str());
+    CHECK_FALSE(is_reached());
+    CHECK(comes_back());
+    std::filesystem::remove_all(folder);
+    for (int look = 0; look < 5; ++look) event_base_loop(base.get(), EVLOOP_ONCE);
+    CHECK_FALSE(is_reached());
+    std::filesystem::create_directory(folder);
+    CHECK(comes_back());
 }

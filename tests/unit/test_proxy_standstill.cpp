@@ -118,6 +118,17 @@ TEST_CASE("standstill: a server that was stopped from outside does not compute",
     CHECK(leader.after(1, 1) == Verdict::kAsk);  // it was continued, and computes
 }
 
+TEST_CASE("standstill: the operator ends one that does not compute, too", "[proxy]") {
+    Leader leader;
+    leader.look.forced = true;
+    CHECK(leader.after(0, 0) == Verdict::kNothing);
+    CHECK(leader.after(31, 0) == Verdict::kNothing);
+    CHECK(leader.after(60, 0) == Verdict::kAsk);
+    leader.answer(2, kPlace, true);
+    leader.answer(3, kPlace, true);
+    CHECK(leader.after(1, 0) == Verdict::kEnd);
+}
+
 TEST_CASE("standstill: one that reads files, waits or is let alone is not asked", "[proxy]") {
     Leader leader;
     SECTION("steps") {

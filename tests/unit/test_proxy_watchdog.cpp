@@ -132,6 +132,33 @@ TEST_CASE("watchdog: names the spinning function of another process") {
     close(ready[1]);
 }
 
+TEST_CASE("watchdog: names a thread that was stopped from outside, where nobody computes") {
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    const pid_t root = fork();
+    if (root == 0) {
+        const pid_t stopped = fork();
+        if (stopped == 0) raise(SIGSTOP);
+        int status = 0;
+        const bool seen = waitpid(stopped, &status, WUNTRACED) == stopped && WIFSTOPPED(status);
+        if (write(ready[1], seen ? &stopped : &root, sizeof(root)) != sizeof(root)) _exit(1);
+        pause();
+        _exit(0);
+    }
+    pid_t stopped = 0;
+    REQUIRE(read(ready[0], &stopped, sizeof(stopped)) == sizeof(stopped));
+    REQUIRE(stopped != 0);
+    const StallReport report = describe_stall(root, 12);
+    INFO(report.summary << report.details);
+    CHECK(report.summary.find("pid " + std::to_string(stopped) + " is stopped by a signal from outside") !=
+          std::string::npos);
+    kill(stopped, SIGKILL);
+    kill(root, SIGKILL);
+    waitpid(root, nullptr, 0);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 TEST_CASE("watchdog: names the functions of a program whose code is patched in place") {
     // The patched page is a mapping of its own from then on, and so is what is behind it.
     const auto patched = reinterpret_cast<uintptr_t>(&crane_test_is_patched) + kPage / 2;
