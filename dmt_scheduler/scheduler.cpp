@@ -252,6 +252,23 @@ WaitResult Scheduler::sleep(SlotId me, uint32_t operation, uint64_t key, uint64_
     return slot.result;
 }
 
+void Scheduler::beside(SlotId me, uint32_t operation, void (*work)(void* what), void* what) {
+    CRANE_CHECK(s_->policy == Policy::kSerial);
+    Slot& slot = s_->slots[me];
+    end_operation(me, operation);
+    check_input_and_time();
+    if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
+    if (s_->runnable == 0) {
+        work(what);
+        return;
+    }
+    rotate(me, false);
+    work(what);
+    // Even if the turn has come meanwhile: an image may have been taken of this thread at its work.
+    hooks_.park(hooks_.context, slot);
+    await(me);
+}
+
 void Scheduler::leave_wait(Slot& slot, SlotId id) {
     unlink(*s_, bucket_of(*s_, slot.key), id);
     if (slot.set_mask) unlink_set_waiter(*s_, id);

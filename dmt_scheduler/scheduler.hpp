@@ -100,6 +100,10 @@ class Scheduler {
     /// Gives the turn up until another thread waits for something, or ends, and so has done what it could; at
     /// the latest at the deadline. For a thread that looks at memory.
     WaitResult nap(SlotId me, uint32_t operation, uint64_t deadline_ns);
+    /// Lets the others go on while `work` is under way, which none of them can notice; has the turn again, in
+    /// its place in the run queue, when this returns. Where nobody else can go on the turn is kept. Caller
+    /// has the turn. Counts as an operation. `serial` only.
+    void beside(SlotId me, uint32_t operation, void (*work)(void* what), void* what);
     /// Makes up to `most` threads that wait for `key` runnable, first come first served. Returns how many. If
     /// one of them has lost its race for it before, it has the turn next, when the caller's operation ends.
     uint32_t signal(uint64_t key, uint32_t most);

@@ -7,6 +7,7 @@
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/datagrams.hpp"
+#include "interpose/core/socket_options.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
 
@@ -96,7 +97,7 @@ bool names_group(int level, int name, const void* value) {
     return is_group(group);
 }
 
-/// What is sent to a group leaves by no interface: but for whether this host hears it, all is one.
+/// What is sent to a group leaves by no interface: but for whether this host hears it, it is only kept.
 bool sends_to_groups(int level, int name) {
     if (level == IPPROTO_IP)
         return name == IP_MULTICAST_TTL || name == IP_MULTICAST_LOOP || name == IP_MULTICAST_IF ||
@@ -107,6 +108,20 @@ bool sends_to_groups(int level, int name) {
 
 bool is_loop(int level, int name) {
     return level == IPPROTO_IP ? name == IP_MULTICAST_LOOP : name == IPV6_MULTICAST_LOOP;
+}
+
+/// The interface is named by an address that a host of the cluster may have, and the container has not.
+bool names_interface_elsewhere(int level, int name, const void* value, socklen_t bytes) {
+    if (level != IPPROTO_IP || name != IP_MULTICAST_IF) return false;
+    ip_mreqn wanted{};
+    const bool alone = bytes < sizeof(ip_mreq);
+    std::memcpy(alone ? &wanted.imr_address : static_cast<void*>(&wanted), value,
+                alone                    ? sizeof(in_addr)
+                : bytes < sizeof(wanted) ? sizeof(ip_mreq)
+                                         : sizeof(wanted));
+    Address address{AF_INET, 0, {}};
+    std::memcpy(address.bytes, &wanted.imr_address, sizeof(in_addr));
+    return wanted.imr_ifindex == 0 && !is_for_many(address);
 }
 
 /// A flag of one byte or more.
@@ -195,8 +210,9 @@ bool datagram_set_option(uint32_t socket, int level, int name, const void* value
         return true;
     }
     if (sends_to_groups(level, name)) {
-        if (bytes == 0) rc = -EINVAL;
-        if (bytes == 0 || !is_loop(level, name)) return true;
+        rc = keep_option(socket, level, name, value, bytes);
+        if (rc == -EADDRNOTAVAIL && names_interface_elsewhere(level, name, value, bytes)) rc = 0;
+        if (rc < 0 || !is_loop(level, name)) return true;
         s.datagram.groups &= static_cast<uint8_t>(~kUnheard);
         if (!is_set(value, bytes)) s.datagram.groups |= kUnheard;
         return true;

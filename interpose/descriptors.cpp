@@ -10,6 +10,7 @@
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/passed.hpp"
 #include "interpose/core/sockets.hpp"
+#include "interpose/core/syncs.hpp"
 #include "interpose/core/terminals.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/core/watched_files.hpp"
@@ -22,6 +23,7 @@ long close_fd(int fd) {
     if (fd < 0 || is_reserved_fd(fd)) return -EBADF;
     Operation turn(Op::kClose, descriptor_key(fd), object_of(fd));
     settle_file_times(fd);
+    await_syncs(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
     const long rc = raw(SYS_close, fd);
     if (rc != -EBADF) drop_entry(fd);
     settle_passed_if_any();
@@ -39,6 +41,7 @@ long dup_to(int fd, int copy, int flags, bool same_is_fine) {
         return rc < 0 ? rc : copy;
     }
     settle_file_times(copy);
+    await_syncs(static_cast<unsigned>(copy), static_cast<unsigned>(copy));
     const long rc = raw(SYS_dup3, fd, copy, flags);
     if (rc >= 0) {
         drop_entry(copy);
@@ -193,6 +196,7 @@ CRANE_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept 
             close_fd(static_cast<int>(fd));
         }
     }
+    if (!(flags & CLOSE_RANGE_CLOEXEC)) await_syncs(first, last);
     // Descriptors that no wrapper has met yet, in the two ranges around Crane's own.
     const auto below = static_cast<unsigned>(reserved_fd(0)) - 1,
                above = static_cast<unsigned>(reserved_fd(crane::kReservedFds));

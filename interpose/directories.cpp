@@ -1,8 +1,9 @@
 // Directories, read whole and sorted by name: the order that a file system gives depends on its history.
 //
-// A DIR made here is ours from end to end. glob, ftw and fts read directories inside libc, by getdents64: it
-// gives the same entries in the same order.
-#include <dirent.h>
+// A DIR made here is ours from end to end. glob, ftw and fts read directories inside libc, by getdents64
+// (directory_entries.cpp).
+#include "interpose/directories.hpp"
+
 #include <fcntl.h>
 #include <limits.h>
 
@@ -21,29 +22,9 @@ using namespace crane::interpose;
 
 namespace {
 
-/// A real DIR begins with its descriptor and a lock, which never look like this.
-constexpr uint64_t kMagic = 0xc7a9'e0d1'7ec7'0a1dULL;
-
-struct Directory {
-    uint64_t magic;
-    int fd;
-    char* bytes;        ///< what the kernel gave, entry after entry
-    uint32_t* offsets;  ///< of the entries, sorted by name
-    size_t count, at;
-    bool unread;  ///< as the descriptor stands: it is read when the first entry is asked for
-};
-
-/// What the kernel writes is what libc hands out.
-static_assert(sizeof(struct dirent) == sizeof(struct dirent64));
-static_assert(offsetof(struct dirent, d_name) == offsetof(struct dirent64, d_name));
-
 Directory* ours(DIR* directory) {
     auto* own = reinterpret_cast<Directory*>(directory);
-    return own && own->magic == kMagic ? own : nullptr;
-}
-
-struct dirent64* entry_at(const Directory& d, size_t index) {
-    return reinterpret_cast<struct dirent64*>(d.bytes + d.offsets[index]);
+    return own && own->magic == kDirectoryMagic ? own : nullptr;
 }
 
 /// All bytes of the directory. Returns their number or -errno.
@@ -101,8 +82,9 @@ bool is_shown(std::string_view folder, std::string_view name) {
     return !is_number(folder.substr(folder.rfind('/') + 1)) || among(crane::kShownOfProcess);
 }
 
-/// Replaces what `d` holds by the directory as it is now. 0 or -errno.
-int load(Directory& d) {
+}  // namespace
+
+int crane::interpose::load_directory(Directory& d) {
     char* bytes = nullptr;
     const long length = read_all(d.fd, &bytes);
     if (length < 0) return static_cast<int>(length);
@@ -138,11 +120,13 @@ int load(Directory& d) {
     return 0;
 }
 
+namespace {
+
 /// Null, with errno set: there is no memory.
 DIR* directory_over(int fd) {
     auto* d = static_cast<Directory*>(calloc(1, sizeof(Directory)));
     if (!d) return nullptr;
-    d->magic = kMagic;
+    d->magic = kDirectoryMagic;
     d->fd = fd;
     d->unread = true;
     return reinterpret_cast<DIR*>(d);
@@ -165,7 +149,7 @@ DIR* open_directory(int at_fd, const char* path) {
 bool read_if_unread(Directory& d) {
     if (!d.unread) return true;
     const SharedOperation turn(Op::kFile, descriptor_key(d.fd));
-    const int error = load(d);
+    const int error = load_directory(d);
     if (error) errno = -error;
     return error == 0;
 }
@@ -332,80 +316,4 @@ CRANE_EXPORT int scandirat64(int fd, const char* path, Entry64*** list, int (*fi
                              int (*compare)(const Entry64**, const Entry64**)) {
     return active() ? scan(fd, path, list, filter, compare)
                     : real.scandirat64(fd, path, list, filter, compare);
-}
-
-// --- getdents64: what was read whole is handed out piece by piece
-
-namespace {
-
-constexpr size_t kMostUnderWay = 64;
-/// Directories that were read in part; of those that are left so the oldest is forgotten. A descriptor that
-/// stands at the beginning is read anew.
-struct UnderWay {
-    int fd;
-    bool used;
-    Directory directory;
-} under_way[kMostUnderWay];
-size_t next_under_way = 0;
-
-void forget(UnderWay& one) {
-    free(one.directory.bytes);
-    free(one.directory.offsets);
-    one = {};
-}
-
-/// nullptr: it stands in the middle, and who brought it there was not this process.
-UnderWay* find_under_way(int fd, bool anew) {
-    for (UnderWay& one : under_way) {
-        if (!one.used || one.fd != fd) continue;
-        if (!anew) return &one;
-        forget(one);
-    }
-    if (!anew) return nullptr;
-    UnderWay& one = under_way[next_under_way++ % kMostUnderWay];
-    forget(one);
-    one.fd = fd;
-    one.used = true;
-    return &one;
-}
-
-long take_entries(Directory& d, char* place, size_t room) {
-    size_t used = 0;
-    while (d.at < d.count) {
-        const struct dirent64* entry = entry_at(d, d.at);
-        if (entry->d_reclen > room - used) break;
-        if (crane_copy(place + used, entry, entry->d_reclen) != 0) return -EFAULT;
-        used += entry->d_reclen;
-        ++d.at;
-    }
-    return used == 0 && d.at < d.count ? -EINVAL : static_cast<long>(used);
-}
-
-long read_entries(int fd, char* place, size_t room) {
-    const SharedOperation turn(Op::kFile, descriptor_key(fd));
-    const long at = raw(SYS_lseek, fd, 0, SEEK_CUR);
-    if (at < 0) return at == -ESPIPE ? -ENOTDIR : at;
-    UnderWay* const one = find_under_way(fd, at == 0);
-    if (!one) return raw(SYS_getdents64, fd, place, room);
-    if (at == 0) {
-        one->directory.fd = fd;
-        const int error = load(one->directory);
-        if (error != 0) {
-            forget(*one);
-            return error;
-        }
-    }
-    const long taken = take_entries(one->directory, place, room);
-    if (taken == 0) forget(*one);
-    return taken;
-}
-
-}  // namespace
-
-CRANE_EXPORT ssize_t getdents64(int fd, void* place, size_t room) noexcept {
-    const long rc =
-        active() ? read_entries(fd, static_cast<char*>(place), room) : raw(SYS_getdents64, fd, place, room);
-    if (rc >= 0) return rc;
-    errno = static_cast<int>(-rc);
-    return -1;
 }

@@ -133,21 +133,39 @@ int64_t in_ns(const timespec& time) {
     return seconds * kSecond + time.tv_nsec;
 }
 
+/// What is shown as the time of access of a file of which the program has set none is its time of change: so
+/// that it stays where that alone is set.
+void hold_time_of_access(int fd, const char* path, int flags) {
+    struct statx info;
+    if (raw(SYS_statx, fd, path, flags, STATX_BASIC_STATS | STATX_BTIME, &info) != 0) return;
+    if (time_of_access_ns(info) != kNoTime) return;
+    const statx_timestamp shown = settled_mtime(info, fd, path, flags);
+    keep_time_of_access(fd, path, flags,
+                        in_ns({static_cast<time_t>(shown.tv_sec), static_cast<long>(shown.tv_nsec)}));
+}
+
 /// `times` as utimensat has them; nullptr is both now.
 int set_times(int fd, const char* path, const timespec* times, int flags) {
     if (!active()) return answer(raw(SYS_utimensat, fd, path, times, flags));
     timespec settled[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
     if (times && !fetch(settled, times)) return answer(-EFAULT);
     SharedOperation turn(Op::kFile, files_key());
+    const char* const named = path ? path : "";
+    const int how = path ? flags : AT_EMPTY_PATH;
+    const bool both_now = settled[0].tv_nsec == UTIME_NOW && settled[1].tv_nsec == UTIME_NOW;
+    if (settled[0].tv_nsec == UTIME_OMIT && settled[1].tv_nsec != UTIME_OMIT)
+        hold_time_of_access(fd, named, how);
     // The mtime is left: what was written before stays to be stamped.
     if (settled[1].tv_nsec == UTIME_OMIT) settle_path(fd, path, !(flags & AT_SYMLINK_NOFOLLOW));
     const timespec now = to_timespec(now_realtime_ns());
     for (timespec& time : settled) {
         if (time.tv_nsec == UTIME_NOW) time = now;
     }
-    const long rc = raw(SYS_utimensat, fd, path, settled, flags);
-    if (rc == 0 && settled[0].tv_nsec != UTIME_OMIT)
-        keep_time_of_access(fd, path ? path : "", path ? flags : AT_EMPTY_PATH, in_ns(settled[0]));
+    long rc = raw(SYS_utimensat, fd, path, settled, flags);
+    // Who does not own the file may set it to now, if to write it is allowed: the kernel's, until it is
+    // looked at.
+    if (rc == -EPERM && both_now) rc = raw(SYS_utimensat, fd, path, nullptr, flags);
+    if (rc == 0 && settled[0].tv_nsec != UTIME_OMIT) keep_time_of_access(fd, named, how, in_ns(settled[0]));
     return answer(rc);
 }
 

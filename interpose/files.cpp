@@ -11,6 +11,7 @@
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/machine.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/size_limit.hpp"
 #include "interpose/core/standard_streams.hpp"
 #include "interpose/core/stream_buffers.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -112,8 +113,12 @@ int change(int fd, Call call) {
     if (!active()) return answer(call());
     if (is_reserved_fd(fd)) return answer(-EBADF);
     note_file_write(fd);
-    const SerialStep step;
-    return answer(call());
+    long rc;
+    {
+        const SerialStep step;
+        rc = call();
+    }
+    return answer(after_growth(rc));
 }
 
 }  // namespace

@@ -56,11 +56,26 @@ void reap_children_nobody_waits_for() {
     }
 }
 
-long fork_in_turn() {
+/// The program's own rules may end a child by a call that libc's fork() makes in it, before it is in the
+/// schedule: the child takes the mark away that its death was expected. Turn in hand.
+void await_entry(uint32_t child, int pid) {
+    while (__atomic_load_n(&domain().processes[child].death_expected, __ATOMIC_ACQUIRE) != 0) {
+        if (const int status = status_of_dead(pid); status >= 0) return bury_process(child, status);
+        raw(SYS_sched_yield);
+    }
+}
+
+long fork_in_turn(const Birth& birth) {
     Operation turn(Op::kFork, process_key(runtime.process->pid));
     reap_children_nobody_waits_for();
     const uint32_t child = make_child();
     if (child == kNone) return -EAGAIN;
+    Process& made = domain().processes[child];
+    made.end_signal = birth.end_signal;
+    if (birth.as_sibling) made.parent = runtime.process->parent;
+    made.suspends_maker = birth.suspends;
+    const bool judged = runtime.process->judged != Judged::kByNobody;
+    made.death_expected = judged;
     const long pid = real.fork();
     if (pid == 0) {
         become_child(child);
@@ -71,18 +86,21 @@ long fork_in_turn() {
         return -error;
     } else {
         name_child(child, static_cast<int>(pid));
+        if (judged) await_entry(child, static_cast<int>(pid));
+        const uint64_t ordinal = made.ordinal;
+        while (made.ordinal == ordinal && made.suspends_maker != 0) turn.wait(maker_key(child));
     }
     return pid;
 }
 
 /// The first `handlers` of the program's run in the schedule: before the fork, and after it on both sides,
 /// also if there is no child.
-long do_fork(size_t handlers) {
+long do_fork(size_t handlers, const Birth& birth = {}) {
     trap_loops();
     for (size_t i = handlers; i > 0; --i) {
         if (fork_handlers[i - 1].prepare) fork_handlers[i - 1].prepare();
     }
-    const long pid = fork_in_turn();
+    const long pid = fork_in_turn(birth);
     for (size_t i = 0; i < handlers; ++i) {
         void (*after)() = pid == 0 ? fork_handlers[i].child : fork_handlers[i].parent;
         if (after) after();
@@ -128,6 +146,10 @@ CRANE_EXPORT pid_t fork() noexcept {
 
 namespace crane::interpose {
 
+pid_t fork_as(const Birth& birth) {
+    return static_cast<pid_t>(as_libc(do_fork(fork_handler_count, birth)));
+}
+
 pid_t fork_without_handlers() {
     return static_cast<pid_t>(as_libc(do_fork(0)));
 }
@@ -141,5 +163,6 @@ CRANE_EXPORT pid_t _Fork() noexcept {
 
 // A vfork child may only exec or exit; a forked one may do that too.
 CRANE_EXPORT pid_t vfork() noexcept {
-    return _Fork();
+    if (!active()) return fork();
+    return static_cast<pid_t>(as_libc(do_fork(0, {.suspends = true})));
 }

@@ -24,6 +24,12 @@ long refuse(int error) {
     return -1;
 }
 
+template <typename... Args>
+long counted(long number, Args... args) {
+    count_plain_call();
+    return plain(number, args...);
+}
+
 /// All but the shim's own.
 int unmap_around(void* place, size_t bytes) {
     OwnRange own[kOwnRanges];
@@ -32,7 +38,7 @@ int unmap_around(void* place, size_t bytes) {
     const uintptr_t to = from + bytes;
     for (int i = 0; i <= kOwnRanges && from < to; ++i) {
         const uintptr_t end = i < kOwnRanges && own[i].from < to ? own[i].from : to;
-        if (from < end && plain(SYS_munmap, from, end - from) != 0) return -1;
+        if (from < end && counted(SYS_munmap, from, end - from) != 0) return -1;
         if (i < kOwnRanges && own[i].to > from) from = own[i].to;
     }
     return 0;
@@ -41,7 +47,7 @@ int unmap_around(void* place, size_t bytes) {
 void* map(void* place, size_t bytes, int protection, int flags, int fd, off_t offset) {
     if ((flags & MAP_FIXED) != 0 && concerns_shim(place, bytes))
         return reinterpret_cast<void*>(refuse(ENOMEM));
-    return reinterpret_cast<void*>(plain(SYS_mmap, place, bytes, protection, flags, fd, offset));
+    return reinterpret_cast<void*>(counted(SYS_mmap, place, bytes, protection, flags, fd, offset));
 }
 
 }  // namespace
@@ -57,15 +63,15 @@ CRANE_EXPORT int munmap(void* place, size_t bytes) noexcept {
     const auto from = reinterpret_cast<uintptr_t>(place);
     const bool possible = from < kUserEnd && bytes <= kUserEnd - from;
     if (possible && concerns_shim(place, bytes)) return unmap_around(place, bytes);
-    return static_cast<int>(plain(SYS_munmap, place, bytes));
+    return static_cast<int>(counted(SYS_munmap, place, bytes));
 }
 CRANE_EXPORT int mprotect(void* place, size_t bytes, int protection) noexcept {
     if (concerns_shim(place, bytes)) return static_cast<int>(refuse(EACCES));
-    return static_cast<int>(plain(SYS_mprotect, place, bytes, protection));
+    return static_cast<int>(counted(SYS_mprotect, place, bytes, protection));
 }
 CRANE_EXPORT int madvise(void* place, size_t bytes, int advice) noexcept {
     if (concerns_shim(place, bytes)) return static_cast<int>(refuse(EINVAL));
-    return static_cast<int>(plain(SYS_madvise, place, bytes, advice));
+    return static_cast<int>(counted(SYS_madvise, place, bytes, advice));
 }
 CRANE_EXPORT void* mremap(void* place, size_t bytes, size_t bytes_then, int flags, ...) noexcept {
     void* other = nullptr;
@@ -79,14 +85,14 @@ CRANE_EXPORT void* mremap(void* place, size_t bytes, size_t bytes_then, int flag
     // Of no bytes: a second mapping of what is there.
     if (onto_shim || concerns_shim(place, bytes != 0 ? bytes : 1))
         return reinterpret_cast<void*>(refuse(EFAULT));
-    return reinterpret_cast<void*>(plain(SYS_mremap, place, bytes, bytes_then, flags, other));
+    return reinterpret_cast<void*>(counted(SYS_mremap, place, bytes, bytes_then, flags, other));
 }
 CRANE_EXPORT int remap_file_pages(void* place, size_t bytes, int protection, size_t page,
                                   int flags) noexcept {
     if (concerns_shim(place, bytes)) return static_cast<int>(refuse(EINVAL));
-    return static_cast<int>(plain(SYS_remap_file_pages, place, bytes, protection, page, flags));
+    return static_cast<int>(counted(SYS_remap_file_pages, place, bytes, protection, page, flags));
 }
 CRANE_EXPORT int pkey_mprotect(void* place, size_t bytes, int protection, int key) noexcept {
     if (concerns_shim(place, bytes)) return static_cast<int>(refuse(EACCES));
-    return static_cast<int>(plain(SYS_pkey_mprotect, place, bytes, protection, key));
+    return static_cast<int>(counted(SYS_pkey_mprotect, place, bytes, protection, key));
 }

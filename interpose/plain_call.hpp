@@ -7,6 +7,17 @@
 
 namespace crane::interpose {
 
+/// libc, or the program's malloc, does something for the shim, in the middle of an operation.
+inline bool in_operation() {
+    return scheduler().holds_turn(self.slot) &&
+           runtime.view.control->gate.working.load(std::memory_order_relaxed) != 0;
+}
+
+/// A loop of such calls may wait for what another thread does.
+inline void count_plain_call() {
+    if (active() && !in_operation()) count_file_call();
+}
+
 /// The program's own filters judge it, as ever.
 template <typename... Args>
 long plain(long number, Args... args) {

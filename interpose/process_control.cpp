@@ -2,6 +2,7 @@
 // a part in.
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 
 #include <cstdarg>
 
@@ -11,6 +12,7 @@
 #include "interpose/core/passed.hpp"
 #include "interpose/core/sandbox.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/tsc.hpp"
 #include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
@@ -40,6 +42,16 @@ long change_limits(pid_t pid, int resource, const rlimit* wanted, rlimit* old) {
     return rc;
 }
 
+/// The switch itself is the shim's (tsc.hpp).
+long control_counter(bool set, unsigned long argument) {
+    uint32_t& denied = domain().threads[self.slot].counter_denied;
+    const int now = denied ? PR_TSC_SIGSEGV : PR_TSC_ENABLE;
+    if (!set) return store(reinterpret_cast<void*>(argument), now) ? 0 : -EFAULT;
+    if (argument != PR_TSC_ENABLE && argument != PR_TSC_SIGSEGV) return -EINVAL;
+    denied = argument == PR_TSC_SIGSEGV;
+    return 0;
+}
+
 long control_process(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d) {
     Process& own = *runtime.process;
     switch (option) {
@@ -54,6 +66,10 @@ long control_process(int option, unsigned long a, unsigned long b, unsigned long
             return 0;
         case PR_GET_CHILD_SUBREAPER:
             return store(reinterpret_cast<void*>(a), static_cast<int>(own.subreaper)) ? 0 : -EFAULT;
+        case PR_GET_TSC:
+        case PR_SET_TSC:
+            return tsc_trapped() ? control_counter(option == PR_SET_TSC, a)
+                                 : raw(SYS_prctl, option, a, b, c, d);
         case PR_SET_SECCOMP:
             return a == SECCOMP_MODE_STRICT   ? set_strict()
                    : a == SECCOMP_MODE_FILTER ? set_filter(0, reinterpret_cast<const void*>(b))
@@ -68,6 +84,8 @@ long control_process(int option, unsigned long a, unsigned long b, unsigned long
             have_timer_thread_follow(SYS_prctl, words, rc >= 0);
             return rc;
         }
+        case PR_SET_SYSCALL_USER_DISPATCH:
+            return -EINVAL;  // it is the shim's (backstop.hpp), and this kernel has none to give
         default:
             return raw(SYS_prctl, option, a, b, c, d);
     }
@@ -91,6 +109,24 @@ CRANE_EXPORT int prctl(int option, ...) noexcept {
     va_end(list);
     if (!active()) return static_cast<int>(as_libc(raw(SYS_prctl, option, a[0], a[1], a[2], a[3])));
     return static_cast<int>(as_libc(control_process(option, a[0], a[1], a[2], a[3])));
+}
+
+/// What a tracer stops has no place in the schedule: one that is stopped in its turn would have all wait.
+/// Programs that trace themselves do it for a note in their log (php-fpm's of slow requests), and go on
+/// without.
+CRANE_EXPORT long ptrace(__ptrace_request request, ...) noexcept {
+    va_list list;
+    va_start(list, request);
+    const auto pid = va_arg(list, pid_t);
+    auto* const address = va_arg(list, void*);
+    auto* const data = va_arg(list, void*);
+    va_end(list);
+    if (!active()) return resolve_real(), real.ptrace(request, pid, address, data);
+    static bool said = false;
+    const Operation turn(Op::kOther, process_key(runtime.process->pid));
+    if (!said) refuse_call("ptrace: it is not permitted");
+    said = true;
+    return as_libc(-EPERM);
 }
 
 CRANE_EXPORT pid_t getppid() noexcept {

@@ -41,7 +41,7 @@ void leave_schedule_for(const char* path) {
     snprintf(
         text, sizeof(text),
         "%s was started, which cannot be scheduled (static, Go, setuid or foreign): the server stands while "
-        "it runs, for %d s at most",
+        "it runs, for %d s of its own at most",
         path, static_cast<int>(kPatienceMs / 1000));
     report(text);
     leave_alarm_to_program(false);

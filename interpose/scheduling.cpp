@@ -37,8 +37,10 @@ long find(pid_t tid, dmt::SlotId& slot) {
     return raw(SYS_kill, tid, 0) == -ESRCH ? -ESRCH : -EPERM;
 }
 
+/// Whether the kernel would let this process: it is asked for what the thread has there anyway.
 long may_change(pid_t tid) {
-    return tid != 0 && raw(SYS_kill, tid, 0) == -EPERM ? -EPERM : 0;
+    const sched_param none{};
+    return tid != 0 && raw(SYS_sched_setparam, tid, &none) == -EPERM ? -EPERM : 0;
 }
 
 long set_policy(pid_t tid, int policy, int priority) {

@@ -315,6 +315,7 @@ CRANE_EXPORT int socketpair(int family, int type, int protocol, int fds[2]) noex
 
 CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
     if (!active()) return resolve_real(), bind_native(fd, address, length);
+    if (only_seems_socket(fd)) return static_cast<int>(as_libc(-ENOTSOCK));
     if (const FdEntry* entry = virtual_socket(fd)) {
         Operation turn(Op::kBind, socket_key(entry->object));
         return static_cast<int>(as_libc(with_address(socket_bind, entry->object, address, length)));
@@ -328,6 +329,7 @@ CRANE_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) noexcep
 
 CRANE_EXPORT int listen(int fd, int backlog) noexcept {
     if (!active()) return resolve_real(), listen_native(fd, backlog);
+    if (only_seems_socket(fd)) return static_cast<int>(as_libc(-ENOTSOCK));
     Operation turn(Op::kListen, descriptor_key(fd), object_of(fd));
     if (const FdEntry* entry = virtual_socket(fd)) {
         return static_cast<int>(as_libc(socket_listen(entry->object, backlog)));
@@ -338,6 +340,7 @@ CRANE_EXPORT int listen(int fd, int backlog) noexcept {
 CRANE_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
     if (!active()) return resolve_real(), real.accept4(fd, address, length, flags);
     test_cancel();
+    if (only_seems_socket(fd)) return static_cast<int>(as_libc(-ENOTSOCK));
     long rc;
     if (const FdEntry* entry = virtual_socket(fd)) {
         rc = accept_virtual(*entry, address, length, flags);
@@ -361,6 +364,7 @@ CRANE_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
 CRANE_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
     if (!active()) return resolve_real(), real.connect(fd, address, length);
     test_cancel();
+    if (only_seems_socket(fd)) return static_cast<int>(as_libc(-ENOTSOCK));
     if (const FdEntry* entry = virtual_socket(fd)) {
         const long rc = connect_virtual(*entry, address, length);
         if (rc == -EINTR) test_cancel();
@@ -378,7 +382,8 @@ CRANE_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
 
 CRANE_EXPORT int shutdown(int fd, int how) noexcept {
     if (!active()) return resolve_real(), real.shutdown(fd, how);
-    if (how < SHUT_RD || how > SHUT_RDWR) return static_cast<int>(as_libc(-EINVAL));
+    if (only_seems_socket(fd)) return static_cast<int>(as_libc(-ENOTSOCK));
+    if ((how < SHUT_RD || how > SHUT_RDWR) && virtual_socket(fd)) return static_cast<int>(as_libc(-EINVAL));
     Operation turn(Op::kShutdown, descriptor_key(fd), object_of(fd));
     if (const FdEntry* entry = virtual_socket(fd))
         return static_cast<int>(as_libc(socket_shutdown(entry->object, how)));
@@ -389,6 +394,7 @@ CRANE_EXPORT int shutdown(int fd, int how) noexcept {
 
 CRANE_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) noexcept {
     if (!active()) return resolve_real(), getsockname_native(fd, address, length);
+    if (only_seems_socket(fd)) return static_cast<int>(as_libc(-ENOTSOCK));
     if (const FdEntry* entry = virtual_socket(fd)) {
         return static_cast<int>(as_libc(address_to_sockaddr(at(*entry).local, address, length)));
     }
@@ -397,6 +403,7 @@ CRANE_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) noexc
 
 CRANE_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) noexcept {
     if (!active()) return resolve_real(), real.getpeername(fd, address, length);
+    if (only_seems_socket(fd)) return static_cast<int>(as_libc(-ENOTSOCK));
     if (const FdEntry* entry = virtual_socket(fd)) {
         const VirtualSocket& s = at(*entry);
         const bool datagrams = is_datagram(entry->object);
@@ -409,6 +416,7 @@ CRANE_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) noexc
 
 CRANE_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) noexcept {
     if (!active()) return resolve_real(), real.setsockopt(fd, level, name, value, length);
+    if (only_seems_socket(fd)) return static_cast<int>(as_libc(-ENOTSOCK));
     if (FdEntry* entry = virtual_socket(fd)) {
         Operation turn(Op::kSocketOption, socket_key(entry->object));
         return static_cast<int>(as_libc(set_option(*entry, level, name, value, length)));
@@ -418,6 +426,7 @@ CRANE_EXPORT int setsockopt(int fd, int level, int name, const void* value, sock
 
 CRANE_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* length) noexcept {
     if (!active()) return resolve_real(), real.getsockopt(fd, level, name, value, length);
+    if (only_seems_socket(fd)) return static_cast<int>(as_libc(-ENOTSOCK));
     if (const FdEntry* entry = virtual_socket(fd)) {
         Operation turn(Op::kSocketOption, socket_key(entry->object));
         return static_cast<int>(as_libc(get_option(*entry, level, name, value, length)));

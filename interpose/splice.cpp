@@ -1,6 +1,7 @@
 // splice, tee, vmsplice. Nothing is taken out of one end before the other has room for it: what was taken
 // would be lost with an error.
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/streams.hpp"
 
@@ -119,16 +120,17 @@ struct Side {
     bool lacks() const { return fd >= 0 && !ready(fd, events); }
 };
 
-/// Between descriptors of the kernel: waits for both in the schedule, then makes the call, which does not
-/// wait.
+/// Between descriptors of the kernel: makes the call, which does not wait, and waits for both in the schedule
+/// where it would have to. First the call: what it cannot be made on is said without a wait, and a unix
+/// socket takes more than poll promises.
 template <typename Call>
 long between_streams(int in, int out, bool dont_wait, Call call) {
     Side from(in, POLLIN, dont_wait), to(out, POLLOUT, dont_wait);
     Operation turn(Op::kWrite, descriptor_key(in), descriptor_key(out));
     for (bool tried = false;; tried = true) {
+        if (!tried) settle_opaque();
         for (Side* const side : {&from, &to}) {
-            // A unix socket takes more than poll promises.
-            if (!side->waits || (side->socket && side == &to && !tried)) continue;
+            if (!tried || !side->waits) continue;
             if (const long error =
                     wait_for_stream(turn, side->fd, *fd_entry(side->fd), side->events, side->wait))
                 return error;
@@ -153,6 +155,7 @@ long do_splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t bytes, u
     const FdEntry* to = fd_entry(out);
     const bool dont_wait = flags & SPLICE_F_NONBLOCK;
     if (!is_virtual(from) && !is_virtual(to)) {
+        if (!is_pipe(in) && !is_pipe(out)) return raw(SYS_splice, in, in_at, out, out_at, bytes, flags);
         return between_streams(in, out, dont_wait, [&] {
             return raw(SYS_splice, in, in_at, out, out_at, bytes, flags | SPLICE_F_NONBLOCK);
         });

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "interpose/core/fds.hpp"
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/shared_operation.hpp"
@@ -60,6 +61,8 @@ long stable_statx(int fd, const char* path, int at_flags, unsigned mask, struct 
     SharedOperation turn(Op::kFile, files_key());
     const long rc = raw(SYS_statx, fd, path, at_flags, mask | STATX_BASIC_STATS | STATX_BTIME, info);
     if (rc == 0) make_stable(*info, fd, path, at_flags);
+    const bool by_descriptor = (at_flags & AT_EMPTY_PATH) && (!path || !*path);
+    if (rc == 0 && by_descriptor && only_seems_socket(fd)) info->stx_mode = S_IRUSR | S_IWUSR;
     return rc;
 }
 

@@ -33,8 +33,11 @@
 #include "interpose/core/shared_operation.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/size_limit.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
+#include "interpose/directories.hpp"
+#include "interpose/forking.hpp"
 #include "interpose/futex.hpp"
 #include "interpose/scheduling.hpp"
 
@@ -53,9 +56,13 @@ long fail(int error) {
 }
 
 /// Where the program's own filters are to judge it, from the one place of the shim that they see.
+long kernels_answer(long number, Arguments a) {
+    if (runtime.process->judged != Judged::kByNobody) return crane_judged_call(a, number);
+    return raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
 long to_kernel(long number, Arguments a) {
-    if (runtime.process->judged != Judged::kByNobody) return as_libc(crane_judged_call(a, number));
-    return as_libc(raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]));
+    return as_libc(kernels_answer(number, a));
 }
 
 template <typename T>
@@ -239,6 +246,8 @@ long refuse_birth(Arguments) {
 
 constexpr long kNamespaces =
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+/// They change nothing for who shares no memory and is not traced.
+constexpr long kWithoutMeaning = CLONE_PTRACE | CLONE_DETACHED | CLONE_UNTRACED | CLONE_IO;
 constexpr long kSetsTid = CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 
 /// A fork by another name. In namespaces of its own a process is refused as one without privilege is: those
@@ -250,9 +259,12 @@ long clone_process(Arguments a) {
         return fail(EPERM);
     }
     const bool as_vfork = (flags & (CLONE_VM | CLONE_VFORK)) == (CLONE_VM | CLONE_VFORK);
-    const long beside = CSIGNAL | kSetsTid | (as_vfork ? CLONE_VM | CLONE_VFORK : 0);
-    if ((flags & CSIGNAL) != SIGCHLD || (flags & ~beside) || a[1] != 0) return refuse_birth(a);
-    const pid_t child = ::fork();
+    const long beside =
+        CSIGNAL | kSetsTid | kWithoutMeaning | CLONE_PARENT | CLONE_VFORK | (as_vfork ? CLONE_VM : 0);
+    if ((flags & CSIGNAL) >= kSignals) return fail(EINVAL);
+    if ((flags & ~beside) || a[1] != 0) return refuse_birth(a);
+    const pid_t child =
+        fork_as({static_cast<int>(flags & CSIGNAL), (flags & CLONE_PARENT) != 0, (flags & CLONE_VFORK) != 0});
     if (child == 0 && (flags & CLONE_CHILD_SETTID)) store(as<void*>(a[3]), static_cast<int>(raw(SYS_getpid)));
     if (child > 0 && (flags & CLONE_PARENT_SETTID)) store(as<void*>(a[2]), child);
     return child;
@@ -319,6 +331,14 @@ long timer_create3(Arguments a) {
     return store(as<void*>(a[2]), static_cast<int>(reinterpret_cast<long>(timer))) ? 0 : fail(EFAULT);
 }
 
+/// libc does not ask the kernel about a thread's own time, and has another error.
+long clock_nanosleep4(Arguments a) {
+    const auto clock = static_cast<clockid_t>(a[0]);
+    if (clock == CLOCK_THREAD_CPUTIME_ID) return fail(EOPNOTSUPP);
+    return by_error(
+        ::clock_nanosleep(clock, static_cast<int>(a[1]), as<const timespec*>(a[2]), as<timespec*>(a[3])));
+}
+
 /// The kernel says how many bytes of its mask there are.
 long sched_getaffinity3(Arguments a) {
     const int rc =
@@ -364,6 +384,7 @@ constexpr Row kRows[] = {
     SAME(readlinkat), SAME(sysinfo), SAME(tee), SAME(tgkill), SAME(time), SAME(timerfd_create),
     SAME(timerfd_gettime), SAME(timerfd_settime), SAME(times), SAME(uname),
     SAME(unlink), SAME(unlinkat), SAME(utime), SAME(utimensat), SAME(utimes), SAME(vmsplice), SAME(wait4),
+    SAME(fsync), SAME(fdatasync), SAME(syncfs), SAME(sync_file_range),
     SAME(write), SAME(writev), SAME(getppid), SAME(mq_timedsend), SAME(mq_timedreceive), SAME(mq_notify),
     SAME(settimeofday), SAME(munmap), SAME(mprotect), SAME(madvise), SAME(remap_file_pages), SAME(pkey_mprotect),
     AS(mmap, mapped_at(::mmap(as<void*>(a[0]), static_cast<size_t>(a[1]), static_cast<int>(a[2]),
@@ -372,8 +393,7 @@ constexpr Row kRows[] = {
                                   static_cast<int>(a[3]), as<void*>(a[4])))),
     AS(futex, do_futex(a[0], a[1], a[2], a[3], a[4], a[5])),
     AS(gettimeofday, ::gettimeofday(as<timeval*>(a[0]), as<void*>(a[1]))),
-    AS(clock_nanosleep, by_error(::clock_nanosleep(static_cast<clockid_t>(a[0]), static_cast<int>(a[1]),
-                                                   as<const timespec*>(a[2]), as<timespec*>(a[3])))),
+    BY(clock_nanosleep, clock_nanosleep4),
     AS(open, ::open(as<const char*>(a[0]), static_cast<int>(a[1]), static_cast<mode_t>(a[2]))),
     AS(openat, ::openat(static_cast<int>(a[0]), as<const char*>(a[1]), static_cast<int>(a[2]),
                         static_cast<mode_t>(a[3]))),
@@ -383,6 +403,7 @@ constexpr Row kRows[] = {
     AS(fcntl, ::fcntl(static_cast<int>(a[0]), static_cast<int>(a[1]), a[2])),
     AS(ioctl, ::ioctl(static_cast<int>(a[0]), static_cast<unsigned long>(a[1]), a[2])),
     AS(prctl, ::prctl(static_cast<int>(a[0]), a[1], a[2], a[3], a[4])),
+    AS(ptrace, ::ptrace(static_cast<__ptrace_request>(a[0]), a[1], a[2], a[3])),
     AS(semctl, ::semctl(static_cast<int>(a[0]), static_cast<int>(a[1]), static_cast<int>(a[2]), a[3])),
     AS(pwrite64, ::pwrite(static_cast<int>(a[0]), as<const void*>(a[1]), static_cast<size_t>(a[2]), a[3])),
     AS(close_range, ::close_range(static_cast<unsigned>(a[0]), static_cast<unsigned>(a[1]), static_cast<int>(a[2]))),
@@ -413,6 +434,7 @@ constexpr Row kRows[] = {
                                                         static_cast<unsigned>(a[2]), static_cast<unsigned>(a[3])))),
     AS(pidfd_send_signal, ::pidfd_send_signal(static_cast<int>(a[0]), static_cast<int>(a[1]), as<siginfo_t*>(a[2]),
                                               static_cast<unsigned>(a[3]))),
+    AS(getdents, as_libc(read_old_entries(static_cast<int>(a[0]), as<char*>(a[1]), static_cast<unsigned>(a[2])))),
     AS(fork, ::fork()), AS(vfork, ::vfork()),
     BY(clone, clone_process), BY(exit, end_thread), BY(exit_group, end_process),
     BY(timer_create, timer_create3), BY(sched_getaffinity, sched_getaffinity3), BY(seccomp, seccomp),
@@ -426,8 +448,8 @@ constexpr Row kRows[] = {
 // They concern nobody but the process, or are the same on every replica as they are.
 #define CRANE_KERNEL_CALLS(X) \
     X(rt_sigreturn) X(userfaultfd) X(lseek) X(pread64) X(truncate) X(brk) X(access) X(msync) X(mincore) \
-    X(shmat) X(getpid) X(shmdt) X(fsync) X(fdatasync) X(getcwd) X(chdir) X(fchdir) X(mkdir) \
-    X(symlink) X(umask) X(ptrace) X(getuid) X(syslog) X(getgid) X(setuid) X(setgid) X(geteuid) \
+    X(shmat) X(getpid) X(shmdt) X(getcwd) X(chdir) X(fchdir) X(mkdir) \
+    X(symlink) X(umask) X(getuid) X(syslog) X(getgid) X(setuid) X(setgid) X(geteuid) \
     X(getegid) X(setpgid) X(getpgrp) X(setsid) X(setreuid) X(setregid) X(getgroups) X(setgroups) X(setresuid) \
     X(getresuid) X(setresgid) X(getresgid) X(getpgid) X(setfsuid) X(setfsgid) X(getsid) X(capget) X(capset) \
     X(sigaltstack) X(mknod) X(personality) X(ustat) X(getpriority) X(setpriority) \
@@ -440,8 +462,8 @@ constexpr Row kRows[] = {
     X(get_mempolicy) X(mq_open) X(mq_unlink) X(mq_getsetattr) X(kexec_load) X(add_key) X(request_key) X(keyctl) \
     X(ioprio_set) X(ioprio_get) X(migrate_pages) \
     X(mkdirat) X(mknodat) X(futimesat) X(symlinkat) X(faccessat) X(unshare) X(set_robust_list) \
-    X(get_robust_list) X(sync_file_range) X(move_pages) X(preadv) X(perf_event_open) \
-    X(fanotify_init) X(fanotify_mark) X(name_to_handle_at) X(open_by_handle_at) X(syncfs) X(setns) \
+    X(get_robust_list) X(move_pages) X(preadv) X(perf_event_open) \
+    X(fanotify_init) X(fanotify_mark) X(name_to_handle_at) X(open_by_handle_at) X(setns) \
     X(process_vm_readv) X(process_vm_writev) X(kcmp) X(finit_module) X(memfd_create) X(kexec_file_load) X(bpf) \
     X(membarrier) X(mlock2) X(copy_file_range) X(preadv2) X(pwritev2) X(pkey_free) X(open_tree) \
     X(move_mount) X(fsopen) X(fsconfig) X(fsmount) X(fspick) X(pidfd_open) X(faccessat2) X(process_madvise) \
@@ -458,7 +480,7 @@ constexpr Row kRows[] = {
 
 // What they do would leave the schedule, and nobody can be told that more quietly.
 #define CRANE_REFUSED_CALLS(X) \
-    X(getdents) X(pidfd_getfd)
+    X(pidfd_getfd)
 // clang-format on
 #undef SAME
 #undef AS
@@ -557,6 +579,18 @@ bool results_have_room(long number, const long* a) {
     return true;
 }
 
+long kernels_part(long number, Arguments a) {
+    long rc;
+    if (changes_files(number)) {
+        const SharedOperation turn(Op::kFile, files_key());
+        rc = kernels_answer(number, a);
+    } else {
+        count_file_call();
+        rc = kernels_answer(number, a);
+    }
+    return as_libc(after_growth(rc));
+}
+
 long refuse(long number, const SystemCall& call) {
     char text[100];
     if (call.treatment == Treatment::kUnknown) {
@@ -587,9 +621,7 @@ long lead_system_call(long number, const long* a) {
             if (const long served = served_as(number, a); served != kNotServed)
                 return system_call(served).served(a);
             if (is_of_identity(number)) return change_identity(number, a);
-            if (!changes_files(number)) return to_kernel(number, a);
-            const SharedOperation turn(Op::kFile, files_key());
-            return to_kernel(number, a);
+            return kernels_part(number, a);
         }
         case Treatment::kAbsent:
             return fail(ENOSYS);

@@ -9,6 +9,7 @@
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/shared_operation.hpp"
 #include "interpose/core/signal_fds.hpp"
+#include "interpose/core/size_limit.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/timers.hpp"
@@ -122,8 +123,12 @@ long read_timer(int fd, uint32_t index, void* out, size_t bytes) {
 
 template <typename Call>
 long on_file(int fd, Call call) {
-    SharedOperation turn(Op::kFile, descriptor_key(fd));
-    return uninterrupted(call);
+    long rc;
+    {
+        SharedOperation turn(Op::kFile, descriptor_key(fd));
+        rc = uninterrupted(call);
+    }
+    return after_growth(rc);
 }
 
 long do_read(int fd, void* buffer, size_t bytes) {
@@ -175,6 +180,9 @@ long do_write(int fd, const void* buffer, size_t bytes) {
             return send_vector(entry->object, &one, 1, 0);
         case FdKind::kStream:
             return write_stream(fd, *entry, &one, 1);
+        case FdKind::kTimer:
+        case FdKind::kSignals:
+            return -EINVAL;
         case FdKind::kPlain:
             note_file_write(fd);
             [[fallthrough]];
@@ -192,6 +200,9 @@ long do_writev(int fd, const iovec* vector, int count) {
             return send_vector(entry->object, vector, count, 0);
         case FdKind::kStream:
             return write_stream(fd, *entry, vector, count);
+        case FdKind::kTimer:
+        case FdKind::kSignals:
+            return -EINVAL;
         case FdKind::kPlain:
             note_file_write(fd);
             [[fallthrough]];
@@ -201,6 +212,7 @@ long do_writev(int fd, const iovec* vector, int count) {
 }
 
 long do_recvfrom(int fd, void* buffer, size_t bytes, int flags, sockaddr* address, socklen_t* length) {
+    if (only_seems_socket(fd)) return -ENOTSOCK;
     const FdEntry* entry = fd_entry(fd);
     if (entry && entry->kind == FdKind::kSocket) {
         const iovec one{buffer, bytes};
@@ -225,6 +237,7 @@ long check_message(const msghdr& message) {
 }
 
 long do_recvmsg(int fd, msghdr* message, int flags) {
+    if (only_seems_socket(fd)) return -ENOTSOCK;
     const FdEntry* entry = fd_entry(fd);
     if (entry && entry->kind == FdKind::kSocket) {
         if (!writable(message, sizeof(*message))) return -EFAULT;
@@ -244,6 +257,7 @@ long do_recvmsg(int fd, msghdr* message, int flags) {
 
 long do_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockaddr* address,
                socklen_t length) {
+    if (only_seems_socket(fd)) return -ENOTSOCK;
     const FdEntry* entry = fd_entry(fd);
     if (entry && entry->kind == FdKind::kSocket) {
         const iovec one{const_cast<void*>(buffer), bytes};
@@ -256,6 +270,7 @@ long do_sendto(int fd, const void* buffer, size_t bytes, int flags, const sockad
 }
 
 long do_sendmsg(int fd, const msghdr* message, int flags) {
+    if (only_seems_socket(fd)) return -ENOTSOCK;
     const FdEntry* entry = fd_entry(fd);
     if (entry && entry->kind == FdKind::kSocket) {
         msghdr given;
@@ -327,7 +342,8 @@ long do_sendfile(int out, int in, off_t* offset, size_t bytes) {
             return n;
         });
     }
-    if (!entry || entry->kind != FdKind::kStream) return raw(SYS_sendfile, out, in, offset, bytes);
+    if (!entry || entry->kind != FdKind::kStream)
+        return after_growth(raw(SYS_sendfile, out, in, offset, bytes));
     return send_file_to_stream(out, *entry, in, offset, bytes);
 }
 

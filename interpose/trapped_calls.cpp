@@ -16,6 +16,7 @@
 #include "interpose/core/user_memory.hpp"
 #include "interpose/core/vdso.hpp"
 #include "interpose/futex.hpp"
+#include "interpose/plain_call.hpp"
 #include "interpose/system_calls.hpp"
 
 namespace crane::interpose {
@@ -95,12 +96,6 @@ void count(long number, uint64_t at) {
         site.calls.fetch_add(1, std::memory_order_release);
         return;
     }
-}
-
-/// libc does something for the shim, in the middle of an operation.
-bool in_operation() {
-    return scheduler().holds_turn(self.slot) &&
-           runtime.view.control->gate.working.load(std::memory_order_relaxed) != 0;
 }
 
 bool inherits_priority(long operation) {
@@ -197,8 +192,30 @@ class AsLibcCancels {
     int type_ = PTHREAD_CANCEL_DEFERRED, state_ = PTHREAD_CANCEL_ENABLE;
 };
 
+/// malloc asks for memory with its locks in hand: no place to let others go on, however often it does.
+class Uncounted {
+  public:
+    explicit Uncounted(long number) : memory_(is_of_memory(number)), before_(self.spins.cheap_calls) {
+        if (memory_) self.spins.cheap_calls = 0;
+    }
+    ~Uncounted() {
+        if (memory_) self.spins.cheap_calls = before_;
+    }
+    Uncounted(const Uncounted&) = delete;
+    Uncounted& operator=(const Uncounted&) = delete;
+
+  private:
+    static bool is_of_memory(long number) {
+        return number == SYS_brk || number == SYS_mmap || number == SYS_munmap || number == SYS_mremap ||
+               number == SYS_mprotect || number == SYS_madvise;
+    }
+    bool memory_;
+    uint32_t before_;
+};
+
 long lead_for_libc(long number, const long* a, uint64_t at, ucontext_t& context) {
     const AsLibcCancels cancels;
+    const Uncounted memory(number);
     return lead(number, a, at, context);
 }
 

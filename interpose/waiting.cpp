@@ -1,4 +1,5 @@
 // wait and its kin: for the end of a child, or its stop and its going on.
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <climits>
@@ -21,17 +22,24 @@ bool matches(const Process& p, int pid) {
     return group == (pid == 0 ? raw(SYS_getpgid, 0) : -pid);
 }
 
+/// What a wait tells of a child besides its pid.
+struct Told {
+    int status = 0;
+    uint64_t spent_ns = 0;  ///< time that it has lived, its children's included
+};
+
 /// The child really is gone, or about to be: the kernel's wait does not last.
-long collect(Process& p, int* status, bool keep) {
+long collect(Process& p, Told& told, bool keep) {
     const long pid = p.pid;
     if (p.status_unknown) {
         const int known = status_of_dead(p.pid);
         p.status = known < 0 ? 0 : known;
         p.status_unknown = 0;
     }
-    if (status) *status = p.status;
+    told.status = p.status;
+    if (p.born_ns != 0) told.spent_ns = now_realtime_ns() - p.born_ns + p.children_ns;
     if (keep) return pid;
-    if (p.born_ns != 0) runtime.process->children_ns += now_realtime_ns() - p.born_ns + p.children_ns;
+    runtime.process->children_ns += told.spent_ns;
     reap(p.pid);
     p.state = ProcessState::kFree;
     return pid;
@@ -47,6 +55,11 @@ struct Found {
     bool left_to_chance = false;
 };
 
+/// One that is to end with another signal than SIGCHLD is only waited for by those who say so.
+bool is_of_asked_kind(const Process& p, int options) {
+    return (options & __WALL) || (p.end_signal != SIGCHLD) == ((options & static_cast<int>(__WCLONE)) != 0);
+}
+
 bool has_news(const Process& p, int options) {
     return p.state == ProcessState::kLive &&
            ((p.stop_news == StopNews::kStopped && (options & WSTOPPED)) ||
@@ -57,7 +70,9 @@ Found find_child(int pid, int options) {
     Found found;
     for (uint32_t i = 0; i < domain().processes_high && !found.exited; ++i) {
         Process& p = domain().processes[i];
-        if (p.state == ProcessState::kFree || p.parent != runtime.process_index || !matches(p, pid)) continue;
+        if (p.state == ProcessState::kFree || p.parent != runtime.process_index || !matches(p, pid) ||
+            !is_of_asked_kind(p, options))
+            continue;
         const bool left = p.state == ProcessState::kOpaque && p.opaque_phase == OpaquePhase::kLeft;
         if (left && has_ended(p.pid)) note_end_of_opaque(p);
         if (p.state == ProcessState::kExited && p.unseen) continue;
@@ -69,21 +84,21 @@ Found find_child(int pid, int options) {
     return found;
 }
 
-long tell_news(Process& p, int* status, bool keep) {
-    if (status) *status = p.stop_news == StopNews::kStopped ? p.stop_signal << 8 | 0x7f : kContinuedStatus;
+long tell_news(Process& p, Told& told, bool keep) {
+    told.status = p.stop_news == StopNews::kStopped ? p.stop_signal << 8 | 0x7f : kContinuedStatus;
     if (!keep) p.stop_news = StopNews::kNone;
     return p.pid;
 }
 
 /// `options` are waitid's: what it shall be told of has to be named.
-long wait_child(int pid, int* status, int options) {
+long wait_child(int pid, Told& told, int options) {
     const uint64_t key = make_key(ObjectKind::kChild, runtime.process_index);
     Operation turn(Op::kWaitChild, key);
     for (uint32_t looks = 0;;) {
         settle_opaque();
         const Found found = find_child(pid, options);
-        if (found.exited) return collect(*found.exited, status, options & WNOWAIT);
-        if (found.stopped) return tell_news(*found.stopped, status, options & WNOWAIT);
+        if (found.exited) return collect(*found.exited, told, options & WNOWAIT);
+        if (found.stopped) return tell_news(*found.stopped, told, options & WNOWAIT);
         if (!found.any) return -ECHILD;
         if (options & WNOHANG) {
             turn.yield();
@@ -144,24 +159,33 @@ constexpr int kOwnKinds = __WNOTHREAD | __WALL | static_cast<int>(__WCLONE);
 
 long wait_by_id(idtype_t type, id_t id, siginfo_t* info, int options) {
     if ((options & ~(kStates | WNOHANG | WNOWAIT | kOwnKinds)) || !(options & kStates)) return -EINVAL;
-    int pid = -1, status = 0;
+    int pid = -1;
     if (const long wrong = children_by_id(type, id, pid); wrong != 0) return wrong;
     const bool refuses_to_wait = static_cast<int>(type) == P_PIDFD && !(options & WNOHANG) &&
                                  (raw(SYS_fcntl, static_cast<int>(id), F_GETFL) & O_NONBLOCK);
-    const long rc = wait_child(pid, &status, refuses_to_wait ? options | WNOHANG : options);
+    Told told;
+    const long rc = wait_child(pid, told, refuses_to_wait ? options | WNOHANG : options);
     if (rc < 0) return rc;
     if (rc == 0 && refuses_to_wait) return -EAGAIN;
     if (info) {
         *info = {};
-        if (rc > 0) fill_child(*info, static_cast<int>(rc), status);
+        if (rc > 0) fill_child(*info, static_cast<int>(rc), told.status);
     }
     return 0;
 }
 
-long wait_by_pid(int pid, int* status, int options) {
+long wait_by_pid(int pid, int* status, int options, rusage* usage = nullptr) {
     if (options & ~(WNOHANG | WUNTRACED | WCONTINUED | kOwnKinds)) return -EINVAL;
     if (pid == INT_MIN) return -ESRCH;
-    return wait_child(pid, status, options | WEXITED);
+    Told told;
+    const long rc = wait_child(pid, told, options | WEXITED);
+    if (rc <= 0) return rc;
+    rusage used{};
+    used.ru_utime = {static_cast<time_t>(told.spent_ns / kNsPerSecond),
+                     static_cast<suseconds_t>(told.spent_ns % kNsPerSecond / 1000)};
+    // The kernel, too, finds out when the child has been waited for.
+    if ((usage && !store(usage, used)) || (status && !store(status, told.status))) return -EFAULT;
+    return rc;
 }
 
 }  // namespace
@@ -182,8 +206,7 @@ CRANE_EXPORT pid_t wait(int* status) {
 
 CRANE_EXPORT pid_t wait4(pid_t pid, int* status, int options, struct rusage* usage) noexcept {
     if (!active()) return static_cast<pid_t>(as_libc(raw(SYS_wait4, pid, status, options, usage)));
-    if (usage) *usage = {};
-    return static_cast<pid_t>(as_libc(wait_by_pid(pid, status, options)));
+    return static_cast<pid_t>(as_libc(wait_by_pid(pid, status, options, usage)));
 }
 
 CRANE_EXPORT pid_t wait3(int* status, int options, struct rusage* usage) noexcept {

@@ -212,6 +212,8 @@ void after_exec() {
     drop_other_threads();
     drop_descriptors_closed_by_exec();
     reset_handlers_after_exec();
+    runtime.process->end_signal = SIGCHLD;
+    release_maker(runtime.process_index);
 }
 
 /// The last of the exit handlers, since it is registered before all others.

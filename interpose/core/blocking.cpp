@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "interpose/core/opaque.hpp"
+#include "interpose/core/processes.hpp"
 #include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
 
@@ -34,6 +35,11 @@ bool never_blocks(int fd, short events) {
     if (flags < 0 || (flags & O_NONBLOCK)) return true;
     const long mode = flags & O_ACCMODE;
     return (events & POLLIN) ? mode == O_WRONLY : mode == O_RDONLY;
+}
+
+/// A pidfd can be waited for, but neither be read nor written.
+bool only_tells_of_process(int fd, const FdEntry& entry) {
+    return entry.object == 0 && process_behind(fd) != -EBADF;
 }
 
 }  // namespace
@@ -105,7 +111,7 @@ long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events
         pollfd probe{fd, events, 0};
         if (ready && probe_streams(&probe, 1, 0) > 0) return 0;
         ready = true;
-        if (never_blocks(fd, events)) {
+        if (never_blocks(fd, events) || only_tells_of_process(fd, then)) {
             turn.yield();
             return 0;
         }

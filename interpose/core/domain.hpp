@@ -71,6 +71,14 @@ struct PassedMessage {
 // --- processes
 
 enum class ProcessState : uint32_t { kFree = 0, kLive, kExited, kOpaque };
+
+/// Of a process that cannot be scheduled, and all below it.
+struct OpaqueEffort {
+    uint64_t run_ns, wait_ns;  ///< on a processor, and waiting for one, of all threads
+    uint32_t threads;
+    uint32_t on_disk;  ///< so many were asleep where nothing wakes them but the kernel's own work
+};
+
 /// Of one that cannot be scheduled: the domain stands while it runs, or it was left to itself (opaque.hpp).
 enum class OpaquePhase : uint32_t { kRuns = 0, kLeft };
 
@@ -125,11 +133,16 @@ struct Process {
     uint32_t buried;          ///< died with the turn, and someone acts in its stead
     uint32_t subreaper;       ///< the program asked to be parent of the orphans below it
     int32_t death_signal;     ///< PR_SET_PDEATHSIG
+    int32_t end_signal;       ///< by which its parent is told of its end (clone(2)); 0: by none
+    uint32_t suspends_maker;  ///< who made it (vfork) waits until it executes a program or ends
     Judged judged;            ///< by which rules of its own for system calls
     uint32_t unseen;          ///< kExited, and its parent had said that it would not wait: as good as gone
     uint32_t status_unknown;  ///< kExited, and only the kernel knows how: it was opaque
     OpaquePhase opaque_phase;
-    uint64_t opaque_ran_ns;   ///< real time for which the domain stood for it
+    uint64_t opaque_ran_ns;     ///< real time of its own for which the domain stood for it
+    uint64_t opaque_stood_ns;   ///< real time for which the domain stood for it
+    uint64_t opaque_passed_ns;  ///< of that, since opaque_effort was looked at
+    OpaqueEffort opaque_effort;
     uint64_t opaque_streams;  ///< signature of the streams that it was given
     uint64_t ordinal;         ///< n-th process of the domain: names its random stream
     uint64_t entropy_at;      ///< bytes drawn from it
@@ -174,6 +187,7 @@ struct ThreadExtra {
     uint64_t barrier_round;   ///< that it waits in; 0: in none
     uint64_t awaits;  ///< what others look for: the message queue (the kernel's number), the semaphore, or
                       ///< the key of the lock for writing that it waits for; 0: none
+    uint32_t counter_denied;  ///< it has asked for rdtsc to fault (PR_SET_TSC)
     uint32_t held_count;
     uint32_t held[kMaxHeld];  ///< sockets of the calls that it sleeps in, handlers' calls last
 };

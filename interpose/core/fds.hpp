@@ -32,6 +32,10 @@ inline FdEntry* entry_of_kind(int fd, FdKind kind) {
     FdEntry* entry = &runtime.process->fds[fd];
     return entry->kind == kind ? entry : nullptr;
 }
+/// It stands for a timer or for signals: the socket behind its number is not the program's.
+inline bool only_seems_socket(int fd) {
+    return entry_of_kind(fd, FdKind::kTimer) || entry_of_kind(fd, FdKind::kSignals);
+}
 /// Whether `fd` still is what it was when `then` was looked up: another thread may have closed it and used
 /// the number.
 inline bool same_descriptor(int fd, const FdEntry& then) {

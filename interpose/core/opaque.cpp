@@ -44,12 +44,32 @@ void forget(Process& p) {
     runtime.view.control->status.processes.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void stand_anew(Process& p) {
+    p.opaque_phase = OpaquePhase::kRuns;
+    p.opaque_ran_ns = p.opaque_stood_ns = p.opaque_passed_ns = 0;
+    p.opaque_effort = {};
+}
+
+/// The domain has stood for it so much longer. True: it goes on doing so.
+bool is_worth_waiting_for(Process& p, uint64_t passed_ns) {
+    constexpr uint64_t kBetweenLooksNs = 100'000'000;
+    p.opaque_stood_ns += passed_ns;
+    p.opaque_passed_ns += passed_ns;
+    if (p.opaque_passed_ns >= kBetweenLooksNs) {
+        const OpaqueEffort now = effort_of(p.pid);
+        p.opaque_ran_ns += own_time_ns(p.opaque_effort, now, p.opaque_passed_ns);
+        p.opaque_effort = now;
+        p.opaque_passed_ns = 0;
+    }
+    return p.opaque_ran_ns < kPatienceMs * 1'000'000 && p.opaque_stood_ns < kMostPatienceMs * 1'000'000;
+}
+
 void leave_to_itself(Process& p) {
     char text[256];
     snprintf(text, sizeof(text),
              "process %d of the server, which cannot be scheduled, has run for %d s: nobody waits for it any "
              "longer, and what it writes and when it ends may differ between replicas",
-             p.pid, static_cast<int>(kPatienceMs / 1000));
+             p.pid, static_cast<int>(p.opaque_stood_ns / 1'000'000'000));
     report(text);
     p.opaque_phase = OpaquePhase::kLeft;
     domain().left_streams |= p.opaque_streams;
@@ -72,11 +92,10 @@ bool look_at_all(uint64_t passed_ns) {
             continue;
         }
         if (waits_for_streams(p.pid)) continue;
-        p.opaque_ran_ns += passed_ns;
-        if (p.opaque_ran_ns >= kPatienceMs * 1'000'000) {
-            leave_to_itself(p);
-        } else {
+        if (is_worth_waiting_for(p, passed_ns)) {
             quiet = false;
+        } else {
+            leave_to_itself(p);
         }
     }
     return quiet;
@@ -101,8 +120,9 @@ void note_end_of_opaque(Process& p) {
 void become_opaque() {
     Process& p = *runtime.process;
     p.state = ProcessState::kOpaque;
-    p.opaque_phase = OpaquePhase::kRuns;
-    p.opaque_ran_ns = 0;
+    stand_anew(p);
+    p.end_signal = SIGCHLD;
+    release_maker(runtime.process_index);
     ++domain().opaque_processes;
     domain().opaque_started = 1;
     drop_virtual_descriptors();
@@ -144,8 +164,7 @@ long signal_opaque(Process& p, int signal) {
     const bool dies = p.opaque_phase == OpaquePhase::kLeft && dies_of(p.pid, signal);
     const long rc = raw(SYS_kill, p.pid, signal);
     if (rc == 0 && dies) {
-        p.opaque_phase = OpaquePhase::kRuns;
-        p.opaque_ran_ns = 0;
+        stand_anew(p);
         domain().opaque_started = 1;
     }
     return rc;

@@ -6,8 +6,10 @@
 //    waits for a pipe or unix socket. What is seen then depends on the log alone, for nothing but the domain
 //    can move them on.
 //  - The domain does not stand for ever: a process that has run for kPatienceMs in all of these waits is left
-//    to itself, which is said. From then on nobody waits for it with the turn in hand, and what it does has
-//    no place in the schedule: who waits for it looks again from time to time (virtual time).
+//    to itself, which is said. What a busy machine or its disk keeps it from does not count, up to
+//    kMostPatienceMs: else it would be left on the one replica and not on the other. From then on nobody
+//    waits for it with the turn in hand, and what it does has no place in the schedule: who waits for it
+//    looks again from time to time (virtual time).
 //  - The end of one is an event of the schedule at the place where it was seen: SIGCHLD, streams, wait. One
 //    that was left to itself and is sent a signal that it must die of is stood for once more: its end belongs
 //    to that.
@@ -20,6 +22,8 @@ namespace crane::interpose {
 
 /// For how long the domain stands for one process, in all.
 constexpr uint64_t kPatienceMs = 5000;
+/// The same, whatever keeps it.
+constexpr uint64_t kMostPatienceMs = 60'000;
 
 /// This process is about to run a program that cannot be scheduled: gives up what is virtual. Turn in hand.
 void become_opaque();
@@ -54,6 +58,10 @@ inline uint64_t earlier_ns(uint64_t a, uint64_t b) {
 /// Whether every thread of the process and of all below it sleeps, and one of them on a pipe or unix socket:
 /// so, while the domain stands, nothing moves it on. False when that cannot be seen.
 bool waits_for_streams(int pid);
+/// What the threads of a process and of all below it have done so far; zeros where that cannot be seen.
+OpaqueEffort effort_of(int pid);
+/// How much of `passed_ns` they took for themselves: computing, or asleep by their own will.
+uint64_t own_time_ns(const OpaqueEffort& before, const OpaqueEffort& now, uint64_t passed_ns);
 /// Whether that signal ends it, whatever it does: it is neither caught nor ignored nor blocked.
 bool dies_of(int pid, int signal);
 /// Dead, reaped or not.

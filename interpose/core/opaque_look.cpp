@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -130,6 +131,40 @@ bool waits_for_streams(int pid) {
         if (!processes.all) return false;
     }
     return on_stream;
+}
+
+OpaqueEffort effort_of(int pid) {
+    OpaqueEffort effort{};
+    Numbers processes;
+    processes.add(pid);
+    for (size_t i = 0; i < processes.count; ++i) {
+        const int process = processes.values[i];
+        Numbers threads;
+        list_threads(process, threads);
+        for (size_t t = 0; t < threads.count; ++t) {
+            char path[64], text[512];
+            snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", process, threads.values[t]);
+            if (!read_start(path, text, sizeof(text))) continue;
+            char* behind = text;
+            effort.run_ns += strtoull(text, &behind, 10);
+            effort.wait_ns += strtoull(behind, nullptr, 10);
+            ++effort.threads;
+            snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", process, threads.values[t]);
+            const char* name_end = read_start(path, text, sizeof(text)) ? strrchr(text, ')') : nullptr;
+            effort.on_disk += name_end && strncmp(name_end, ") D", 3) == 0;
+            list_children(process, threads.values[t], processes);
+        }
+    }
+    return effort;
+}
+
+uint64_t own_time_ns(const OpaqueEffort& before, const OpaqueEffort& now, uint64_t passed_ns) {
+    if (now.threads == 0) return passed_ns;
+    const auto grown = [](uint64_t then, uint64_t later) { return later > then ? later - then : 0; };
+    const uint64_t computed_ns = std::min(passed_ns, grown(before.run_ns, now.run_ns));
+    // Where some are kept from going on and others are not, it goes on at half the pace: so of all, the mean.
+    const uint64_t kept_ns = now.on_disk ? passed_ns : grown(before.wait_ns, now.wait_ns) / now.threads;
+    return std::max(computed_ns, passed_ns - std::min(passed_ns, kept_ns));
 }
 
 bool dies_of(int pid, int signal) {

@@ -59,6 +59,7 @@ enum class Op : uint32_t {
     kSystemV,
     kMessageQueue,
     kResolve,
+    kSync,
 };
 
 /// What a thread does in the midst of computing: it neither waits for anything outside nor tells it anything.

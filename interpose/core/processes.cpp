@@ -39,6 +39,7 @@ void part_from_children(uint32_t index) {
         Process& child = d.processes[i];
         if (child.state == ProcessState::kFree || child.parent != index) continue;
         child.parent = heir;
+        child.end_signal = SIGCHLD;
         if (child.state == ProcessState::kOpaque) part_from_opaque(i, heir);
         if (child.state == ProcessState::kExited && heir == kNone) {
             note_orphan(child.pid);
@@ -80,6 +81,7 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
     }
     all_streams_event();
     scheduler().signal_set(robust_bit());
+    release_maker(index);
     p.has_terminal = 0;  // what happens to it is said to others only
     settle_hangups_if_any();
     drop_threads(index, last);
@@ -100,8 +102,8 @@ void withdraw(uint32_t index, int wait_status, bool own, dmt::SlotId last) {
         p.state = ProcessState::kFree;
         return;
     }
-    p.unseen = ignores_children(d.processes[p.parent]);
-    post_signal(p.parent, signal_of_end(index, wait_status), dmt::kNoSlot);
+    p.unseen = p.end_signal == SIGCHLD && ignores_children(d.processes[p.parent]);
+    if (p.end_signal != 0) post_signal(p.parent, signal_of_end(index, wait_status), dmt::kNoSlot);
     scheduler().signal(make_key(ObjectKind::kChild, p.parent), ~uint32_t{0});
 }
 
@@ -115,6 +117,12 @@ void copy_process(const Process& from, Process& to) {
 }
 
 }  // namespace
+
+void release_maker(uint32_t index) {
+    if (domain().processes[index].suspends_maker == 0) return;
+    domain().processes[index].suspends_maker = 0;
+    scheduler().signal(maker_key(index), ~uint32_t{0});
+}
 
 void drop_other_threads() {
     drop_threads(runtime.process_index, self.slot);
@@ -152,6 +160,8 @@ uint32_t make_child() {
     p.attention = 0;
     p.subreaper = 0;
     p.death_signal = 0;
+    p.end_signal = SIGCHLD;
+    p.suspends_maker = 0;
     p.status_unknown = 0;
     p.ordinal = ++d.processes_started;
     p.entropy_at = 0;
@@ -167,6 +177,7 @@ uint32_t make_child() {
     extra.mask = d.threads[self.slot].mask;
     extra.policy = d.threads[self.slot].policy;
     extra.processors_off = d.threads[self.slot].processors_off;
+    extra.counter_denied = d.threads[self.slot].counter_denied;
     if (extra.policy.reset_on_fork) extra.policy = {};
     return index;
 }
@@ -193,6 +204,7 @@ void name_child(uint32_t index, int pid) {
 void become_child(uint32_t index) {
     runtime.process_index = index;
     runtime.process = &domain().processes[index];
+    __atomic_store_n(&runtime.process->death_expected, 0, __ATOMIC_RELEASE);
     self.slot = runtime.process->main_slot;
     self.generation = scheduler().slot(self.slot).generation;
     scheduler().start(self.slot);

@@ -22,6 +22,11 @@ bool leave_domain(int wait_status);
 /// The end of the domain, as if its main process had ended with that status. Turn in hand, which nobody gets
 /// again.
 [[noreturn]] void end_domain(int wait_status);
+/// Who made this process by vfork() goes on, if it waits for that. Turn in hand.
+void release_maker(uint32_t index);
+inline uint64_t maker_key(uint32_t index) {
+    return make_key(ObjectKind::kChild, uint64_t{1} << 32 | index);
+}
 /// An exec ends the other threads, and the calls that this one was in the midst of.
 void drop_other_threads();
 /// Another process of the domain was killed by this one: what leave_domain does, on its behalf.

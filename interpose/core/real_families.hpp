@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
+#include <sys/ptrace.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/statvfs.h>
@@ -24,7 +25,7 @@
     X(sched_rr_get_interval) X(pthread_getschedparam) X(sysinfo) \
     X(pathconf) X(fpathconf) X(statvfs) X(fstatvfs) X(readlinkat) \
     X(getloadavg) X(uname) X(gethostname) X(getdomainname) X(gethostid) \
-    X(fchmodat) X(opendir) X(fdopendir) X(readdir) \
+    X(ptrace) X(fchmodat) X(opendir) X(fdopendir) X(readdir) \
     X(readdir64) X(rewinddir) X(telldir) X(seekdir) X(dirfd) X(closedir) X(scandir) \
     X(scandir64) X(scandirat) X(scandirat64) X(mkostemps) X(mkdtemp) X(tmpfile) X(tee) X(vmsplice) \
     X(semget) X(semop) X(semtimedop) X(semctl) X(msgget) X(msgsnd) X(msgrcv) X(msgctl) X(shmget) X(shmctl) \

@@ -17,7 +17,7 @@ long check_policy(int policy, int priority) {
     if (is_realtime(policy)) {
         if (priority < kLowestRealtime || priority > kHighestRealtime) return -EINVAL;
         rlimit limit{};
-        if (geteuid() == 0) return 0;
+        if (raw(SYS_geteuid) == 0) return 0;
         raw(SYS_prlimit64, 0, RLIMIT_RTPRIO, nullptr, &limit);
         return static_cast<rlim_t>(priority) <= limit.rlim_cur ? 0 : -EPERM;
     }

@@ -97,8 +97,12 @@ SignalInfo signal_of_child(uint32_t index, int code, int status) {
 }
 
 SignalInfo signal_of_end(uint32_t index, int wait_status) {
-    if (WIFEXITED(wait_status)) return signal_of_child(index, CLD_EXITED, WEXITSTATUS(wait_status));
-    return signal_of_child(index, WCOREDUMP(wait_status) ? CLD_DUMPED : CLD_KILLED, WTERMSIG(wait_status));
+    SignalInfo info =
+        WIFEXITED(wait_status)
+            ? signal_of_child(index, CLD_EXITED, WEXITSTATUS(wait_status))
+            : signal_of_child(index, WCOREDUMP(wait_status) ? CLD_DUMPED : CLD_KILLED, WTERMSIG(wait_status));
+    info.signal = domain().processes[index].end_signal;
+    return info;
 }
 
 bool queue_signal(PendingSignals& pending, const SignalInfo& info) {
@@ -176,7 +180,7 @@ siginfo_t as_siginfo(const SignalInfo& info) {
     siginfo_t shown{};
     shown.si_signo = info.signal;
     shown.si_code = info.code;
-    if (info.signal == SIGCHLD && info.code > 0 && info.code != SI_KERNEL) {
+    if (info.code > 0 && info.code != SI_KERNEL) {  // of a child, whatever signal it was to end with
         shown.si_pid = info.sender;
         shown.si_uid = info.user;
         shown.si_status = info.status;

@@ -390,6 +390,7 @@ void on_look(int, siginfo_t* info, void* given) {
 
 void follow_action(int signal) {
     if (is_synchronous(signal) || signal == SIGCHLD || signal == SIGPIPE || is_of_libc(signal)) return;
+    if (signal == SIGXFSZ) return;  // size_limit.hpp
     if (signal == timebubble::kLookSignal) return;
     uint64_t wanted = handler_of(*runtime.process, signal);
     // A terminal's: the kernel would end or stop a process that waits for its turn. The schedule sends its
@@ -403,7 +404,7 @@ void follow_action(int signal) {
 }
 
 void install_fault_handlers() {
-    real.signal(SIGPIPE, SIG_IGN);
+    for (int signal : {SIGPIPE, SIGXFSZ}) real.signal(signal, SIG_IGN);
     for (int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU}) follow_action(signal);
     install_action(SIGCHLD, on_child, SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP);
     install_action(timebubble::kLookSignal, on_look, SA_SIGINFO | SA_RESTART | SA_ONSTACK);

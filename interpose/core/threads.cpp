@@ -166,6 +166,7 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
     domain().threads[slot].mask = domain().threads[self.slot].mask;
     domain().threads[slot].policy = policy;
     domain().threads[slot].processors_off = domain().threads[self.slot].processors_off;
+    domain().threads[slot].counter_denied = domain().threads[self.slot].counter_denied;
     domain().threads[slot].born_ns = now_realtime_ns();
     *record = {RecordState::kRunning, slot, {}, routine, argument, false};
     pthread_attr_t joinable;

@@ -56,6 +56,7 @@ void remove_tsc_trap() {
 bool emulate_tsc(const siginfo_t& info, ucontext_t& context) {
     // A protection fault of an instruction that was fetched: its bytes can be read.
     if (info.si_code != SI_KERNEL || !runtime.domain || !tsc_trapped()) return false;
+    if (self.active && domain().threads[self.slot].counter_denied) return false;
     greg_t* registers = context.uc_mcontext.gregs;
     const auto at = static_cast<uint64_t>(registers[REG_RIP]);
     const auto* code = reinterpret_cast<const uint8_t*>(at);

@@ -51,6 +51,21 @@ class Client:
             return True
 
 GROUPS = """\
+hops at first 1 1
+hops set 0
+too many -1 EINVAL
+of IPv6 0
+too many of IPv6 -1 EINVAL
+hops now 9 9
+loop 0
+by 0.0.0.0 0
+by 127.0.0.1 0
+by 192.0.2.77 0
+by 224.0.0.2 -1 EADDRNOTAVAIL
+by 255.255.255.255 -1 EADDRNOTAVAIL
+it is 127.0.0.1
+by a number of none -1 EADDRNOTAVAIL
+of IPv6 -1 ENODEV
 no group -1 EINVAL
 join 0
 join again by request 0

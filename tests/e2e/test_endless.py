@@ -1,5 +1,7 @@
 """Requests that compute for ever: each costs a restart of the server, at the same place on every replica."""
 
+import os
+import signal
 import socket
 import subprocess
 import threading
@@ -71,6 +73,18 @@ class Endless(CraneTest):
             self.assertEqual((row["divergence"]["schedule_differences"], row["fenced"]), (0, ""))
         cluster.assert_identical()
 
+    def make_stand(self, cluster):
+        ask_in_background(cluster.address(1), "EVAL", LOOP, 0)
+        with RedisClient(cluster.address(2), 1) as redis, self.assertRaises(OSError):
+            while True:
+                redis("PING")
+
+    def end_by_the_operator(self, cluster):
+        done = cluster.crane("restart")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.await_generation(cluster, 2)
+        self.assert_same_schedules(cluster)
+
     def test_script_without_an_end_costs_a_restart(self):
         with self.crane(Persistent, options=self.options) as cluster:
             with RedisClient(cluster.address(2)) as redis:
@@ -81,7 +95,7 @@ class Endless(CraneTest):
             self.assertFalse(asking.is_alive())  # its connection ended
             with RedisClient(cluster.address(3)) as redis:
                 self.assertEqual(redis("GET", "kept"), b"value")
-            self.assertIn("computed for ever", cluster.status()[1]["last_end"])
+            self.assertIn("stood at one place", cluster.status()[1]["last_end"])
             # Who replays it ends its server at the same place, whoever it is.
             for victim in (cluster.primary(), next(n for n in (1, 2, 3) if n != cluster.primary())):
                 cluster.kill_craned(victim)
@@ -140,14 +154,16 @@ class Endless(CraneTest):
     def test_operator_restarts_a_server_that_computes_for_ever(self):
         """Which no signal reaches, and whose setting says that it may compute as long as it likes."""
         with self.crane(Persistent, options=["--endless-s", "0"]) as cluster:
-            ask_in_background(cluster.address(1), "EVAL", LOOP, 0)
-            with RedisClient(cluster.address(2), 1) as redis, self.assertRaises(OSError):
-                while True:
-                    redis("PING")  # until it stands
-            done = cluster.crane("restart")
-            self.assertEqual(done.returncode, 0, done.stdout)
-            self.await_generation(cluster, 2)
-            self.assert_same_schedules(cluster)
+            self.make_stand(cluster)
+            self.end_by_the_operator(cluster)
+
+    def test_operator_restarts_a_server_that_is_kept_from_computing(self):
+        """It stands with its turn and takes no processor time: it was stopped from outside, on all replicas."""
+        with self.crane(Persistent, options=["--endless-s", "0"]) as cluster:
+            self.make_stand(cluster)
+            for replica in (1, 2, 3):
+                os.kill(cluster.server_pid(replica), signal.SIGSTOP)
+            self.end_by_the_operator(cluster)
 
     def run_without_an_end(self, address, statement):
         words = [str(word) for word in Postgres.client(address)] + ["-c", statement]

@@ -21,7 +21,7 @@ from support.paths import ROOT, Settings
 from support.servers import Program
 
 
-def ask(address, line="run", then=(), half_close=False, timeout_s=30):
+def ask(address, line="run", then=(), half_close=False, timeout_s=120):
     """Sends a line, then pieces of data with pauses; the answer, whole."""
     with socket.create_connection(address, timeout_s) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -176,6 +176,23 @@ class Programs(CraneTest):
     def test_sync_kinds(self):
         self.check("sync_kinds")
 
+    def test_syncs_are_shared_and_closed_descriptors_are_not_synced(self):
+        self.check("syncs")
+        with self.crane(Program, "syncs", replicas=1) as cluster:
+            syncs = int(re.search(r"~syncs (\d+)", ask(cluster.address()))[1])
+            # Each would be a transaction's own if the others stood still meanwhile.
+            self.assertLess(syncs, 40)
+
+    def test_nobody_is_traced(self):
+        """As where a system forbids it: a thread that a tracer stops in its turn would end the service."""
+        self.built_program("tracing")
+        with self.crane(Program, "tracing") as cluster:
+            for _ in range(2):
+                self.assertEqual(ask(cluster.address()).splitlines(), [
+                    "faults: signal 11", "executes: exit 0", "attach: -1 EPERM", "seize: -1 EPERM",
+                    "traced in vain: exit 0", "dispatch: -1 EINVAL", "by number: -1 EINVAL"])
+            cluster.assert_identical()
+
     def test_locks_taken_again_and_again(self):
         self.check("locked_out", rounds=1)
 
@@ -238,6 +255,9 @@ class Programs(CraneTest):
 
     def test_children(self):
         self.check("children")
+
+    def test_processes_made_by_clone_and_vfork(self):
+        self.check("clones", rounds=1)
 
     def test_pipelines(self):
         self.check("pipelines", rounds=1, tools=("mixed_output",))

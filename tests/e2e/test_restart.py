@@ -1,7 +1,9 @@
 """Servers that end: asked to, by a crash, again and again, or on one replica alone. The service comes back by itself."""
 
+import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -11,7 +13,7 @@ from support.paths import Settings
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
 from support.redisclient import RedisError
-from support.servers import Apache, Redis
+from support.servers import Apache, Program, Redis
 from support.webclient import get
 from test_databases import TRANSACTION, fill, sql
 
@@ -268,6 +270,27 @@ class Restart(CraneTest):
             ask(address, "SHUTDOWN", "NOSAVE")  # that is no failure, and crane-run ends with its server
             log = cluster.state / "crane-run.log"
             wait_until(lambda: "the server has ended on all replicas" in log.read_text(), 30, "the cluster has ended")
+
+    def test_child_that_writes_over_what_all_share_costs_a_restart(self):
+        """Not the cluster: it does the same at each replay, on every replica, so the server is ended there."""
+        self.built_program("scribbler")
+
+        def tell(replica, word):
+            with socket.create_connection(cluster.address(replica), 20) as connection:
+                connection.sendall(word + b"\n")
+                return connection.makefile().read()
+
+        with self.crane(Program, "scribbler") as cluster:
+            self.assertEqual([tell(replica, b"count") for replica in (1, 2, 3)], ["1\n", "2\n", "3\n"])
+            with contextlib.suppress(OSError):
+                tell(1, b"scribble")
+            self.await_generation(cluster, 2)
+            self.assertEqual([int(tell(replica, b"count")) for replica in (1, 2, 3)], [4, 5, 6])
+            cluster.assert_identical()
+            cluster.kill_craned(2)
+            self.await_generation(cluster, 2)
+            self.assertEqual(tell(2, b"count"), "7\n")
+            cluster.assert_identical()
 
     def test_primary_is_lost_while_no_server_runs(self):
         with self.crane(SavingRedis) as cluster:

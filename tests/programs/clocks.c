@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/utsname.h>
 
@@ -41,6 +42,8 @@ static void sleeps(void) {
     say("then %d", ms_since(begin, CLOCK_MONOTONIC) >= 40);
     limit = now_plus_ms(CLOCK_MONOTONIC, 20);
     say("clock_nanosleep %s", code(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &limit, NULL)));
+    say("of a thread's time %s", code(clock_nanosleep(CLOCK_THREAD_CPUTIME_ID, 0, &limit, NULL)));
+    say("by its number %s", outcome(syscall(SYS_clock_nanosleep, CLOCK_THREAD_CPUTIME_ID, 0, &limit, NULL)));
     say("reached %d", ms_since(limit, CLOCK_MONOTONIC) >= 0);
     say("nanosleep invalid %s", outcome(nanosleep(&(struct timespec){0, 2000000000}, NULL)));
     order("slept %ld", slept);

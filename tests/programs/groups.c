@@ -33,7 +33,50 @@ static void hear(int fd) {
         say("heard %ld from %s", got, inet_ntop(AF_INET, &from.sin_addr, host, sizeof host));
 }
 
+static int number_of(int fd, int level, int name) {
+    int number = 0;
+    socklen_t length = sizeof number;
+    CHECK(getsockopt(fd, level, name, &number, &length) == 0);
+    return number;
+}
+
+/// By an address: as setsockopt ends.
+static const char* leaves_by(int fd, const char* host) {
+    const struct in_addr address = at(host, 0).sin_addr;
+    return outcome(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &address, sizeof address));
+}
+
+static void options(void) {
+    const int four = socket(AF_INET, SOCK_DGRAM, 0), six = socket(AF_INET6, SOCK_DGRAM, 0);
+    const int none = 0, hops = 9, too_many = 256, nobody = 99;
+    const struct ip_mreqn by_number = {.imr_ifindex = nobody};
+    char host[INET_ADDRSTRLEN];
+    say("hops at first %d %d", number_of(four, IPPROTO_IP, IP_MULTICAST_TTL),
+        number_of(six, IPPROTO_IPV6, IPV6_MULTICAST_HOPS));
+    say("hops set %s", outcome(setsockopt(four, IPPROTO_IP, IP_MULTICAST_TTL, &hops, sizeof hops)));
+    say("too many %s", outcome(setsockopt(four, IPPROTO_IP, IP_MULTICAST_TTL, &too_many, sizeof too_many)));
+    say("of IPv6 %s", outcome(setsockopt(six, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, &hops, sizeof hops)));
+    say("too many of IPv6 %s",
+        outcome(setsockopt(six, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, &too_many, sizeof too_many)));
+    say("hops now %d %d", number_of(four, IPPROTO_IP, IP_MULTICAST_TTL),
+        number_of(six, IPPROTO_IPV6, IPV6_MULTICAST_HOPS));
+    CHECK(setsockopt(four, IPPROTO_IP, IP_MULTICAST_LOOP, &none, sizeof none) == 0);
+    say("loop %d", number_of(four, IPPROTO_IP, IP_MULTICAST_LOOP));
+    static const char* const addresses[] = {"0.0.0.0", "127.0.0.1", "192.0.2.77", "224.0.0.2",
+                                            "255.255.255.255"};
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++)
+        say("by %s %s", addresses[i], leaves_by(four, addresses[i]));
+    const struct in_addr by = {(in_addr_t)number_of(four, IPPROTO_IP, IP_MULTICAST_IF)};
+    say("it is %s", inet_ntop(AF_INET, &by, host, sizeof host));
+    say("by a number of none %s",
+        outcome(setsockopt(four, IPPROTO_IP, IP_MULTICAST_IF, &by_number, sizeof by_number)));
+    say("of IPv6 %s", outcome(setsockopt(six, IPPROTO_IPV6, IPV6_MULTICAST_IF, &nobody, sizeof nobody)));
+    close(four);
+    close(six);
+}
+
 static void scenario(void) {
+    options();
     const int listener = bound("0.0.0.0", 1900), sender = socket(AF_INET, SOCK_DGRAM, 0), one = 1, none = 0;
     struct ip_mreq group = {.imr_multiaddr = at("239.255.255.250", 0).sin_addr};
     struct ip_mreq single = {.imr_multiaddr = at("192.0.2.1", 0).sin_addr};

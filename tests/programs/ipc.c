@@ -205,6 +205,13 @@ static void policies(void) {
     pid_t child = fork();
     if (child == 0) _exit(sched_getscheduler(0));
     reap(child);
+    // Whose it is goes by the effective user, unlike with signals.
+    child = fork();
+    if (child == 0) {
+        const int own = sched_setparam(getpid(), &parameter) == 0;
+        _exit(own && seteuid(65534) == 0 && sched_setparam(getppid(), &parameter) == -1 && errno == EPERM ? 17 : 1);
+    }
+    reap(child);
     say("other %s", outcome(sched_setscheduler(0, SCHED_OTHER, &parameter)));
     say("none such %s", outcome(sched_getscheduler(1 << 22)));
 }

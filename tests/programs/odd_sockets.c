@@ -7,7 +7,10 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -313,7 +316,38 @@ static void chosen_name(void) {
     close(other);
 }
 
+// Descriptors of timers and of signals are none.
+static void no_sockets(int fd, const char* what) {
+    struct sockaddr_in at = near(0);
+    struct msghdr message = {0};
+    struct stat info;
+    socklen_t length = sizeof at;
+    int value = 1;
+    socklen_t size = sizeof value;
+    say("%s: bind %s", what, outcome(bind(fd, (struct sockaddr*)&at, sizeof at)));
+    say("listen %s", outcome(listen(fd, 1)));
+    say("accept %s", outcome(accept(fd, NULL, NULL)));
+    say("connect %s", outcome(connect(fd, (struct sockaddr*)&at, sizeof at)));
+    say("shutdown %s", outcome(shutdown(fd, 77)));
+    say("getsockname %s", outcome(getsockname(fd, (struct sockaddr*)&at, &length)));
+    say("getpeername %s", outcome(getpeername(fd, (struct sockaddr*)&at, &length)));
+    say("setsockopt %s", outcome(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &value, sizeof value)));
+    say("getsockopt %s", outcome(getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &size)));
+    say("send %s", outcome(send(fd, "x", 1, MSG_NOSIGNAL)));
+    say("recv %s", outcome(recv(fd, &value, 1, MSG_DONTWAIT)));
+    say("sendmsg %s", outcome(sendmsg(fd, &message, 0)));
+    say("recvmsg %s", outcome(recvmsg(fd, &message, MSG_DONTWAIT)));
+    say("write %s", outcome(write(fd, "12345678", 8)));
+    CHECK(fstat(fd, &info) == 0);
+    say("mode %o", info.st_mode);
+    close(fd);
+}
+
 static void scenario(void) {
+    sigset_t none;
+    sigemptyset(&none);
+    no_sockets(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), "a timer");
+    no_sockets(signalfd(-1, &none, SFD_NONBLOCK), "signals");
     bound_ports();
     other_transports();
     shut_down();

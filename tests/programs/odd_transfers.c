@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/sendfile.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "serve.h"
@@ -265,7 +266,26 @@ static void places(void) {
     close_both(ends);
 }
 
+// What can be polled, and neither read nor written: nobody waits for it.
+static void by_pidfd(void) {
+    char text[8];
+    const int own = (int)syscall(SYS_pidfd_open, getpid(), 0), file = open("/proc/self/exe", O_RDONLY);
+    CHECK(own >= 0 && file >= 0);
+    say("read from a pidfd: %s", outcome(read(own, text, sizeof text)));
+    say("written to it: %s", outcome(write(own, "x", 1)));
+    say("spliced to it: %s", outcome(splice(file, NULL, own, NULL, 1, 0)));
+    say("spliced from it: %s", outcome(splice(own, NULL, file, NULL, 1, 0)));
+    say("sent to it: %s", outcome(sendfile(own, file, NULL, 1)));
+    int empty[2];
+    CHECK(pipe(empty) == 0);
+    say("from an empty pipe: %s", outcome(splice(empty[0], NULL, own, NULL, 1, 0)));
+    close_both(empty);
+    close(own);
+    close(file);
+}
+
 static void scenario(void) {
+    by_pidfd();
     splices();
     sendfiles();
     whole_messages();

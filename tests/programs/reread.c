@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "serve.h"
 
@@ -89,13 +90,52 @@ static void times(void) {
     close(fd);
 }
 
+// Where one time is set the other stays.
+static void one_of_both(void) {
+    struct stat before, after;
+    const struct timespec second[2] = {{0, UTIME_OMIT}, {5, 6}};
+    make("held");
+    CHECK(stat(path_of("held"), &before) == 0 && utimensat(AT_FDCWD, path_of("held"), second, 0) == 0);
+    CHECK(stat(path_of("held"), &after) == 0);
+    say("read when it was: %d", before.st_atim.tv_sec == after.st_atim.tv_sec &&
+                                    before.st_atim.tv_nsec == after.st_atim.tv_nsec);
+    say("changed at %ld.%09ld", (long)after.st_mtime, after.st_mtim.tv_nsec);
+}
+
+// Who may write a file, but does not own it, may say that it has just changed, and nothing else.
+static int touched(const char* name, const struct timespec* both, int error) {
+    return utimensat(AT_FDCWD, path_of(name), both, 0) == -1 ? errno == error : error == 0;
+}
+
+static void by_another(void) {
+    const struct timespec old[2] = {{5, 6}, {7, 8}}, now[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
+    int status;
+    struct stat info;
+    CHECK(chmod(folder, 0711) == 0 && chmod(path_of("one"), 0666) == 0 && chmod(path_of("two"), 0644) == 0);
+    CHECK(utimensat(AT_FDCWD, path_of("one"), old, 0) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (seteuid(65534) != 0) _exit(1);
+        if (!touched("one", old, EPERM)) _exit(2);
+        if (!touched("one", NULL, 0) || !touched("one", now, 0)) _exit(3);
+        if (stat(path_of("one"), &info) != 0 || info.st_mtime < 1000000000) _exit(4);
+        _exit(touched("two", NULL, EACCES) && touched("two", now, EACCES) && touched("two", old, EPERM) ? 8 : 5);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    say("by another user: %d", WEXITSTATUS(status));
+    CHECK(stat(path_of("one"), &info) == 0);
+    say("and it has changed: %d", info.st_mtime > 1000000000);
+}
+
 static void scenario(void) {
     snprintf(folder, sizeof folder, "/tmp/reread.XXXXXX");
     CHECK(mkdtemp(folder));
     make("one"), make("two"), make("three");
     folders();
     times();
-    const char* names[] = {"one", "two", "three", "made meanwhile", "later", "timed", "link"};
+    one_of_both();
+    by_another();
+    const char* names[] = {"one", "two", "three", "made meanwhile", "later", "timed", "link", "held"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) CHECK(unlink(path_of(names[n])) == 0);
     CHECK(rmdir(folder) == 0);
 }

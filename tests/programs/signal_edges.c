@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
@@ -259,7 +260,52 @@ static void ended(void) {
     close(fd);
 }
 
+// --- files that grow beyond their limit
+
+static volatile sig_atomic_t grown;
+static void hear_growth(int signal) {
+    grown = signal;
+}
+
+/// 0: the call went on to an error, with what was to be seen of the signal.
+static int grow(int how, int fd) {
+    char bytes[100] = "";
+    sigset_t set, pending;
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    grown = 0;
+    if (how == 1) sigprocmask(SIG_BLOCK, &set, NULL);
+    if (how == 2) signal(SIGXFSZ, hear_growth);
+    if (how == 3) signal(SIGXFSZ, SIG_IGN);
+    if (lseek(fd, 4050, SEEK_SET) != 4050 || write(fd, bytes, sizeof bytes) != 46) return 1;
+    if (write(fd, bytes, 1) != -1 || errno != EFBIG) return 2;
+    if (how == 2 && grown != SIGXFSZ) return 3;
+    if (how == 1 && (sigpending(&pending) != 0 || !sigismember(&pending, SIGXFSZ))) return 4;
+    grown = 0;
+    if (truncate("/proc/self/fd/0", 1 << 20) != -1 || errno != EFBIG) return 5;
+    if (how == 2 && grown != SIGXFSZ) return 6;
+    if (ftruncate(fd, 1 << 20) != -1 || errno != EFBIG) return 7;
+    return 0;
+}
+
+static void limited(void) {
+    static const char* const kHow[] = {"by default", "blocked", "handled", "ignored"};
+    for (int how = 0; how < 4; how++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            const struct rlimit limit = {4096, 4096};
+            FILE* const file = tmpfile();
+            if (!file || dup2(fileno(file), 0) != 0 || setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(9);
+            _exit(grow(how, 0));
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child);
+        say("too large, %s: signal %d, exit %d", kHow[how], WTERMSIG(status), WEXITSTATUS(status));
+    }
+}
+
 static void scenario(void) {
+    limited();
     const struct mq_attr attributes = {.mq_maxmsg = 4, .mq_msgsize = 16};
     queue = mq_open("/signal-edges", O_CREAT | O_RDWR, 0600, &attributes);
     CHECK(queue >= 0 && mq_unlink("/signal-edges") == 0);

@@ -94,9 +94,9 @@ class FiberDomain {
         halted_ = true;
         for (;;) leave();
     }
-    /// Called in a fiber: computing, while others may go on.
+    /// Called in a fiber: computing, or what goes on beside the schedule, while others may go on.
     void compute() {
-        if (state_->policy == Policy::kParallel) leave();
+        if (state_->policy == Policy::kParallel || state_->holder != current_->slot) leave();
     }
     /// Another thread's process is killed.
     void discard(SlotId victim) {

@@ -114,6 +114,9 @@ class RandomProgram {
             case 12:
                 discard_another(me, dice);
                 break;
+            case 13:
+                work_beside(me, dice);
+                break;
             default:
                 see(dice, s.read_clock(me));
         }
@@ -132,6 +135,20 @@ class RandomProgram {
         if (boxes_[box].count == 0) return;
         --boxes_[box].count;
         see(dice, boxes_[box].value);
+    }
+    void work_beside(SlotId me, Dice& dice) {
+        if (world_.scheduler.state().policy != Policy::kSerial) return;
+        struct Work {
+            World& world;
+            uint64_t length;
+        } work{world_, dice.below(30)};
+        world_.scheduler.beside(
+            me, 3,
+            [](void* what) {
+                auto& w = *static_cast<Work*>(what);
+                for (uint64_t n = w.length; n > 0; --n) w.world.compute();
+            },
+            &work);
     }
     void discard_another(SlotId me, Dice& dice) {
         const auto victim = static_cast<SlotId>(dice.below(world_.scheduler.state().high_water));

@@ -574,3 +574,83 @@ TEST_CASE("dmt: a thread that only spins is not one that could work") {
     CHECK(seen == "A+B+A-B-A+B+A+");
     CHECK(crew.domain.state().spinning == 0);
 }
+
+namespace {
+
+/// What a thread does beside the schedule: it leaves its name when it begins, and ends once `until` holds.
+struct Aside {
+    Crew& crew;
+    SlotId me;
+    std::function<bool()> until;
+    bool had_turn = false;
+
+    void run() {
+        crew.s().beside(
+            me, kOp,
+            [](void* what) {
+                auto& self = *static_cast<Aside*>(what);
+                self.had_turn = self.crew.s().holds_turn(self.me);
+                self.crew.trace += static_cast<char>(name(self.me) - 'A' + 'a');
+                for (int i = 0; !self.until(); ++i) {
+                    if (i == 10'000) FAIL("nobody goes on beside it");
+                    self.crew.domain.compute();
+                }
+            },
+            this);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("scheduler: others go on while a thread works beside the schedule", "[dmt]") {
+    Crew crew(Policy::kSerial, 100);
+    const auto body = [&](SlotId me) {
+        crew.operate(me);
+        crew.operate(me);
+    };
+    crew.run({body, body}, [&](SlotId me) {
+        crew.s().get_turn(me);
+        Aside aside{crew, me, [&] { return crew.trace.find("CC") != std::string::npos; }};
+        aside.run();
+        CHECK_FALSE(aside.had_turn);
+        CHECK(crew.s().holds_turn(me));
+        crew.trace += name(me);
+        crew.s().put_turn(me, kOp);
+    });
+    // Where it stands when the others begin is a matter of time; its place in the schedule is not.
+    crew.trace.erase(crew.trace.find('a'), 1);
+    CHECK(crew.trace == "BBCCA");
+}
+
+TEST_CASE("scheduler: whose turn it is waits until it has done what it does beside the schedule", "[dmt]") {
+    Crew crew(Policy::kSerial, 1);
+    int rounds = 0;
+    crew.run({[&](SlotId me) {
+                 for (int i = 0; i < 3; ++i) crew.operate(me);
+             }},
+             [&](SlotId me) {
+                 crew.s().get_turn(me);
+                 Aside aside{crew, me, [&] { return ++rounds > 500; }};
+                 aside.run();
+                 crew.trace += name(me);
+                 crew.s().put_turn(me, kOp);
+             });
+    crew.trace.erase(crew.trace.find('a'), 1);
+    CHECK(crew.trace == "BBAB");
+    CHECK(rounds > 500);
+}
+
+TEST_CASE("scheduler: where nobody else can go on, what is done beside the schedule keeps the turn",
+          "[dmt]") {
+    Crew crew(Policy::kSerial, 100);
+    crew.run({crew.waiter(11)}, [&](SlotId me) {
+        crew.let_others_run(me);
+        crew.s().get_turn(me);
+        Aside aside{crew, me, [] { return true; }};
+        aside.run();
+        CHECK(aside.had_turn);
+        crew.s().signal(11, 1);
+        crew.s().put_turn(me, kOp);
+    });
+    CHECK(crew.trace == "aBs");
+}

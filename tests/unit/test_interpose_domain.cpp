@@ -105,6 +105,7 @@ uint32_t PlainDomain::process(int pid) {
     Process& p = state_.processes[index];
     p.state = ProcessState::kLive;
     p.parent = runtime.process_index;
+    p.end_signal = SIGCHLD;
     p.pid = pid;
     const uint32_t acting = runtime.process_index;
     act_as(index);

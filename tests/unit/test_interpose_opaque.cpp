@@ -185,3 +185,43 @@ TEST_CASE("opaque: one that was left to itself is stood for again when a signal 
     CHECK(signal_opaque(p, SIGKILL) == 0);
     CHECK(p.opaque_phase == OpaquePhase::kRuns);
 }
+
+TEST_CASE("opaque: what a busy machine or a disk keeps a process from is not its own time", "[interpose]") {
+    constexpr uint64_t kMs = 1'000'000;
+    const OpaqueEffort before{100 * kMs, 10 * kMs, 1, 0};
+    const auto own_ms = [&](OpaqueEffort now) { return own_time_ns(before, now, 100 * kMs) / kMs; };
+    CHECK(own_ms({100 * kMs, 10 * kMs, 1, 0}) == 100);   // it sleeps by its own will
+    CHECK(own_ms({200 * kMs, 10 * kMs, 1, 0}) == 100);   // it computes
+    CHECK(own_ms({105 * kMs, 105 * kMs, 1, 0}) == 5);    // others have the processor
+    CHECK(own_ms({102 * kMs, 10 * kMs, 1, 1}) == 2);     // it waits for its disk
+    CHECK(own_ms({900 * kMs, 900 * kMs, 8, 0}) == 100);  // more threads than processors
+    CHECK(own_ms({102 * kMs, 210 * kMs, 4, 0}) == 50);   // half of them are kept from going on
+    CHECK(own_ms({0, 0, 0, 0}) == 100);                  // nothing can be seen of it
+    CHECK(own_ms({50 * kMs, 5 * kMs, 1, 0}) == 100);     // a thread has ended
+}
+
+TEST_CASE("opaque: the effort of a process is that of all its threads and of all below it", "[interpose]") {
+    const auto compute = [] {
+        for (;;) asm volatile("");
+    };
+    const RealChild computing(compute);
+    const RealChild parent([&] {
+        const int child = fork();
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            compute();
+        }
+        waitpid(child, nullptr, 0);
+    });
+    const auto come_to_run = [](int pid, uint32_t threads) {
+        for (int i = 0; i < 20'000; ++i) {
+            const OpaqueEffort effort = effort_of(pid);
+            if (effort.threads == threads && effort.run_ns > 20'000'000) return true;
+            usleep(1000);
+        }
+        return false;
+    };
+    CHECK(come_to_run(computing.pid(), 1));
+    CHECK(come_to_run(parent.pid(), 2));
+    CHECK(effort_of(0x7fff'fff0).threads == 0);
+}

@@ -8,7 +8,7 @@ class RedisError(Exception):
 
 
 class Redis:
-    def __init__(self, address, timeout_s=30):
+    def __init__(self, address, timeout_s=120):
         self.socket = socket.create_connection(address, timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self.socket.makefile("rb")
