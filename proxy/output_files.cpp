@@ -123,6 +123,10 @@ bool OutputFiles::retry() {
 }
 
 std::string OutputFiles::write(OutputChunk chunk) {
+    if (fd_ >= 0 && !in_place()) {
+        spdlog::warn("{} was moved or removed: a new one begins with record {}", path_, at_.records);
+        reopen();
+    }
     waiting_.push_back(std::move(chunk));
     retry();
     std::string spare;
@@ -133,14 +137,17 @@ std::string OutputFiles::write(OutputChunk chunk) {
     return spare;
 }
 
+bool OutputFiles::in_place() const {
+    struct stat ours {
+    }, there{};
+    return fstat(fd_, &ours) == 0 && stat(path_.c_str(), &there) == 0 && ours.st_dev == there.st_dev &&
+           ours.st_ino == there.st_ino;
+}
+
 void OutputFiles::reopen() {
     const bool written = retry();
     if (fd_ < 0) return;  // it is tried again, at that place
-    struct stat ours {
-    }, there{};
-    const bool same = fstat(fd_, &ours) == 0 && stat(path_.c_str(), &there) == 0 &&
-                      ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
-    if (same) return;
+    if (in_place()) return;
     // What the moved file has in part goes into the new one as a whole: a torn end is seen, a gap is not
     // made.
     close(std::exchange(fd_, -1));

@@ -38,7 +38,8 @@ class OutputFiles {
     OutputFiles(const OutputFiles&) = delete;
     OutputFiles& operator=(const OutputFiles&) = delete;
 
-    /// Writes what waits and then this, as far as it goes. Returns memory to be used again.
+    /// Writes what waits and then this, as far as it goes. Returns memory to be used again. Where the file
+    /// was moved or removed, that is noticed here, too.
     std::string write(OutputChunk chunk);
     /// Tries what waits once more. True: nothing does any more, and a file is open.
     bool retry();
@@ -53,6 +54,8 @@ class OutputFiles {
   private:
     bool begin_file(const OutputPosition& from);
     bool write_out();
+    /// The open file is the one at its path.
+    bool in_place() const;
     size_t left() const { return header_.size() + current_.bytes.size() - written_; }
     void shift_files();
     void failed(const std::string& what);

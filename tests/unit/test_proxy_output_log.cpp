@@ -269,6 +269,23 @@ TEST_CASE("output log: goes on in a new file when the old one was moved away", "
     CHECK(records == 18);
 }
 
+TEST_CASE("output log: one that was removed goes on in a new file, and says from where", "[proxy]") {
+    const Dirs dirs;
+    const std::string dir = dirs.dir("r1");
+    {
+        OutputLog log(dir, config_of(1));
+        fill(log, 3);
+        log.flush();
+        fs::remove(dir + "/output.log");
+        fill(log, 3);
+    }
+    OutputLogReader reader(dir);
+    CHECK(reader.header().first_record == 6);
+    uint64_t records = 0;
+    while (reader.next() == OutputLogReader::Next::kRecord) ++records;
+    CHECK(records == 6);
+}
+
 TEST_CASE("output log: one record that is lost is a gap, too", "[proxy]") {
     const Dirs dirs;
     constexpr uint64_t kBlocks = 256;
