@@ -1,4 +1,4 @@
-"""The runner of the end-to-end tests: what its summary says of a test that failed."""
+"""The runner of the end-to-end tests: what it finds, and what its summary says of a test that failed."""
 
 import importlib.util
 import pathlib
@@ -18,6 +18,13 @@ def detail_of(job):
     except Exception:  # pylint: disable=broad-except
         return "".join(traceback.format_exception(*sys.exc_info()))
     raise AssertionError("it raised nothing")
+
+
+class DiscoveryTest(unittest.TestCase):
+    def test_no_file_is_named_as_one_of_the_other_folder(self):
+        """`make test` loads both into one process, where the second one of a name could not be loaded."""
+        both = {path.name for path in E2E.glob("test_*.py")} & {path.name for path in pathlib.Path(__file__).parent.glob("test_*.py")}
+        self.assertEqual(both, set())
 
 
 class SummaryTest(unittest.TestCase):
