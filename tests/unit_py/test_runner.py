@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import subprocess
 import sys
 import traceback
 import unittest
@@ -25,6 +26,14 @@ class DiscoveryTest(unittest.TestCase):
         """`make test` loads both into one process, where the second one of a name could not be loaded."""
         both = {path.name for path in E2E.glob("test_*.py")} & {path.name for path in pathlib.Path(__file__).parent.glob("test_*.py")}
         self.assertEqual(both, set())
+
+    def test_what_make_test_runs_can_be_loaded_in_one_process(self):
+        listed = subprocess.run([sys.executable, "-B", E2E / "run.py", "--unit", "unit", "--sim", "sim", "--list"],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        names = listed.stdout.decode()
+        self.assertEqual(listed.returncode, 0, names)
+        self.assertIn("runner.DiscoveryTest", names)
+        self.assertIn("apache.", names)
 
 
 class SummaryTest(unittest.TestCase):
