@@ -46,7 +46,14 @@ struct Server {
     }
     ~Server() {
         DomainHost::clean(spec);
-        fs::remove_all(folder);
+        for (const std::string& one : mounted) ::umount2(one.c_str(), MNT_DETACH);
+        std::error_code ignored;
+        fs::remove_all(folder, ignored);
+    }
+    void mount(const std::string& image, const std::string& point) {
+        fs::create_directories(point);
+        mount_limited(image, point, {.bytes = 32 << 20});
+        mounted.push_back(point);
     }
     // What the script printed, after its end.
     std::string run() {
@@ -59,7 +66,7 @@ struct Server {
         exit = host.poll_exit();
         return read_text_file(spec.state_dir + "/stdout");
     }
-    std::vector<std::string> weaknesses;
+    std::vector<std::string> weaknesses, mounted;
     std::optional<ExitReport> exit;
 };
 
@@ -216,11 +223,9 @@ TEST_CASE("a state directory that is a mount point is not seen inside", "[checkp
     if (!can_contain()) return;
     Server server("ls -A \"$STATE\"; echo end");
     server.spec.environment.push_back("STATE=" + server.spec.state_dir);
-    mount_limited(server.folder + "/image", server.spec.state_dir, {.bytes = 32 << 20});
+    server.mount(server.folder + "/image", server.spec.state_dir);
     std::ofstream(server.spec.state_dir + "/replica.key") << "secret";
     CHECK(server.run() == "end\n");
-    DomainHost::clean(server.spec);
-    CHECK(::umount2(server.spec.state_dir.c_str(), MNT_DETACH) == 0);
 }
 
 TEST_CASE("the disk quota of another domain is not seen inside", "[checkpoint][root]") {
@@ -228,11 +233,9 @@ TEST_CASE("the disk quota of another domain is not seen inside", "[checkpoint][r
     Server server("ls -A \"$OTHER\"; echo end");
     const std::string other = server.folder + "/other/container";
     server.spec.environment.push_back("OTHER=" + other);
-    fs::create_directories(other);
-    mount_limited(other + ".image", other, {.bytes = 32 << 20});
+    server.mount(other + ".image", other);
     std::ofstream(other + "/secret") << "secret";
     CHECK(server.run() == "end\n");
-    CHECK(::umount2(other.c_str(), MNT_DETACH) == 0);
 }
 
 TEST_CASE("a disk that is gone at the next start is missed only if something was changed there",
@@ -242,8 +245,7 @@ TEST_CASE("a disk that is gone at the next start is missed only if something was
         Server server(changes ? "echo >\"$DISK/file\"" : "ls \"$DISK\"");
         const std::string disk = server.folder + "/disk";
         server.spec.environment.push_back("DISK=" + disk);
-        fs::create_directories(disk);
-        mount_limited(server.folder + "/file-of-the-disk", disk, {.bytes = 32 << 20});
+        server.mount(server.folder + "/file-of-the-disk", disk);
         DomainHost host(server.spec);
         host.start();
         pollfd wait{host.exit_fd(), POLLIN, 0};

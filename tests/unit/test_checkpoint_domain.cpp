@@ -48,7 +48,7 @@ struct Domain {
     std::string output() const { return read_text_file(spec.state_dir + "/stdout"); }
 };
 
-bool eventually(const std::function<bool()>& holds, int timeout_ms = 5000) {
+bool eventually(const std::function<bool()>& holds, int timeout_ms = 60'000) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     while (std::chrono::steady_clock::now() < deadline) {
         if (holds()) return true;
@@ -65,7 +65,12 @@ bool can_contain() {
 
 bool wait_exit(DomainHost& host) {
     pollfd wait{host.exit_fd(), POLLIN, 0};
-    return ::poll(&wait, 1, 10000) == 1;
+    return ::poll(&wait, 1, 60'000) == 1;
+}
+
+/// A time to sleep that nobody else on this machine sleeps for: others may run the same tests.
+std::string own_nap(int which) {
+    return std::to_string(which) + std::to_string(::getpid());
 }
 
 std::vector<pid_t> with_argument(const std::string& word) {
@@ -122,11 +127,12 @@ TEST_CASE("a server that becomes a daemon keeps the domain alive", "[checkpoint]
 TEST_CASE("kill_all leaves nothing, SIGTERM reaches the server", "[checkpoint]") {
     for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
         if (isolation == Isolation::kLxc && !can_contain()) continue;
-        Domain domain(isolation,
-                      "trap 'echo polite; exit 7' TERM; sleep 987654 & setsid sleep 987654 & echo up; wait");
+        const std::string nap = own_nap(98);
+        Domain domain(isolation, "trap 'echo polite; exit 7' TERM; sleep " + nap + " & setsid sleep " + nap +
+                                     " & echo up; wait");
         DomainHost host(domain.spec);
         host.start();
-        REQUIRE(eventually([&] { return domain.output() == "up\n" && with_argument("987654").size() == 2; }));
+        REQUIRE(eventually([&] { return domain.output() == "up\n" && with_argument(nap).size() == 2; }));
         const std::vector<pid_t> inside = descendants_of(host.init_pid());
         REQUIRE(inside.size() == 3);
         CHECK_FALSE(host.poll_exit());
@@ -141,17 +147,18 @@ TEST_CASE("kill_all leaves nothing, SIGTERM reaches the server", "[checkpoint]")
 TEST_CASE("the death of craned ends the domain at once", "[checkpoint]") {
     for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
         if (isolation == Isolation::kLxc && !can_contain()) continue;
-        Domain domain(isolation, "setsid sleep 876543 & echo up; sleep 876543");
+        const std::string nap = own_nap(87);
+        Domain domain(isolation, "setsid sleep " + nap + " & echo up; sleep " + nap);
         const pid_t craned = ::fork();
         if (craned == 0) {
             DomainHost host(domain.spec);
             host.start();
             for (;;) ::pause();
         }
-        REQUIRE(eventually([&] { return with_argument("876543").size() >= 2; }));
+        REQUIRE(eventually([&] { return with_argument(nap).size() >= 2; }));
         ::kill(craned, SIGKILL);
         ::waitpid(craned, nullptr, 0);
-        CHECK(eventually([&] { return with_argument("876543").empty(); }, 500));
+        CHECK(eventually([&] { return with_argument(nap).empty(); }));
         DomainHost::clean(domain.spec);
         if (isolation == Isolation::kLxc) {
             CHECK_FALSE(fs::exists("/sys/fs/cgroup/pids/lxc.payload." + domain.spec.name));
@@ -203,12 +210,13 @@ TEST_CASE("the server's limits are the same whatever this machine's are", "[chec
 TEST_CASE("clean ends what an earlier craned left running", "[checkpoint]") {
     for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
         if (isolation == Isolation::kLxc && !can_contain()) continue;
-        Domain domain(isolation, "setsid sleep 765432 & sleep 765432");
+        const std::string nap = own_nap(76);
+        Domain domain(isolation, "setsid sleep " + nap + " & sleep " + nap);
         DomainHost host(domain.spec);
         host.start();
-        REQUIRE(eventually([&] { return with_argument("765432").size() == 2; }));
+        REQUIRE(eventually([&] { return with_argument(nap).size() == 2; }));
         DomainHost::clean(domain.spec);
-        CHECK(with_argument("765432").empty());
+        CHECK(with_argument(nap).empty());
         REQUIRE(wait_exit(host));
         REQUIRE(host.poll_exit());
         CHECK_FALSE(host.poll_exit()->text == "exited with status 0");
