@@ -149,6 +149,9 @@ class Host:
             return "running" in self.ssh("systemctl is-system-running", check=False).split()
         wait_until(running, 60, f"{self.name} is up")
 
+    def alive(self):
+        return "RUNNING" in run("lxc-info", "-P", self.bed.work / "lxc", "-n", self.lxc_name, "-s", check=False)
+
     def kill(self):
         run("lxc-stop", "-P", self.bed.work / "lxc", "-n", self.lxc_name, "-k", check=False)
 
@@ -196,6 +199,9 @@ class Bed:
         run("ip", "addr", "add", f"{NET}.254/24", "dev", "br0")
 
     def host(self, number):
+        """A host that has had nothing yet; one of that number is gone then."""
+        if number in self.hosts:
+            self.hosts[number].kill()
         one = self.hosts[number] = Host(self, number)
         one.make()
         one.start()

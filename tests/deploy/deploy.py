@@ -23,10 +23,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from bed import Bed, BedError, run, wait_until, work_folder  # noqa: E402
 from clients import DatabaseWriter, WebWriter  # noqa: E402
 from hardships import all_at_once, log_cut, primaries_lost, services_killed, virtual_addresses  # noqa: E402
+from interrupted import interrupted  # noqa: E402
 from mistakes import mistakes, refusals, stopped  # noqa: E402
 from trial import AT_STORE, AT_WEB, BUILD, COPY, STORE_ADDRESS, TOP, WEB, WEB_ADDRESS, Load, Trial  # noqa: E402
 
-PARTS = ["core", "mistakes", "address", "lost", "services", "at-once", "log-cut", "rolls", "members", "copies"]
+PARTS = ["core", "mistakes", "address", "lost", "services", "at-once", "log-cut", "rolls", "members", "copies", "interrupted"]
 
 
 def core(trial):
@@ -34,6 +35,9 @@ def core(trial):
     trial.inventory([1, 2, 3], **WEB)
     trial.play("deploy", "web")
     trial.play_again("deploy", "web")
+    written = trial.bed.hosts[1].ssh("cat /etc/crane/web.toml")
+    if '[machine]\naddresses = ["10.9.9.9/24"]' not in written or '\nrestart = "always"' not in written.split("\n[", 1)[0]:
+        raise BedError(f"the settings of the inventory are not in:\n{written}")
     load = Load(trial, "web", WebWriter, [1, 2, 3])
     first = trial.primary("web", 1)
     trial.bed.hosts[first].ssh("systemctl kill --kill-whom=main --signal=KILL crane@web.service")
@@ -105,7 +109,9 @@ def copies(trial, settings, numbers):
     trial.play("backup", "web")
     archives = sorted((trial.bed.work / "crane-results" / "web").glob("backup-*.tar"))
     trial.inventory(numbers, **settings | COPY | {"crane_virtual_address": ""})
-    trial.play("restore", "copy", f"crane_backup={archives[-1]}")
+    first, last = trial.bed.hosts[numbers[0]], trial.bed.hosts[numbers[-1]]
+    first.ssh("mkdir /srv/copy /var/lib/crane/copy && mount --bind /srv/copy /var/lib/crane/copy")
+    broken_restore(trial, archives[-1])
     for number in numbers:
         for one in load.writers:
             copy = type(one)([], one.number)
@@ -122,12 +128,37 @@ def copies(trial, settings, numbers):
             raise BedError(f"the logs of h{number} are {names}")
     trial.play("stop", "web")
     trial.play("start", "web")
+    # Some of it is gone already.
+    last.ssh("systemctl stop crane@copy; rm -r /etc/crane/copy.toml /var/lib/crane/copy/db /etc/systemd/system/crane@copy.service.d")
     for cluster in ("copy", "web"):
+        if cluster == "web":
+            last.ssh("apt-get -q -y purge crane", timeout=300)
         trial.play("destroy", cluster, f"crane_destroy={cluster}")
-        left = trial.bed.hosts[numbers[0]].ssh(f"ls -d /var/lib/crane/{cluster} /etc/crane/{cluster}.toml; "
+        for number in numbers:
+            left = trial.bed.hosts[number].ssh(f"ls -A /var/lib/crane/{cluster} 2>&1; ls -d /etc/crane/{cluster}.*; "
                                                f"systemctl is-active crane@{cluster}", check=False)
-        if "active" not in left or "\nactive" in left or left.count("No such file") != 2:
-            raise BedError(f"destroyed, and there is: {left}")
+            mounted = (number, cluster) == (numbers[0], "copy")
+            if "active" not in left or "\nactive" in left or left.count("No such file") != (1 if mounted else 2):
+                raise BedError(f"destroyed, and on h{number} there is: {left}")
+    first.ssh("mountpoint /var/lib/crane/copy")
+    trial.play("destroy", "web", "crane_destroy=web")  # there is nothing left
+
+
+def broken_restore(trial, archive):
+    """Broken off when a first host has it; called again it goes on with the others."""
+    extra = f"crane_backup={archive}"
+    playing, _ = trial.begin_play("restore", "copy", extra)
+    marks = [host for host in trial.bed.hosts.values() if host.alive()]
+    wait_until(lambda: playing.poll() is not None or any("begun" in host.ssh("cat /etc/crane/copy.restored", check=False) for host in marks), 300,
+               "a first host begins to restore")
+    if playing.poll() is not None:
+        raise BedError("the restore ended before it could be broken off")
+    os.killpg(playing.pid, signal.SIGKILL)
+    playing.wait()
+    trial.say("restore.yml was broken off while hosts restored")
+    for host in marks:  # what it had begun there
+        wait_until(lambda: not host.ssh("pgrep -f [A]nsiballZ", check=False).strip(), 120, "its modules have ended")  # pylint: disable=cell-var-from-loop
+    trial.play("restore", "copy", extra)
 
 
 def packages(revision=""):
@@ -144,7 +175,8 @@ def packages(revision=""):
 
 def perform(trial, parts, first, later, seed):
     settings = AT_WEB | {"crane_image_release": "2" if "rolls" in parts else "1"}
-    steps = {"core": lambda: core(trial), "mistakes": lambda: mistakes(trial, first), "address": lambda: virtual_addresses(trial),
+    steps = {"core": lambda: core(trial), "mistakes": lambda: mistakes(trial, first),
+             "interrupted": lambda: interrupted(trial, first, seed, "copies" in parts), "address": lambda: virtual_addresses(trial),
              "lost": lambda: primaries_lost(trial), "services": lambda: services_killed(trial, seed),
              "at-once": lambda: all_at_once(trial), "log-cut": lambda: log_cut(trial), "rolls": lambda: rolls(trial, later),
              "members": lambda: members(trial, settings),
@@ -159,8 +191,8 @@ def perform(trial, parts, first, later, seed):
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="everything, some twenty minutes")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=["core"], help="these alone; those behind core need address")
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the order in which services are killed")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=["core"], help="these alone; those behind core need address, but for the last")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of the order in which services are killed, and where playbooks are")
     parser.add_argument("--hosts-only", action="store_true", help="make what hosts are copies of, and end")
     parser.add_argument("--keep", action="store_true", help="leave the hosts running, and say how to reach them")
     return parser.parse_args()

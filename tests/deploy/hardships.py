@@ -72,9 +72,25 @@ def virtual_addresses(trial):
         trial.play_again("deploy", settings["crane_cluster"])
     follows(trial, "web", WEB_ADDRESS, 1)
     follows(trial, "store", STORE_ADDRESS, 1)
+    nobody_served(trial)
     wait_until(lambda: "tester" in run("mariadb", "--no-defaults", "-h", STORE_ADDRESS, "-u", "tester", "-e", "SELECT USER()", check=False),
                60, "the database answers")
     run(*sysbench(STORE_ADDRESS), "prepare")
+
+
+def nobody_served(trial):
+    """No host keeps the address of a cluster without a primary, or gets it back from a keepalived that is killed meanwhile."""
+    first = trial.primary("web", 1)
+    for number in HOSTS:
+        trial.bed.hosts[number].ssh("systemctl stop crane@web.service" if number != first
+                                    else "systemctl kill --signal=KILL keepalived.service; systemctl stop crane@web.service")
+        if number == HOSTS[1]:  # of three: nobody decides any more
+            wait_until(lambda: holders(trial, WEB_ADDRESS) == [], 30, f"{WEB_ADDRESS} is nowhere without a primary, and not at {holders(trial, WEB_ADDRESS)}")
+    wait_until(lambda: holders(trial, WEB_ADDRESS) == [], 30, f"{WEB_ADDRESS} is nowhere without a replica, and not at {holders(trial, WEB_ADDRESS)}")
+    trial.say(f"{WEB_ADDRESS} is nowhere while nobody is served")
+    follows(trial, "store", STORE_ADDRESS, 1)
+    trial.play("start", "web")
+    follows(trial, "web", WEB_ADDRESS, 1)
 
 
 def primaries_lost(trial):

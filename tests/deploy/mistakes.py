@@ -17,17 +17,68 @@ def each(trial, command):
     return {number: trial.bed.hosts[number].ssh(command).strip() for number in HOSTS}
 
 
+PLAYBOOKS = {"check": (), "deploy": (), "upgrade": (), "status": (), "start": (), "stop": (), "image": (), "reboot": (), "diff": (), "backup": (),
+             "logs": (), "add": ("crane_host=h3",), "remove": ("crane_host=h3",), "rejoin": ("crane_host=h3",),
+             "replace": ("crane_host=h3", "crane_old=2"), "restore": ("crane_backup=/dev/null",), "destroy": ("crane_destroy=web",)}
+# Beside web, which runs.
+OTHER = {"crane_cluster": "other", "crane_profile": "apache2", "crane_peer_port": 7420, "crane_ports": {80: 8090}}
+
+
+def unchanged(trial, refuse):
+    """What the hosts have is the same before and after."""
+    look = "find /etc/crane -type f -exec sha256sum {} + | sort; systemctl show -p MainPID crane@web; dpkg-query -W; ls /var/lib/crane"
+    before = each(trial, look)
+    refuse()
+    trial.inventory(HOSTS, **WEB)
+    changed = {number: sorted(set(text.splitlines()) ^ set(before[number].splitlines())) for number, text in each(trial, look).items()}
+    if any(changed.values()):
+        raise BedError(f"what was refused has changed something: {changed}")
+
+
 def refusals(trial):
     """Before anything is changed."""
-    before = each(trial, "sha256sum /etc/crane/web.toml; systemctl show -p MainPID crane@web")
-    for settings, words in (({"crane_settings": {"schedule": {"policy": "parallel"}}}, "its server would run otherwise"),
-                            ({"crane_peer_port": 7410}, "and reaches its replicas at"),
-                            ({"crane_settings": {"admin": {"listen": "0.0.0.0:7400"}}}, "must be another one than crane_peer_port")):
-        trial.inventory(HOSTS, **WEB | settings)
-        trial.refused("deploy", "web", words)
+    def refuse():
+        for settings, words in (({"crane_settings": {"schedule": {"policy": "parallel"}}}, "its server would run otherwise"),
+                                ({"crane_peer_port": 7410}, "and reaches its replicas at"),
+                                ({"crane_prots": {80: 80}}, "crane_prots is no setting of Crane: is crane_ports meant?")):
+            trial.inventory(HOSTS, **WEB | settings)
+            trial.refused("deploy", "web", words)
+    unchanged(trial, refuse)
+
+
+def refused_everywhere(trial):
+    """By each of the playbooks, and what is wrong with one host keeps all from being changed."""
+    trial.inventory(HOSTS, **WEB | {"crane_prots": {80: 80}})
+    for name, extra in PLAYBOOKS.items():
+        trial.refused(name, "web", "crane_prots is no setting of Crane: is crane_ports meant?", *extra)
+    trial.inventory(HOSTS, **WEB | {"crane_own_addresses": ["10.9.9.8/24"]})
+    trial.refused("deploy", "web", "its server would run otherwise")
     trial.inventory(HOSTS, **WEB)
-    if each(trial, "sha256sum /etc/crane/web.toml; systemctl show -p MainPID crane@web") != before:
-        raise BedError("what was refused has changed something")
+    for name in ("add", "remove", "rejoin", "replace"):
+        trial.refused(name, "web", "-e crane_host=NAME, one of h1, h2, h3")
+    trial.refused("destroy", "web", "-e crane_destroy=web", "crane_destroy=other")
+    hosts_refused(trial)
+
+
+def hosts_refused(trial):
+    trial.inventory(HOSTS, {3: {"ansible_host": "10.66.7.77"}}, **OTHER)
+    trial.refused("deploy", "other", "h3: it cannot be reached (")
+    trial.inventory(HOSTS, **OTHER)
+    trial.play_again("check", "other")
+    for hosts, settings, words in (({3: {"crane_replica": 2}}, {}, "crane_replica is 2 of h3 and of h2"),
+                                   ({3: {"ansible_host": trial.bed.hosts[2].address}}, {}, "of h3 and of h2: each replica has a host of its own"),
+                                   ({3: {"crane_address": "10.66.7.9"}}, {}, "h3: crane_address (else ansible_host) is 10.66.7.9, and no address of this"),
+                                   ({}, {"crane_ports": {80: 80}}, "port 80 (crane_ports) is in use by crane@web.service"),
+                                   ({}, {"crane_peer_port": 7400}, "port 7400 (crane_peer_port) is in use by crane@web.service"),
+                                   ({}, {"crane_profile": "apache"}, "there is no profile apache: is apache2 meant?")):
+        trial.inventory(HOSTS, hosts, **OTHER | settings)
+        trial.refused("deploy", "other", words)
+    trial.inventory([1, 2], **OTHER)
+    trial.refused("deploy", "other", "group crane has 2 hosts (h1, h2): a cluster begins with 3, 5 or 7")
+    trial.inventory(HOSTS, **OTHER)
+    trial.bed.hosts[3].ssh("cp /etc/os-release /root/os-release; sed -i --follow-symlinks 's/=.12.$/=11/' /etc/os-release")
+    trial.refused("deploy", "other", "h3: it has debian 11, and Crane needs Debian 12")
+    trial.bed.hosts[3].ssh("cat /root/os-release > /etc/os-release; rm /root/os-release")
 
 
 def stopped(trial):
@@ -56,7 +107,7 @@ def broken_off(trial):
     mark = "cat /etc/crane/web.started"
     before = each(trial, mark)
     trial.inventory(HOSTS, **WEB | {"crane_settings": {"checkpoint": {"log_mib": 32}}})
-    playing = trial.begin_play("deploy", "web")
+    playing, _ = trial.begin_play("deploy", "web")
     wait_until(lambda: playing.poll() is not None or each(trial, mark) != before, 300, "a first replica was restarted")
     if playing.poll() is not None:
         raise BedError("the deployment ended before it could be broken off")
@@ -75,8 +126,8 @@ def broken_off(trial):
     trial.say(f"broken off behind h{done}, and gone on with")
 
 
-def built_again(trial, package):
-    """Of the same version, with another shim: deploy leaves it alone, upgrade takes it into use from a checkpoint."""
+def another_package(trial, package):
+    """Of the same version, with another shim; its file, the shim's name and sum."""
     tree = trial.bed.work / "again"
     run("dpkg-deb", "--raw-extract", package, tree)
     shim = next(tree.glob("usr/lib/crane/**/libcrane.so"))
@@ -87,9 +138,15 @@ def built_again(trial, package):
              for line in sums.read_text().splitlines()]
     sums.write_text("\n".join(lines) + "\n")
     wanted = hashlib.md5(shim.read_bytes()).hexdigest()
-    trial.package = trial.bed.work / "again.deb"
-    run("dpkg-deb", "--build", "-Zgzip", "-z1", tree, trial.package, timeout=300)
+    made = trial.bed.work / f"again-{wanted[:8]}.deb"
+    run("dpkg-deb", "--build", "-Zgzip", "-z1", tree, made, timeout=300)
     shutil.rmtree(tree)
+    return made, name, wanted
+
+
+def built_again(trial, package):
+    """Of the same version, with another shim: deploy leaves it alone, upgrade takes it into use from a checkpoint."""
+    trial.package, name, wanted = another_package(trial, package)
     load = Load(trial, "web", WebWriter, HOSTS)
     trial.inventory(HOSTS, **WEB)
     installed = f"md5sum < /{name}"
@@ -109,5 +166,6 @@ def built_again(trial, package):
 
 
 def mistakes(trial, package):
+    unchanged(trial, lambda: refused_everywhere(trial))
     broken_off(trial)
     built_again(trial, package)

@@ -25,6 +25,7 @@ ServerName crane.test
 DATABASE = ("CREATE DATABASE IF NOT EXISTS test; CREATE USER IF NOT EXISTS tester@'%' IDENTIFIED BY ''; GRANT ALL ON test.* TO tester@'%'; "
             "CREATE TABLE IF NOT EXISTS test.acknowledged (name VARCHAR(64) PRIMARY KEY) ENGINE=InnoDB;")
 WEB = {"crane_cluster": "web", "crane_profile": "apache2", "crane_peer_port": 7400,
+       "crane_own_addresses": ["10.9.9.9/24"], "crane_settings": {"restart": "always"},
        "crane_image_files": [{"path": "/etc/apache2/conf-enabled/crane-test.conf", "content": WEB_SITE}],
        "crane_image_commands": [["a2enmod", "dav_fs"], ["install", "-d", "-o", "www-data", "/var/lib/apache2/lock", "/var/www/html/dav"]]}
 STORE = {"crane_cluster": "store", "crane_profile": "mariadb", "crane_peer_port": 7401, "crane_mariadb_init": DATABASE.replace("; ", ";\n")}
@@ -43,11 +44,12 @@ class Trial:
     def say(self, text):
         print(f"{time.monotonic() - self.begin:6.0f} s  {text}", flush=True)
 
-    def inventory(self, numbers, **settings):
-        """A file of its own for each cluster; `numbers`: the hosts, and so the replicas."""
+    def inventory(self, numbers, of_hosts=None, **settings):
+        """A file of its own for each cluster; `numbers`: the hosts, and so the replicas; of_hosts: variables of single ones."""
         name = settings["crane_cluster"]
         options = " ".join(str(word) for word in self.bed.ssh_options)
-        whole = {"crane": {"hosts": {f"h{n}": {"ansible_host": self.bed.hosts[n].address, "crane_replica": n} for n in numbers},
+        whole = {"crane": {"hosts": {f"h{n}": {"ansible_host": self.bed.hosts[n].address, "crane_replica": n} | (of_hosts or {}).get(n, {})
+                                     for n in numbers},
                            "vars": {"ansible_user": "root", "ansible_ssh_common_args": options,
                                     "crane_package": str(self.package), **settings}}}
         path = self.bed.work / f"{name}.json"  # YAML, too
@@ -72,16 +74,18 @@ class Trial:
         (self.bed.work / f"{name}-{cluster}.log").write_text(done.stdout)
         return done
 
-    def begin_play(self, name, cluster):
-        """The process, which leads a group of its own."""
-        words, how = self._words(name, cluster, ())
-        return subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True, **how)
+    def begin_play(self, name, cluster, *extra):
+        """The process, which leads a group of its own, and where what it says is written."""
+        words, how = self._words(name, cluster, extra)
+        said = self.bed.work / f"{name}-{cluster}-begun.log"
+        with open(said, "w", encoding="utf-8") as out:
+            return subprocess.Popen(words, stdout=out, start_new_session=True, **how), said
 
-    def refused(self, name, cluster, why):
+    def refused(self, name, cluster, why, *extra):
         """It fails with these words, and has changed nothing."""
-        done = self._run(name, cluster, (), 300)
+        done = self._run(name, cluster, extra, 300)
         changed = {host: int(count) for host, _, count, *_ in RECAP.findall(done.stdout)}
-        if done.returncode == 0 or why not in done.stdout or not changed or any(changed.values()):
+        if done.returncode == 0 or why not in " ".join(done.stdout.split()) or not changed or any(changed.values()):
             raise BedError(f"{name}.yml was to be refused, since {why}: it exited with {done.returncode}, changed {changed}:\n{done.stdout[-4000:]}")
         self.say(f"{name}.yml on {cluster}: refused, {why}")
 
@@ -93,7 +97,7 @@ class Trial:
             tail = [line[:1500] for line in done.stdout.splitlines() if not line.startswith(("ok:", "skipping:")) and line.strip()]
             raise BedError(f"{name}.yml on {cluster} failed:\n" + "\n".join(tail[-40:]))
         changed = {host: int(count) for host, _, count, *_ in RECAP.findall(done.stdout)}
-        said = re.findall(r'"msg": "(identical: .*)"', done.stdout)
+        said = re.findall(r"identical: \w+ records of \w+ replicas, \w+", " ".join(done.stdout.split()))
         self.say(f"{name}.yml on {cluster}: {time.monotonic() - begin:.0f} s, changed {sum(changed.values())}"
                  + "".join(f"; {one}" for one in said))
         return changed
