@@ -58,6 +58,16 @@ PROGRAMS := $(patsubst %_main.cpp,%,$(wildcard */*_main.cpp proxy/*/*_main.cpp))
 BINS     := $(foreach p,$(PROGRAMS),$(BUILD)/bin/$(subst _,-,$(notdir $(p))))
 
 UNIT_SRCS := $(wildcard tests/unit/*.cpp) $(filter-out %_main.cpp,$(wildcard tests/fuzz/*.cpp))
+# What decodes the words of peers, servers and clients, for libFuzzer (tests/fuzz).
+FUZZ_SRCS := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
+             batcher carrier checkpoint_choice checkpoint_fetch checkpoint_mail checkpoint_source checkpoint_words \
+             divergence domain_account domain_link first_difference ingress live_server operator_mail \
+             output_format output_log_reader output_tail output_windows output_words) \
+             checkpoint/file_sum.cpp checkpoint/manifest.cpp \
+             $(patsubst %,paxos/%.cpp,core/incarnation core/membership core/message core/types \
+             link/address_book link/certificate link/connection link/frame link/peer_address link/refusal_log \
+             store/log_scan store/page_scan store/record store/segment)
+FUZZ_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(FUZZ_SRCS))
 UNIT_OBJS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(UNIT_SRCS))
 
 .PHONY: all shim help clean format unit unit-py deps demo install uninstall
@@ -69,19 +79,33 @@ $(BUILD)/obj/%.o: %.cpp $(COMPILED_WITH)
 	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
 # What the checks of a test expand to takes longer to optimize than it could ever save.
 $(BUILD)/obj/tests/unit/%.o: CXXFLAGS += -O0
-# Catch2's header costs more than most tests that include it: read once under ASan, which builds all of them.
+# Under ASan everything is compiled once more, so by clang, which takes half the time over it. What most files include
+# is read once, and again when a system header is another. What computes the least is optimized the least; what the
+# decoders' fuzzer runs is as it would have it.
 ifneq ($(findstring address,$(SAN)),)
-CATCH := $(BUILD)/pch/catch.hpp
+PCH        := $(BUILD)/pch
+SLOW_PARTS := checkpoint proxy proxy/tool
 # What the tests themselves do wrong is not what is looked for.
 CATCH_FLAGS := -O0 -fno-sanitize=undefined
-$(BUILD)/obj/tests/unit/test_%.o: CXXFLAGS += $(CATCH_FLAGS) -include $(CATCH)
-$(filter $(BUILD)/obj/tests/unit/test_%,$(UNIT_OBJS)): $(CATCH).gch
-# What takes the longest to optimize, and computes little.
-$(foreach p,checkpoint proxy,$(eval $(BUILD)/obj/$(p)/%.o: CXXFLAGS += -O0))
-$(CATCH).gch: $(COMPILED_WITH)
+PCH_parts  := spdlog/spdlog.h nlohmann/json.hpp algorithm filesystem fstream functional map optional string vector
+PCH_tests  := catch2/catch.hpp $(PCH_parts)
+BY_FOLDER  := $(filter-out $(FUZZ_OBJS),$(foreach p,$(SLOW_PARTS),$(call objs,$(p))))
+TESTS_READ := $(filter $(BUILD)/obj/tests/unit/test_%,$(UNIT_OBJS))
+$(FUZZ_OBJS): CXXFLAGS += -fsanitize=fuzzer-no-link
+$(BY_FOLDER): CXXFLAGS += -O0 -include $(PCH)/parts.hpp
+$(BY_FOLDER): $(PCH)/parts.hpp.gch
+$(TESTS_READ): CXXFLAGS += $(CATCH_FLAGS) -include $(PCH)/tests.hpp
+$(TESTS_READ): $(PCH)/tests.hpp.gch
+# Of jumps in assembly, clang's assembler takes the long form unless it optimizes.
+$(patsubst %.cpp,$(BUILD)/obj/%.o,$(shell grep -l __asm__ tests/unit/*.cpp)): CXXFLAGS += -fno-integrated-as
+$(PCH)/tests.hpp.gch: PCH_FLAGS := $(CATCH_FLAGS)
+$(PCH)/parts.hpp.gch: PCH_FLAGS := -O0
+# Whether it is old is for make to say: a copy of one, as ccache keeps them, has other times in it.
+$(PCH)/%.hpp.gch: $(COMPILED_WITH)
 	@mkdir -p $(@D)
-	echo '#include <catch2/catch.hpp>' >$(CATCH)
-	$(CXX) $(CPPFLAGS) $(filter-out -include $(CATCH),$(CXXFLAGS)) $(CATCH_FLAGS) -x c++-header -o $@ $(CATCH)
+	printf '#include <%s>\n' $(PCH_$*) >$(PCH)/$*.hpp
+	$(CXX) $(filter-out -MMD,$(CPPFLAGS)) -MD $(filter-out -include $(PCH)/%,$(CXXFLAGS)) $(PCH_FLAGS) -Xclang -fno-pch-timestamp \
+	    -x c++-header -o $@ $(PCH)/$*.hpp
 endif
 
 $(BUILD)/shim/%.o: %.cpp $(COMPILED_WITH) $(SHIM_MADE_WITH)
@@ -272,7 +296,7 @@ $(BUILD)/load/%: eval/load/%.c $(C_MADE_WITH)
 test:
 	scripts/install_deps.sh --test
 	$(MAKE) all $(BUILD)/bin/unit $(BUILD)/bin/sim programs
-	$(RUN_TESTS) --unit $(BUILD)/bin/unit --sim $(BUILD)/bin/sim $(TESTS)
+	$(RUN_TESTS) --in-lanes --unit-halves --unit $(BUILD)/bin/unit --sim $(BUILD)/bin/sim $(TESTS)
 
 # What was built, without installing or the unit tests: make e2e TESTS="redis failover"
 e2e: programs
@@ -368,14 +392,15 @@ $(BUILD)/load/etcdload: $(wildcard eval/etcdload/*.go) eval/etcdload/go.mod
 
 # The parts without a foreign process in them, under the sanitizers, each in a build of its own. The shim
 # itself cannot be: a preloaded library comes before the sanitizer's own runtime. TSan knows no fibers, so it
-# gets the tests that use kernel threads. g++ takes the standard library's regex for uninitialized under both.
+# gets the tests that use kernel threads. g++ takes the standard library's regex for uninitialized under it.
 .PHONY: sanitize asan tsan asan-build tsan-build tidy
 sanitize: asan tsan
-# vptr: its looks into memory take a pipe each, which tests that have no descriptors cannot give.
+# vptr: its looks into memory take a pipe each, which tests that have no descriptors cannot give. function: it writes
+# what is no instruction at the beginning of each, and tests read this program's own code.
+ASAN_MAKE = BUILD=$(BUILD)/asan CXX="$(filter ccache,$(CXX)) clang++" OPT="-O1 -g1" \
+            SAN="-fsanitize=address,undefined -fno-sanitize=vptr,function -fno-sanitize-recover=all"
 asan-build: $(BUILD)/bin/crane-init $(BUILD)/bin/crane-criu $(BUILD)/bin/fake-domain
-	$(MAKE) BUILD=$(BUILD)/asan OPT="-O1 -g1" \
-	    SAN="-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -Wno-maybe-uninitialized" \
-	    $(BUILD)/asan/bin/unit $(BUILD)/asan/bin/craned
+	$(MAKE) $(ASAN_MAKE) $(BUILD)/asan/bin/unit $(BUILD)/asan/bin/craned $(BUILD)/asan/bin/fuzz
 	cp $^ $(BUILD)/asan/bin/  # what runs in the domain has a preloaded library, and so no sanitizer
 asan: asan-build $(UNIT_RUNS)
 	ASAN_OPTIONS=detect_leaks=0 $(BUILD)/asan/bin/unit
@@ -419,28 +444,14 @@ coverage:
 # found stays in $(BUILD)/fuzz/found; `make fuzz-keep` takes new inputs into the corpus, as few as it takes.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
-FUZZ_CXX     ?= clang++
-FUZZ_SRCS    := $(wildcard tests/fuzz/*.cpp) timebubble/batch.cpp $(patsubst %,proxy/%.cpp,attached_clients \
-                batcher carrier checkpoint_choice checkpoint_fetch checkpoint_mail checkpoint_source checkpoint_words \
-                divergence domain_account domain_link first_difference ingress live_server operator_mail \
-                output_format output_log_reader output_tail output_windows output_words) \
-                checkpoint/file_sum.cpp checkpoint/manifest.cpp \
-                $(patsubst %,paxos/%.cpp,core/incarnation core/membership core/message core/types \
-                link/address_book link/certificate link/connection link/frame link/peer_address link/refusal_log \
-                store/log_scan store/page_scan store/record store/segment)
-FUZZ_OBJS    := $(patsubst %.cpp,$(BUILD)/fuzz/obj/%.o,$(FUZZ_SRCS))
-FUZZ_SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all
-FUZZ_RUN      = CRANE_FUZZ_TARGET=$$target $(BUILD)/fuzz/fuzz -max_len=4096 -rss_limit_mb=1024 -timeout=10 -verbosity=0
+FUZZ_RUN      = CRANE_FUZZ_TARGET=$$target $(BUILD)/asan/bin/fuzz -max_len=4096 -rss_limit_mb=1024 -timeout=10 -verbosity=0
 .PHONY: fuzz fuzz-build fuzz-keep
-fuzz-build: $(BUILD)/fuzz/fuzz
-FUZZ_FLAGS   := -std=c++20 -O1 -g1 $(WARN) $(FUZZ_SAN) -fsanitize=fuzzer-no-link
-FUZZ_MADE_WITH := $(call made_with,fuzz,$(filter-out ccache,$(FUZZ_CXX)) $(CPPFLAGS) $(FUZZ_FLAGS) $(FUZZ_OBJS))
-$(BUILD)/fuzz/obj/%.o: %.cpp $(FUZZ_MADE_WITH)
+fuzz-build:
+	$(MAKE) $(ASAN_MAKE) $(BUILD)/asan/bin/fuzz
+$(BUILD)/bin/fuzz: $(FUZZ_OBJS) $(LINKED_WITH)
 	@mkdir -p $(@D)
-	$(FUZZ_CXX) $(CPPFLAGS) $(FUZZ_FLAGS) -c -o $@ $<
-$(BUILD)/fuzz/fuzz: $(FUZZ_OBJS)
-	$(FUZZ_CXX) $(FUZZ_SAN) -fsanitize=fuzzer -o $@ $^ $(SYSLIBS)
-fuzz: $(BUILD)/fuzz/fuzz
+	$(CXX) $(LDFLAGS) -fsanitize=fuzzer -o $@ $(FUZZ_OBJS) $(SYSLIBS)
+fuzz: fuzz-build
 	@for target in $(FUZZ_TARGETS); do \
 	    echo "fuzz: $$target, $(FUZZ_SECONDS) s"; \
 	    mkdir -p $(BUILD)/fuzz/new/$$target $(BUILD)/fuzz/found; \
@@ -450,7 +461,7 @@ fuzz: $(BUILD)/fuzz/fuzz
 	        { tail -n 40 $(BUILD)/fuzz/$$target.log; exit 1; }; \
 	    grep -E "number_of_executed_units|new_units_added" $(BUILD)/fuzz/$$target.log; \
 	done
-fuzz-keep: $(BUILD)/fuzz/fuzz
+fuzz-keep: fuzz-build
 	@for target in $(FUZZ_TARGETS); do \
 	    mkdir -p $(BUILD)/fuzz/new/$$target; \
 	    rm -rf $(BUILD)/fuzz/kept; mkdir -p $(BUILD)/fuzz/kept; \

@@ -25,7 +25,7 @@ DEPLOY = ["/usr/bin/python3", "-B", "tests/deploy/deploy.py"]
 FLAGS = "OPT=-O2 -g1"
 BUILDS = ["all", "build/bin/sim", "programs"]
 BUILD, ASAN_BUILD, UNIT = "build", "build under ASan", "unit tests under ASan"
-LANES = {1: "end-to-end tests, lane 1", 2: "end-to-end tests, lane 2", 0: "end-to-end tests, alone"}  # CraneTest.lane
+LANES = "end-to-end tests"
 HOSTS, DEPLOYMENT = "package, and hosts to deploy it to", "deployment"
 LINES_OF_A_FAILURE = 400
 STARTED, ENDS_AFTER_S, LOOK_AGAIN_AFTER_S = time.monotonic(), 75 * 60, 0.2
@@ -46,7 +46,8 @@ def checks():
     yield "lint", 1500, make("lint")
     yield "tidy", 3000, make("tidy", "TIDY_JOBS=1")
     yield "simulator", 3000, [*RUN, "--sim", "build/bin/sim", "--no-e2e"]
-    yield "spec", 3000, make("spec")
+    # Its searches tell the same each time: only where the model changed.
+    yield "spec", 3000, make("spec", "SPEC=--changed")
     # Every decoder of what peers say for a few seconds each; the unit tests run the kept inputs again.
     yield "fuzz", 1500, make("fuzz", "FUZZ_SECONDS=5")
     yield "tsan", 1500, make("tsan")
@@ -64,27 +65,27 @@ class Totals:
         self.took = []
         self.lock = threading.Lock()
 
-    def add(self, name, status, text, seconds):
+    def add(self, name, status, text, seconds, of_processors_s):
         """Keeps and prints what a step came to; its output only where it failed or counts."""
         with self.lock:
-            self._add(name, status, text, seconds)
+            self._add(name, status, text, seconds, of_processors_s)
 
     def lines_of_failures(self, order):
         """In this order; a step of it that never came to its end has failed."""
-        came = {name for _, name in self.took}
+        came = {name for _, _, name in self.took}
         for name in order:
             if name not in came:
                 yield f"{name}: was not run"
             elif name in self.failed:
                 yield from [name, *self.failed[name]]
 
-    def _add(self, name, status, text, seconds):
+    def _add(self, name, status, text, seconds, of_processors_s):
         counted = [[int(number) for number in found] for found in COUNTS.findall(text)]
         if counted:
             self.counts = [sum(pair) for pair in zip(self.counts, counted[-1])]
         if status != 0:
             self.failed[name] = [short(found) for found in FAILURES.findall(text)]
-        self.took.append((seconds, name))
+        self.took.append((seconds, of_processors_s, name))
         if status != 0:
             print("\n".join(text.splitlines()[-LINES_OF_A_FAILURE:]))
         print(f"{name}: {'ok' if status == 0 else 'FAILED'} ({seconds:.0f} s)", flush=True)
@@ -106,20 +107,30 @@ def limited(command, limit_s):
     return ["timeout", "--kill-after=30", str(int(min(limit_s, left_s))), *command]
 
 
+def use_of(process, flags=0):
+    """Waits for its end. Gives the seconds of processors that it took, with all that it waited for; None: not yet."""
+    ended, status, used = os.wait4(process.pid, flags)
+    if not ended:
+        return None
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return used.ru_utime + used.ru_stime
+
+
 def run(command, limit_s, in_the_background=False):
     begin = time.monotonic()
     environment = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
     # A file, not a pipe: a process that is left behind would hold a pipe open for ever.
     with tempfile.TemporaryFile() as output:
         try:
-            status = subprocess.run(limited(command, limit_s), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                                    stdout=output, stderr=subprocess.STDOUT, check=False,
-                                    preexec_fn=step_back if in_the_background else None).returncode
+            process = subprocess.Popen(limited(command, limit_s), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                                       stdout=output, stderr=subprocess.STDOUT,
+                                       preexec_fn=step_back if in_the_background else None)
+            used = use_of(process)
             output.seek(0)
-            text = output.read().decode(errors="replace")
+            status, text = process.returncode, output.read().decode(errors="replace")
         except OSError as error:
-            status, text = 127, str(error)
-    return status, text, time.monotonic() - begin
+            status, text, used = 127, str(error), 0
+    return status, text, time.monotonic() - begin, used
 
 
 def run_aloud(command, limit_s):
@@ -128,18 +139,15 @@ def run_aloud(command, limit_s):
     with tempfile.NamedTemporaryFile() as output:
         with subprocess.Popen(limited(command, limit_s), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output,
                               stderr=subprocess.STDOUT) as process, open(output.name, "rb") as said:
-            ended, rest = False, b""
-            while not ended:
-                try:
-                    process.wait(LOOK_AGAIN_AFTER_S)
-                    ended = True  # and what it said last is still to be read
-                except subprocess.TimeoutExpired:
-                    pass
+            used, rest = None, b""
+            while used is None:
+                time.sleep(LOOK_AGAIN_AFTER_S)
+                used = use_of(process, os.WNOHANG)  # and what it said last is still to be read
                 *whole, rest = (rest + said.read()).split(b"\n")
-                for line in whole + ([rest] if ended and rest else []):
+                for line in whole + ([rest] if used is not None and rest else []):
                     lines.append(line.decode(errors="replace").rstrip())
                     print(lines[-1], flush=True)
-    return process.returncode, "\n".join(lines), time.monotonic() - begin
+    return process.returncode, "\n".join(lines), time.monotonic() - begin, used
 
 
 def work_off(waiting, totals, in_the_background):
@@ -150,19 +158,6 @@ def work_off(waiting, totals, in_the_background):
         except queue.Empty:
             return
         totals.add(name, *run(command, limit_s, in_the_background))
-
-
-def run_lanes(totals):
-    """The last one by itself: its tests are about what other processes do meanwhile, or about the machine."""
-    def lane(number):
-        totals.add(LANES[number], *run_aloud([*RUN, "--lane", str(number)], 3000))
-
-    beside = [threading.Thread(target=lane, args=(number,)) for number in LANES if number != 0]
-    for one in beside:
-        one.start()
-    for one in beside:
-        one.join()
-    lane(0)
 
 
 def main():
@@ -176,7 +171,7 @@ def main():
     for check in checks():
         waiting.put(check)
         order.append(check[0])
-    order += [*LANES.values(), HOSTS, DEPLOYMENT, UNIT]
+    order += [LANES, HOSTS, DEPLOYMENT, UNIT]
     asan_built = threading.Event()
 
     def build():
@@ -186,7 +181,7 @@ def main():
             asan_built.set()
 
     def make_hosts():
-        totals.add(HOSTS, *run(make("deploy-hosts"), 900, True))
+        totals.add(HOSTS, *run(make("deploy-hosts"), 1800, True))
 
     def check_what_waits():
         asan_built.wait()  # which all wait for in the end
@@ -197,7 +192,7 @@ def main():
     beside += [threading.Thread(target=check_what_waits) for _ in range(CORES)]
     for worker in beside:
         worker.start()
-    run_lanes(totals)
+    totals.add(LANES, *run_aloud([*RUN, "--in-lanes"], 4000))
     hosts.join()
     if HOSTS not in totals.failed:
         totals.add(DEPLOYMENT, *run(DEPLOY, 360))
@@ -206,11 +201,11 @@ def main():
         totals.add(UNIT, *run([*RUN, "--unit", "build/asan/bin/unit", "--unit-halves", "--no-e2e"], 1500))
     for worker in beside:
         worker.join()
-    print("\nwhat took how long:")
-    for seconds, name in sorted(totals.took, reverse=True):
-        print(f"  {seconds:6.0f} s  {name}")
+    print("\nwhat took how long, and how much of a processor:")
+    for seconds, of_processors_s, name in sorted(totals.took, reverse=True):
+        print(f"  {seconds:6.0f} s {of_processors_s:6.0f} s  {name}")
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"  {used.ru_utime + used.ru_stime:6.0f} s  of processor time in all")
+    print(f"  {time.monotonic() - STARTED:6.0f} s {used.ru_utime + used.ru_stime:6.0f} s  in all")
     # Again and last, since whoever reads the end of a long log should not have to look for it.
     failed = list(totals.lines_of_failures(order))
     print("\n".join(["", "failed:", *failed] if failed else []))

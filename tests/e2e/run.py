@@ -2,7 +2,7 @@
 """Runs the end-to-end tests (and, with --unit, the unit tests of the C++ parts and of the scripts first).
 
 usage: run.py [--quick] [--native] [--unit BINARY [--unit-halves]] [--sim BINARY] [--no-e2e] [--lane N] [--seed N] [--list]
-              [NAME …]
+              [--in-lanes] [NAME …]
 
 A NAME selects every test whose name (file.Class.method) contains it. Progress is printed per test; the last line
 is `N passed, N failed, N skipped`. The exit status is 0 only if something passed and nothing failed.
@@ -21,6 +21,7 @@ import traceback
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from support.lanes import run_lanes  # noqa: E402
 from support.leftovers import Leftovers  # noqa: E402
 from support.paths import Settings, use_ports_of  # noqa: E402
 
@@ -152,17 +153,15 @@ def run_unit(binary, choices, tally):
 def count_cases(binary, text, status, tally):
     """Shows and counts what Catch2 has printed."""
     print(text, flush=True)
-    passed = re.findall(r"assertions? in (\d+) test cases?\)", text)
-    cases = re.findall(r"test cases:\s*\d+\s*\|(.*)", text)
-    if passed:
-        tally.passed += int(passed[-1])
-    if cases:
-        counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed)", cases[-1])}
-        tally.passed += counts.get("passed", 0)
-        tally.failed += counts.get("failed", 0)
+    # The last: a child of a test may have counted, too.
+    found = re.findall(r"assertions? in (\d+) test cases?\)|^test cases:\s*\d+\s*\|(.*)", text, re.MULTILINE)
+    all_passed, each = found[-1] if found else ("", "")
+    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed)", each)}
+    tally.passed += int(all_passed or counts.get("passed", 0))
+    tally.failed += counts.get("failed", 0)
     if status != 0:
         tally.failures.append("unit")
-        if not cases:  # it crashed before it could count
+        if not counts.get("failed"):  # it crashed before it could count
             tally.failed += 1
             print(f"unit tests: {binary} ended with {status}", flush=True)
 
@@ -188,6 +187,18 @@ def run_sim(binary, quick, tally):
             tally.failures.append("sim " + words[0])
 
 
+def let_programs_have_signals():
+    """Under nohup, or in a shell's background, some are ignored: so would be those of each program that is tried, which would
+    do other things then. What is handled here is what it is by default there."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+def words_for_lanes(options):
+    return [*(f"--{word}" for word in ("quick", "native", "keep") if getattr(options, word)), "--seed", str(options.seed)]
+
+
 def main():
     parser = argparse.ArgumentParser(description="Crane's end-to-end tests")
     parser.add_argument("names", nargs="*", help="run only tests whose name contains one of these")
@@ -198,6 +209,7 @@ def main():
     parser.add_argument("--sim", metavar="BINARY", help="run this simulator before the end-to-end tests")
     parser.add_argument("--no-e2e", action="store_true", help="stop before the end-to-end tests")
     parser.add_argument("--lane", type=int, choices=range(LANES), help="only tests of that lane (support/case.py)")
+    parser.add_argument("--in-lanes", action="store_true", help="end-to-end tests of two lanes at once, where no NAME is given")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="keep the work directories")
     parser.add_argument("--list", action="store_true")
@@ -205,11 +217,13 @@ def main():
     Settings.quick, Settings.native = options.quick, options.native
     Settings.seed, Settings.keep = options.seed, options.keep
 
+    let_programs_have_signals()
     if options.lane is not None:
         use_ports_of(options.lane, LANES)
 
     here = pathlib.Path(__file__).resolve().parent
-    folders = ([here.parent / "unit_py"] if options.unit else []) + ([] if options.no_e2e else [here])
+    in_lanes = options.in_lanes and not (options.names or options.no_e2e or options.list)
+    folders = ([here.parent / "unit_py"] if options.unit else []) + ([] if options.no_e2e or in_lanes else [here])
     tests = [test for folder in folders for test in discover(folder)
              if (not options.names or any(name in test.id() for name in options.names))
              and options.lane in (None, getattr(test, "lane", 0))]
@@ -224,6 +238,8 @@ def main():
     leftovers = Leftovers()
     for place, test in enumerate(tests, 1):
         run_one(test, place, len(tests), tally, leftovers)
+    if in_lanes:
+        run_lanes(words_for_lanes(options), tally)
     for failure in tally.failures:
         print("failed: " + failure)
     print(tally.line(), flush=True)

@@ -50,6 +50,8 @@ print("done")
 
 
 class FromElsewhere(ThreeHosts):
+    lane = 2
+
     def begin(self):
         for number in (1, 2, 3):
             self.issue(number)

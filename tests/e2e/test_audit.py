@@ -16,6 +16,7 @@ from test_repair import FLIPPED, VALUE, flip
 
 
 class Audit(CraneTest):
+    lane = 2
     timeout_s = 240
 
     def setUp(self):
@@ -60,6 +61,8 @@ class Audit(CraneTest):
 
 
 class Alarm(Looked):
+    lane = 2
+
     def test_a_difference_is_found_where_it_begins_and_its_alarm_clears_with_it(self):
         with self.looked_at(Redis, "--no-repair") as cluster:
             leads = cluster.primary()
@@ -91,6 +94,8 @@ class Alarm(Looked):
 
 
 class FromOneHost(ThreeHosts):
+    lane = 2
+
     def test_one_host_tells_of_all_and_signs_with_its_certificate(self):
         for number in (1, 2, 3):
             self.issue(number)

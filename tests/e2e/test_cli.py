@@ -24,6 +24,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class CommandLine(CraneTest):
+    lane = 2
+
     def setUp(self):
         super().setUp()
         self.needs_replicas()
@@ -239,6 +241,7 @@ def cluster_without_start(cluster):
 
 class Craned(CraneTest):
     """craned as an operator of several hosts starts it."""
+    lane = 2
 
     def setUp(self):
         super().setUp()

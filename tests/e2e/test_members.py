@@ -3,6 +3,7 @@ cluster of one out of what is left when a majority is lost."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,13 @@ CRANED = CRANE_TOOL.parent / "craned"
 NEWCOMER = 4
 
 
+def cut_in_half(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
 class MembersTest(CraneTest):
+    lane = 2
+
     def setUp(self):
         super().setUp()
         self.needs_replicas()
@@ -227,6 +234,7 @@ class MembersTest(CraneTest):
 
 class CopiesTest(CraneTest):
     """A database that was put back from a copy, or that runs twice, has forgotten what was promised since."""
+    lane = 2
 
     def setUp(self):
         super().setUp()
@@ -288,6 +296,46 @@ class CopiesTest(CraneTest):
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60, check=False)
         self.assertEqual(again.returncode, 3, again.stderr)
         self.assertIn(b"an old or a second copy", again.stderr)
+
+    def spoil_database(self, cluster, number, spoil):
+        """What is not its database any more is refused, by name and with what to do; nothing of it is changed, and the others
+        serve on; moved away as the message says it is rebuilt."""
+        folder = cluster.state / f"r{number}"
+        database = folder / "db"
+        spoilt = []
+
+        def spoil_it():
+            spoil(database / "log.db")
+            spoilt.append((database / "log.db").read_bytes())
+
+        self.restart(cluster, number, spoil_it)
+        said = wait_until(lambda: next((line for line in self.said(cluster).splitlines()[self.heard:] if "stays down" in line), None),
+                          60, f"crane-run says that replica {number} is refused\n{cluster.report()}")
+        self.heard = len(self.said(cluster).splitlines())
+        self.assertIn(f"replica {number} stays down: its craned refuses its database: it is damaged", said)
+        self.assertRegex(read(folder / "craned.log"), f"database {database} is damaged: .*log.db.*Rebuild this replica")
+        if spoil is not cut_in_half:  # what is a tree, as far as it goes, is recovered first
+            self.assertEqual((database / "log.db").read_bytes(), spoilt[0])
+        self.set_keys(cluster, next(n for n in (1, 2, 3) if n != number), 2000, 20)
+        command = re.search(r"\((mv [^)]*)\)", said).group(1)
+        self.tool(*command.split())
+        self.wait_level(cluster)
+        self.assertTrue((folder / "db.old" / "log.db").exists())
+        shutil.rmtree(folder / "db.old")
+
+    def test_a_spoilt_database_is_refused_and_its_replica_rebuilt(self):
+        def zeros(path):
+            size = path.stat().st_size
+            os.truncate(path, 0)
+            os.truncate(path, size)
+
+        with self.crane(Redis) as cluster:
+            self.heard = 0
+            self.set_keys(cluster, 1, 0, 50)
+            self.wait_level(cluster)
+            for number, spoil in ((2, zeros), (3, cut_in_half), (1, lambda path: path.write_text("somebody's notes\n" * 5000))):
+                self.spoil_database(cluster, number, spoil)
+            cluster.assert_identical()
 
     def said(self, cluster):
         return read(cluster.state / "crane-run.log")

@@ -26,6 +26,7 @@ class ByProfile(Cluster):
 
 
 class Profiles(CraneTest):
+    lane = 2
     timeout_s = 240
 
     def setUp(self):

@@ -14,6 +14,7 @@ CRANED = BUILD / "bin/craned"
 
 class Certificates(CraneTest):
     """`crane ca`, and what craned says of its files, without a cluster."""
+    lane = 2
 
     def setUp(self):
         super().setUp()
@@ -115,6 +116,8 @@ class Certificates(CraneTest):
 
 
 class OverTls(ThreeHosts):
+    lane = 2
+
     def test_an_authority_gives_way_to_another_one_while_the_cluster_runs(self):
         """In the three steps of docs/deployment.md, each of which is taken into use before the next."""
         old, new = self.dir / "ca", self.dir / "next"

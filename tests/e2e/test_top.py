@@ -59,6 +59,8 @@ class Terminal:
 
 
 class Top(CraneTest):
+    lane = 2
+
     def setUp(self):
         super().setUp()
         self.needs_replicas()

@@ -5,7 +5,7 @@
 //        sim --seed N [-v] [--canary NAME]   one life; -v: all that happens; NAME: with that bug
 //        sim --canaries           planted bugs, each of which must be noticed
 //        sim --soak [--first N]   on and on, with new seeds, until interrupted or something is found
-//   --seeds COUNT (2000), --first N (1), --steps N (10000), --jobs N (all cores), --known FILE
+//   --seeds COUNT (1000), --first N (1), --steps N (10000), --jobs N (all cores), --known FILE
 // The last line is `N passed, N failed`; the exit status is 0 only if nothing failed.
 #include <spdlog/spdlog.h>
 #include <sys/personality.h>
@@ -31,7 +31,7 @@ namespace {
 
 struct Options {
     std::optional<uint64_t> seed;
-    uint64_t first = 1, seeds = 2'000;
+    uint64_t first = 1, seeds = 1'000;
     bool verbose = false, canaries = false, soak = false;
     std::string known;
     RunSettings run;

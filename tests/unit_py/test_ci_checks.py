@@ -16,7 +16,7 @@ spec.loader.exec_module(ci_checks)
 
 
 class ChecksTest(unittest.TestCase):
-    def result(self, unit="true", e2e="true", build="true", check="true", deploy="true", lanes=None):
+    def result(self, unit="true", e2e="true", build="true", check="true", deploy="true"):
         """Status and lines of continuous integration whose steps are these shell commands."""
         instead = {"build": build, "unit tests under ASan": unit}
         out = io.StringIO()
@@ -30,7 +30,6 @@ class ChecksTest(unittest.TestCase):
         with mock.patch.object(ci_checks, "checks", lambda: [("a check", 10, ["sh", "-c", check])]), \
                 mock.patch.object(ci_checks, "run", run), \
                 mock.patch.object(ci_checks, "RUN", ["sh", "-c", e2e]), \
-                mock.patch.object(ci_checks, "LANES", lanes or {0: "end-to-end tests"}), \
                 mock.patch.object(ci_checks, "DEPLOY", ["sh", "-c", deploy]), contextlib.redirect_stdout(out):
             status = ci_checks.main()
         return status, out.getvalue().splitlines()
@@ -80,14 +79,6 @@ class ChecksTest(unittest.TestCase):
 
     def test_end_to_end_tests_that_crash_fail_it(self):
         self.assertEqual(self.result("echo 1 passed, 0 failed, 0 skipped", "exit 1")[0], 1)
-
-    def test_each_lane_is_run_and_named(self):
-        lanes = {1: "first", 2: "second", 0: "alone"}
-        status, lines = self.result(e2e="echo lane $1; echo 2 passed, 0 failed, 0 skipped; test $1 != 2", lanes=lanes)
-        self.assertEqual((status, lines[-1]), (1, "6 passed, 0 failed, 0 skipped"))
-        self.assertEqual(lines[lines.index("failed:"):-1], ["failed:", "second"])
-        self.assertEqual(sorted(line for line in lines if line.startswith("lane "))[0], "lane 0")
-        self.assertLess(max(lines.index("lane 1"), lines.index("lane 2")), lines.index("lane 0"))
 
     def test_what_is_left_behind_holds_nobody_up(self):
         """A process that goes on with the output of a step that has ended."""
