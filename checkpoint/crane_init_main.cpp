@@ -75,7 +75,7 @@ unsigned reserved_begin;
 void prepare(const DomainFile& domain) {
     if (!domain.contained) ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     if (domain.contained) equalize_boot_id();
-    const Network network = domain.loopback_up ? bring_network_up() : Network{};
+    const Network network = domain.loopback_up ? bring_network_up(domain.own_addresses) : Network{};
     for (const std::string& error :
          {set_personality(), set_limits(), set_file_limit(reserved_begin), network.error})
         if (!error.empty()) fail("cannot prepare the domain: " + error);

@@ -61,6 +61,7 @@ std::string encode(const DomainFile& domain) {
     put(&text, "restored", domain.restored ? "1" : "0");
     put(&text, "contained", domain.contained ? "1" : "0");
     put(&text, "loopback_up", domain.loopback_up ? "1" : "0");
+    for (const std::string& address : domain.own_addresses) put(&text, "own_address", address);
     if (domain.cpu) put(&text, "cpu", std::to_string(*domain.cpu));
     if (domain.machine) {
         put(&text, "shown_cpus", std::to_string(domain.machine->cpus));
@@ -101,6 +102,8 @@ std::optional<DomainFile> decode_domain_file(const std::string& text) {
             domain.contained = value == "1";
         else if (name == "loopback_up")
             domain.loopback_up = value == "1";
+        else if (name == "own_address")
+            domain.own_addresses.push_back(value);
         else if (name == "cpu")
             domain.cpu = static_cast<unsigned>(std::strtoul(value.c_str(), nullptr, 10));
         else if (name == "shown_cpus")

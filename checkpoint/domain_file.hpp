@@ -21,6 +21,7 @@ struct DomainFile {
     bool restored = false;       ///< the server comes out of images: CRIU starts it, not crane-init
     bool contained = false;      ///< crane-init is pid 1 of a container
     bool loopback_up = false;    ///< the network is the domain's own
+    std::vector<std::string> own_addresses;  ///< there, besides loopback; none: the usual ones
     std::optional<unsigned> cpu;
     std::optional<ShownMachine> machine;  ///< none: /proc and /sys are the host's
     std::optional<Identity> identity;     ///< none: as crane-init

@@ -43,6 +43,7 @@ struct DomainSpec {
     std::string init_path;                 ///< host path of crane-init; copied into shared/
     Isolation isolation = Isolation::kLxc;
     std::string hostname = "crane";
+    std::vector<std::string> own_addresses;         ///< base/own_address.hpp; none: the usual ones
     ShownMachine machine = ShownMachine::of(0, 0);  ///< what /proc and /sys of a scheduled server show
     bool schedule = true;       ///< false: the server runs natively, without the shim and its checks
     bool host_network = false;  ///< false: a network of its own with loopback alone

@@ -148,6 +148,7 @@ DomainFile domain_file_for(const DomainSpec& spec, const DomainPaths& paths, Fil
     domain.identity = identity_of(spec);
     domain.confinement = spec.confinement;
     domain.loopback_up = contained && !spec.host_network;
+    domain.own_addresses = spec.own_addresses;
     if (spec.first_cpu) domain.cpu = *spec.first_cpu;
     if (contained && spec.schedule) domain.machine = spec.machine;
     return domain;

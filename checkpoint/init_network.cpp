@@ -15,6 +15,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "base/own_address.hpp"
 #include "checkpoint/netlink_request.hpp"
@@ -43,21 +44,23 @@ std::string bring_up(const char* name) {
     return error;
 }
 
-template <size_t kBytes>
-std::string add_address(const char* name, int family, const uint8_t (&bytes)[kBytes], unsigned prefix) {
+/// Of an IPv4 network: its address with ones for what is the hosts'.
+uint32_t broadcast_of(const OwnAddress& own) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, own.bytes, sizeof(bits));
+    return bits | htonl(own.prefix == 32 ? 0 : UINT32_MAX >> own.prefix);
+}
+
+std::string add_address(const char* name, const OwnAddress& own) {
     ifaddrmsg address{};
-    address.ifa_family = static_cast<uint8_t>(family);
-    address.ifa_prefixlen = static_cast<uint8_t>(prefix);
+    address.ifa_family = static_cast<uint8_t>(own.family);
+    address.ifa_prefixlen = static_cast<uint8_t>(own.prefix);
     address.ifa_scope = RT_SCOPE_UNIVERSE;
     address.ifa_index = ::if_nametoindex(name);
     NetlinkRequest request(RTM_NEWADDR, address);
-    request.attribute(IFA_LOCAL, bytes, kBytes);
-    if (family == AF_INET && prefix == 24) {
-        uint8_t all[kBytes];
-        std::memcpy(all, bytes, kBytes);
-        all[kBytes - 1] = 255;
-        request.attribute(IFA_BROADCAST, all, kBytes);
-    }
+    request.attribute(IFA_LOCAL, own.bytes, own.size());
+    // A network of two has none for all (RFC 3021).
+    if (own.family == AF_INET && own.prefix < 31) request.attribute(IFA_BROADCAST, broadcast_of(own));
     const int error = request.ask();
     return error == 0 ? "" : failed(std::string("adding an address to ") + name, error);
 }
@@ -178,14 +181,18 @@ std::string make_interface() {
 
 }  // namespace
 
-Network bring_network_up() {
+Network bring_network_up(const std::vector<std::string>& addresses) {
     Network network{bring_up("lo"), ""};
     if (!network.error.empty()) return network;
     network.weaker = make_interface();
-    network.error = network.weaker.empty() ? add_address(kName, AF_INET, kOwnAddress, 24)
-                                           : add_address("lo", AF_INET, kOwnAddress, 32);
-    // Without IPv6 in the kernel a host has ::1 no more than this.
-    if (network.error.empty()) add_address("lo", AF_INET6, kOwnAddressSix, 128);
+    const OwnAddresses all = own_addresses_of(addresses);
+    for (OwnAddress own : std::span(all.list, all.count)) {
+        const bool on_loopback = own.family == AF_INET6 || !network.weaker.empty();
+        if (on_loopback) own.prefix = static_cast<uint16_t>(own.size() * 8);
+        const std::string error = add_address(on_loopback ? "lo" : kName, own);
+        // Without IPv6 in the kernel a host has ::1 no more than this.
+        if (own.family == AF_INET && network.error.empty()) network.error = error;
+    }
     if (!network.weaker.empty()) network.weaker = "the server finds no interface but lo: " + network.weaker;
     return network;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace crane::checkpoint {
 
@@ -12,9 +13,10 @@ struct Network {
 };
 
 /// A new network namespace has its loopback interface down, and nothing else. Up, and with an interface eth0
-/// that is the same on all hosts: it has the address of base/own_address.hpp. Where there is none but
+/// that is the same on all hosts: it has the addresses given, or that of base/own_address.hpp. Those of IPv6
+/// are on the loopback interface, since eth0 would speak by itself. Where there is none but
 /// loopback, libc's look-ups pass over all numbers of IPv4 (AI_ADDRCONFIG), who listens at each address by
 /// itself would serve nobody from outside, and who passes over loopback interfaces finds none.
-Network bring_network_up();
+Network bring_network_up(const std::vector<std::string>& addresses);
 
 }  // namespace crane::checkpoint

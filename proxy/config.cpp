@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/own_address.hpp"
 #include "checkpoint/image_store.hpp"
 #include "paxos/link/tls.hpp"
 #include "proxy/config_table.hpp"
@@ -143,6 +144,27 @@ void read_image(ConfigTable& root, Config& config) {
     image.refuse_the_rest();
 }
 
+void read_own_addresses(ConfigTable& machine, Config& config) {
+    config.own_addresses = machine.texts("addresses");
+    if (config.own_addresses.empty()) return;
+    if (!config.container || config.mode == Mode::kProxy)
+        machine.fail("addresses",
+                     "is for a server with a network of its own: in a container, and not mode proxy");
+    if (config.own_addresses.size() > kMaxOwnAddresses)
+        machine.fail("addresses", "must be at most " + std::to_string(kMaxOwnAddresses));
+    std::vector<OwnAddress> seen;
+    for (const std::string& text : config.own_addresses) {
+        const auto own = parse_own_address(text);
+        if (!own)
+            machine.fail("addresses", "\"" + text +
+                                          "\" must be an address of a host's own, not a loopback one, and "
+                                          "the bits of its network, such as \"10.0.0.5/24\"");
+        for (const OwnAddress& other : seen)
+            if (own->is(other.family, other.bytes)) machine.fail("addresses", text + " is named twice");
+        seen.push_back(*own);
+    }
+}
+
 void read_machine(ConfigTable& root, Config& config) {
     ConfigTable machine = root.table("machine");
     config.cpus = static_cast<uint32_t>(machine.number("cpus", 2, 1, 1024));
@@ -151,6 +173,7 @@ void read_machine(ConfigTable& root, Config& config) {
     if (config.hostname.empty() || config.hostname.size() > 63) {
         machine.fail("hostname", "must have 1 to 63 characters");
     }
+    read_own_addresses(machine, config);
     machine.refuse_the_rest();
 }
 

@@ -114,6 +114,7 @@ struct Config {
     uint32_t cpus = 2;
     uint64_t memory_bytes = 0;
     std::string hostname = "crane";
+    std::vector<std::string> own_addresses;  ///< base/own_address.hpp; none: the usual ones
 
     std::string metrics_listen;  ///< where metrics, health and the page are served; "": nowhere
 

@@ -13,6 +13,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -91,16 +92,25 @@ ControlServer::~ControlServer() {
     unlink(path_.c_str());
 }
 
+/// Who holds connections and says nothing must not keep the operator from asking.
+void ControlServer::make_place() {
+    if (clients_.size() < kMaxClients) return;
+    const auto longest = std::min_element(clients_.begin(), clients_.end(),
+                                          [](const auto& a, const auto& b) { return a.second < b.second; });
+    bufferevent* const client = longest->first;
+    clients_.erase(longest);
+    bufferevent_free(client);
+}
+
 void ControlServer::on_connect(evconnlistener*, int fd, sockaddr*, int, void* context) {
     auto& self = *static_cast<ControlServer*>(context);
-    bufferevent* client = nullptr;
-    if (self.clients_.size() < kMaxClients)
-        client = bufferevent_socket_new(self.base_, fd, BEV_OPT_CLOSE_ON_FREE);
+    self.make_place();
+    bufferevent* const client = bufferevent_socket_new(self.base_, fd, BEV_OPT_CLOSE_ON_FREE);
     if (!client) {
         close(fd);
         return;
     }
-    self.clients_[client] = fd;
+    self.clients_[client] = ++self.heard_;
     bufferevent_setcb(client, &ControlServer::on_line, &ControlServer::on_line, &ControlServer::on_end,
                       context);
     bufferevent_setwatermark(client, EV_READ, 0, kMaxLineBytes);
@@ -115,6 +125,7 @@ void ControlServer::on_line(bufferevent* client, void* context) {
         char* line = evbuffer_readln(input, &bytes, EVBUFFER_EOL_LF);
         std::string reply;
         if (line) {
+            self.clients_[client] = ++self.heard_;
             reply = self.answer(std::string(line, bytes));
             free(line);
         } else if (evbuffer_get_length(input) >= kMaxLineBytes) {

@@ -1,6 +1,7 @@
 // The control socket: a unix stream; a line in is a JSON object {"cmd": …}, a line out is its answer. A
 // request that cannot be understood or done is answered {"error": …}. Only craned's own user may connect. Who
-// asks and does not read is not answered further. Where somebody has removed the socket, it is made anew.
+// asks and does not read is not answered further. Where somebody has removed the socket, it is made anew. So
+// many may be connected; for one more the one that has said nothing for longest is closed.
 #pragma once
 
 #include <sys/time.h>
@@ -35,6 +36,8 @@ class ControlServer {
     /// Now and then: whether the socket is still where who asks looks for it.
     static void on_look(int, short, void* self);
     static void on_connect(evconnlistener*, int fd, sockaddr*, int, void* self);
+    /// For one more.
+    void make_place();
     /// There is a request, or the answers before it are gone.
     static void on_line(bufferevent* client, void* self);
     static void on_end(bufferevent* client, short what, void* self);
@@ -48,7 +51,8 @@ class ControlServer {
     bool lost_ = false;        ///< it could not be made anew
     event* look_ = nullptr;
     std::unique_ptr<paxos::AcceptPause> pause_;
-    std::map<bufferevent*, int> clients_;
+    std::map<bufferevent*, uint64_t> clients_;  ///< when each was last heard: which event of all of them
+    uint64_t heard_ = 0;                        ///< events so far
 };
 
 }  // namespace crane::proxy

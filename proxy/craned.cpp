@@ -190,6 +190,9 @@ void Craned::try_restart() {
     } catch (const paxos::DisownedStore& error) {
         fatal(error.what());
         exit_status_ = kExitDisowned;
+    } catch (const paxos::DamagedStore& error) {
+        fatal(error.what());
+        exit_status_ = kExitDamaged;
     } catch (const std::exception& error) {
         fatal(error.what());
     }

@@ -35,6 +35,8 @@ namespace crane::proxy {
 
 /// The database is an old or a second copy: starting again does not help, rebuilding the replica does.
 constexpr int kExitDisowned = 3;
+/// Its database is damaged: the same.
+constexpr int kExitDamaged = 4;
 
 /// Before a domain that was lost so often in a row is started again: the first time at once, then ever later,
 /// for ever. What is wrong may pass, or be put right.

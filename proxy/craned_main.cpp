@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "base/standard_descriptors.hpp"
 #include "checkpoint/confinement.hpp"
 #include "checkpoint/fail_point.hpp"
 #include "paxos/core/storage.hpp"
@@ -13,6 +14,7 @@
 #include "proxy/craned.hpp"
 #include "proxy/daemon_log.hpp"
 #include "proxy/log_durability.hpp"
+#include "proxy/own_limits.hpp"
 #include "proxy/settings_hash.hpp"
 #include "proxy/state_dir.hpp"
 
@@ -50,6 +52,7 @@ void check_config_path(const std::string& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    crane::open_missing_descriptors();
     CLI::App app{"craned runs one replica of a server under Crane"};
     std::string path;
     app.add_option("--config", path, "the replica's configuration, craned.toml")->required();
@@ -79,6 +82,7 @@ int main(int argc, char** argv) {
             return 0;
         }
         if (!config.witness) check_files(config);
+        crane::proxy::settle_own_limits();
         const std::string exposed = crane::proxy::make_state_dir(config.state_dir);
         const crane::proxy::StateDirLock lock(config.state_dir);
         crane::proxy::open_daemon_log(config);
@@ -107,6 +111,8 @@ int main(int argc, char** argv) {
         if (spdlog::default_logger()->name() == "craned") spdlog::critical("{}", error.what());
         if (!isatty(2) || spdlog::default_logger()->name() != "craned")
             fprintf(stderr, "craned: %s\n", error.what());
+        if (dynamic_cast<const crane::paxos::DamagedStore*>(&error) != nullptr)
+            return crane::proxy::kExitDamaged;
         return disowned ? crane::proxy::kExitDisowned : 1;
     }
 }

@@ -70,12 +70,14 @@ DomainLink::DomainLink(const TransportView& view)
       output_tail_(view.control->output.tail),
       gate_(view.control->gate) {}
 
-void DomainLink::prepare(const DomainSettings& settings, EgressPolicy egress, bool backstop) {
+void DomainLink::prepare(const DomainSettings& settings, EgressPolicy egress, bool backstop,
+                         const OwnAddresses& own_addresses) {
     Control& control = *view_.control;
     control.version = kTransportVersion;
     control.settings = settings;
     control.egress = static_cast<uint32_t>(egress);
     control.backstop = backstop;
+    control.own_addresses = own_addresses;
     std::atomic_thread_fence(std::memory_order_release);
     control.magic = kTransportMagic;
 }

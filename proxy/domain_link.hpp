@@ -30,7 +30,8 @@ class DomainLink {
 
     /// Writes the control block of a zeroed segment; before the domain starts.
     void prepare(const timebubble::DomainSettings& settings,
-                 timebubble::EgressPolicy egress = timebubble::EgressPolicy::kRefuse, bool backstop = false);
+                 timebubble::EgressPolicy egress = timebubble::EgressPolicy::kRefuse, bool backstop = false,
+                 const OwnAddresses& own_addresses = kUsualAddresses);
     /// After that, for processes that come out of an image and were attached before: `image`, not 0, is
     /// another than any that they have come out of.
     void prepare_restored(const DomainWords& words, uint32_t image);

@@ -52,6 +52,7 @@ checkpoint::DomainSpec domain_spec(const Config& config) {
     spec.init_path = config.init;
     spec.isolation = config.container ? checkpoint::Isolation::kLxc : checkpoint::Isolation::kNone;
     spec.hostname = config.hostname;
+    spec.own_addresses = config.own_addresses;
     spec.machine = ShownMachine::of(config.cpus, config.memory_bytes);
     spec.user = config.user;
     spec.group = config.group;
@@ -130,7 +131,8 @@ DomainRunner::DomainRunner(event_base* base, const Config& config, LossHistory& 
 
 void DomainRunner::make_link(uint64_t files_since_ns) {
     link_ = std::make_unique<DomainLink>(segment_.view());
-    link_->prepare(domain_settings(config_, files_since_ns), config_.egress_policy(), config_.backstop);
+    link_->prepare(domain_settings(config_, files_since_ns), config_.egress_policy(), config_.backstop,
+                   own_addresses_of(config_.own_addresses));
     doorbell_event_ =
         event_new(base_, segment_.doorbell_fd(), EV_READ | EV_PERSIST, &DomainRunner::on_doorbell, this);
     event_add(doorbell_event_, nullptr);
@@ -506,6 +508,10 @@ void DomainRunner::check_damage(uint64_t admitted) {
     if (attachment == uint32_t(timebubble::Attachment::kUnfit)) {
         kill();
         enter(DomainState::kRefused, reason);
+        return;
+    }
+    if (attachment == uint32_t(timebubble::Attachment::kStruck)) {
+        give_up(reason + "; the domain is killed and started anew");
         return;
     }
     lose_damaged(admitted, "the server is damaged: " + reason);

@@ -3,7 +3,6 @@
 #include <event2/event.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 
@@ -261,10 +260,8 @@ void Replica::judge_fitness() {
 }
 
 void Replica::watch_disk() {
-    struct statvfs disk {};
-    if (statvfs(config_.state_dir.c_str(), &disk) != 0) return;
-    const uint64_t block = disk.f_frsize;
-    const bool changed = disk_.observe(disk.f_bavail * block, disk.f_blocks * block, monotonic_ns());
+    const std::optional<DiskSpace> space = disk_space(config_.state_dir);
+    const bool changed = space && disk_.observe(*space, monotonic_ns());
     sequencer_.set_has_room(!disk_.critical());
     const timeval next{0, static_cast<suseconds_t>(disk_.next_look_ns() / 1000)};
     evtimer_add(disk_timer_, &next);
@@ -273,8 +270,8 @@ void Replica::watch_disk() {
     if (disk_.low()) {
         spdlog::critical("{}", disk_.alarm(config_.state_dir));
     } else {
-        spdlog::warn("there is room again where {} is ({} MiB): input goes on", config_.state_dir,
-                     disk_.free_bytes() >> 20);
+        spdlog::warn("there is room again where {} is ({}): input goes on", config_.state_dir,
+                     disk_.free_text());
     }
 }
 

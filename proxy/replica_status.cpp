@@ -259,7 +259,7 @@ nlohmann::json Replica::status() const {
           {"waits_for", pace_.waits_for()},
           {"behind_ms", pace_.behind_ns() / 1'000'000}}},
         {"latency", latency_json(sequencer_)},
-        {"disk", {{"free_bytes", disk_.free_bytes()}, {"reserve_bytes", config_.disk_reserve_bytes}}},
+        {"disk", disk_json(disk_, config_.disk_reserve_bytes)},
     };
     out.update(domain_json());
     return out;

@@ -40,6 +40,7 @@ uint64_t settings_hash(const Config& config) {
     text += confinement_text(config);
     if (config.backstop) text += "\3backstop";
     if (config.egress) text += "\3egress";
+    for (const std::string& address : config.own_addresses) text += "\3address " + address;
     return hash_payload(text).low;
 }
 

@@ -3,7 +3,6 @@
 #include <event2/event.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -227,16 +226,14 @@ void Witness::housekeep() {
 }
 
 void Witness::watch_disk(uint64_t now_ns) {
-    struct statvfs disk {};
-    if (statvfs(config_.state_dir.c_str(), &disk) != 0) return;
-    const uint64_t block = disk.f_frsize;
-    const bool changed = disk_.observe(disk.f_bavail * block, disk.f_blocks * block, now_ns);
+    const std::optional<DiskSpace> space = disk_space(config_.state_dir);
+    const bool changed = space && disk_.observe(*space, now_ns);
     sequencer_.set_has_room(!disk_.critical());
     if (!changed) return;
     if (disk_.low()) {
         spdlog::critical("{}", disk_.alarm(config_.state_dir));
     } else {
-        spdlog::warn("there is room again where {} is ({} MiB)", config_.state_dir, disk_.free_bytes() >> 20);
+        spdlog::warn("there is room again where {} is ({})", config_.state_dir, disk_.free_text());
     }
 }
 
@@ -309,7 +306,7 @@ nlohmann::json Witness::status() const {
             {"peers", peers_json(sequencer_, witnesses_)},
             {"membership", membership_json(sequencer_)},
             {"latency", latency_json(sequencer_)},
-            {"disk", {{"free_bytes", disk_.free_bytes()}, {"reserve_bytes", config_.disk_reserve_bytes}}},
+            {"disk", disk_json(disk_, config_.disk_reserve_bytes)},
             {"counters",
              {{"syncs", node.syncs},
               {"batches", sequencer_.batches_seen()},

@@ -48,7 +48,11 @@ matrix=(libapache2-mod-php8.2 libapache2-mod-wsgi-py3 libnginx-mod-http-brotli-f
     ocaml-nox gnat sphinxsearch firebird3.0-server firebird3.0-utils munin-node uhub webdis nutcracker sslh tarantool
     libboost-dev libuv1-dev qtbase5-dev nim gdc ocaml-findlib liblwt-ocaml-dev python3-zmq derby-tools xvfb x11-utils
     rspamd fossil mercurial znc supervisor snapserver aria2 python3-pyftpdlib jupyter-notebook
-    opentracker netdata-core dnsdist knot-resolver apt-cacher-ng rrdcached gjs gir1.2-soup-3.0 minidlna)
+    opentracker netdata-core dnsdist knot-resolver apt-cacher-ng rrdcached gjs gir1.2-soup-3.0 minidlna
+    rinetd redir simpleproxy stone dante-server websockify pgpool2 gophernicus ipsvd micro-httpd ucspi-tcp tang cvs yaws libwebsockets-test-server
+    daphne python3-hypercorn python3-cherrypy3 yadifa pdns-recursor rbldnsd graphite-carbon nbd-server qemu-utils tgt libiscsi-bin
+    nagios-nrpe-server nagios-nrpe-plugin zabbix-agent redis-sentinel ser2net oidentd nats-server bip)
+# Each takes another one's place, so they are not installed beside them: proftpd-core, ircd-hybrid, atftpd, chrony.
 command -v rustc >/dev/null || matrix+=(rustc)
 # From wherever they are.
 command -v javac >/dev/null || trials+=(default-jdk-headless)

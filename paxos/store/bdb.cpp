@@ -237,6 +237,8 @@ void BdbEnvironment::check_complete(bool create, const LogScans& logs) {
     if (!new_ && !tree) throw DamagedStore(is_damaged + "log.db is missing. " + kRebuildAdvice);
     if (!new_ && logs.newest.empty())
         throw DamagedStore(is_damaged + "its log files are missing. " + kRebuildAdvice);
+    // Its first page was on disk before the mark was taken away. Recovery would write over what is there.
+    if (!new_) check_kind(false);
     const std::optional<LogPlace> lost = find_damage(logs);
     if (lost)
         throw DamagedStore(is_damaged + "what is at byte " + std::to_string(lost->offset) + " of log." +
@@ -267,7 +269,24 @@ void BdbEnvironment::open_tree(bool create) {
     tree_->set_flags(tree_, DB_CHKSUM);
     const uint32_t flags = DB_AUTO_COMMIT | DB_THREAD | (create ? DB_CREATE : 0);
     code = tree_->open(tree_, nullptr, "log.db", nullptr, DB_BTREE, flags, 0600);
+    if (code == EINVAL) check_kind(true);
     if (code != 0) fail("open log.db", code);
+}
+
+// Of a file that is none of its own Berkeley DB says EINVAL, or that it should be recovered, and hardly more.
+void BdbEnvironment::check_kind(bool unusable) const {
+    constexpr size_t kEnough = 512;
+    std::string beginning;
+    const auto see = [&](std::string_view bytes) {
+        beginning = bytes.substr(0, kEnough);
+        return false;
+    };
+    if (files_.read_through(directory_ + "/log.db", see) != 0) return;
+    std::string found = other_than_a_tree(beginning);
+    if (found.empty() && unusable) found = "is no tree that Berkeley DB can open";
+    if (found.empty()) return;
+    failed_ = true;
+    throw DamagedStore("database " + directory_ + " is damaged: log.db " + found + ". " + kRebuildAdvice);
 }
 
 // What recovery has found may have been written by a process that died before its sync: it is then in the

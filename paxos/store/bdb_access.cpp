@@ -28,6 +28,11 @@ struct OwnedDbt {
     std::string_view bytes() const { return {static_cast<const char*>(dbt.data), dbt.size}; }
 };
 
+/// Of a tree of which pages are missing Berkeley DB says that it was asked for what cannot be.
+int as_damage(int code) {
+    return code == EINVAL ? DB_VERIFY_BAD : code;
+}
+
 }  // namespace
 
 BdbEnvironment::Transaction::Transaction(BdbEnvironment& environment) : environment_(environment) {
@@ -85,7 +90,7 @@ bool BdbEnvironment::get(std::string_view key, std::string& value) const {
     OwnedDbt found;
     const int code = tree_->get(tree_, nullptr, &key_dbt, &found.dbt, 0);
     if (code == DB_NOTFOUND) return false;
-    if (code != 0) fail("read", code);
+    if (code != 0) fail("read", as_damage(code));
     value.assign(found.bytes());
     return true;
 }
@@ -98,7 +103,7 @@ bool BdbEnvironment::last_key(std::string& key) const {
     code = cursor->get(cursor, &found.dbt, &value.dbt, DB_LAST);
     cursor->close(cursor);
     if (code == DB_NOTFOUND) return false;
-    if (code != 0) fail("read last", code);
+    if (code != 0) fail("read last", as_damage(code));
     key.assign(found.bytes());
     return true;
 }
@@ -117,7 +122,7 @@ bool BdbEnvironment::seek(std::string_view least, std::string& key, std::string&
     cursor->close(cursor);
     if (found.dbt.data != given) std::free(given);
     if (code == DB_NOTFOUND) return false;
-    if (code != 0) fail("seek", code);
+    if (code != 0) fail("seek", as_damage(code));
     key.assign(found.bytes());
     value.assign(content.bytes());
     return true;

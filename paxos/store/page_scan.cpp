@@ -35,6 +35,17 @@ bool PageScan::add(std::string_view bytes) {
     return true;
 }
 
+std::string other_than_a_tree(std::string_view beginning) {
+    constexpr size_t kMagicPlace = 12;
+    constexpr uint32_t kTreeMagic = 0x053162;
+    if (beginning.empty()) return "is empty";
+    if (beginning.find_first_not_of('\0') == std::string_view::npos) return "holds zeros where it begins";
+    if (beginning.size() < kMinPageBytes) return "is cut short";
+    if (get(beginning, kMagicPlace) != kTreeMagic)
+        return "is another kind of file, and none that Crane has written";
+    return "";
+}
+
 std::optional<uint64_t> find_misplaced_page(std::string_view bytes) {
     PageScan scan;
     scan.add(bytes);

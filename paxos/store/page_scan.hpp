@@ -28,7 +28,10 @@ class PageScan {
     std::optional<uint64_t> misplaced_;
 };
 
-/// The same of a whole file.
+/// What such a file cannot begin with, in words; "" where it may be one.
+std::string other_than_a_tree(std::string_view beginning);
+
+/// The same as PageScan of a whole file.
 std::optional<uint64_t> find_misplaced_page(std::string_view bytes);
 
 }  // namespace crane::paxos

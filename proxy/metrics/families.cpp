@@ -159,6 +159,8 @@ constexpr Scalar kScalars[] = {
     {"crane_clock_skew_limit_seconds", kGauge, "By how much clocks may differ (max_skew_ms).",
      "/clock_skew/max_s"},
     {"crane_disk_free_bytes", kGauge, "Free where the state directory is.", "/disk/free_bytes"},
+    {"crane_disk_free_files", kGauge,
+     "How many more files can be made there; absent where nothing bounds it.", "/disk/free_files"},
     {"crane_disk_reserve_bytes", kGauge, "With less free input stops.", "/disk/reserve_bytes"},
     {"crane_certificate_expiry_timestamp_seconds", kGauge,
      "When this replica's certificate ends, or its authority's, if that is earlier.", "/certificate_ends_s"},

@@ -284,7 +284,8 @@ function show(answer) {
   facts("host", [
     ["this host's clock is ahead by", clocks ? off(clocks.host_s) : "–"],
     ["the cluster's clock", clocks ? off(clocks.cluster_s) + (clocks.agreed ? "" : "; the hosts do not agree") : "–"],
-    ["disk free", bytes(disk.free_bytes) + ", reserve " + bytes(disk.reserve_bytes)],
+    ["disk free", bytes(disk.free_bytes) + ", reserve " + bytes(disk.reserve_bytes) +
+      (typeof disk.free_files === "number" ? ", " + number(disk.free_files) + " files" : "")],
     ["certificate", status.certificate_ends_s ? "ends in " + span(status.certificate_ends_s - Date.now() / 1000) : "none"],
     ["loop late at most", status.loop ? number(status.loop.longest_ms) + " ms" : "–"]]);
   last = answer;

@@ -97,7 +97,7 @@ Finding check_overlay() {
 Finding check_interface() {
     const int failed = in_child([] {
         if (unshare(CLONE_NEWNET) != 0) return 1;
-        const checkpoint::Network network = checkpoint::bring_network_up();
+        const checkpoint::Network network = checkpoint::bring_network_up({});
         return network.error.empty() && network.weaker.empty() ? 0 : 1;
     });
     if (failed == 0) return {"network interface", Result::kOk, ""};

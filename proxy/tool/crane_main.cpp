@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/standard_descriptors.hpp"
 #include "proxy/tool/tools.hpp"
 
 using namespace crane::proxy;
@@ -411,6 +412,7 @@ class Commands {
 }  // namespace
 
 int main(int argc, char** argv) {
+    crane::open_missing_descriptors();
     Commands commands;
     try {
         check_verb(commands.app(), argc, argv);

@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 
+#include "checkpoint/file_sum.hpp"
 #include "checkpoint/hidden_paths.hpp"
 #include "checkpoint/image_store.hpp"
 #include "checkpoint/mounts.hpp"
@@ -47,13 +50,23 @@ bool any_below(const std::vector<std::string>& paths, const std::string& folder)
                                [&](const std::string& path) { return checkpoint::is_below(path, folder); });
 }
 
-/// Leaves `path` out, but for what of it is to be kept. Paths as in the image.
+bool below_any(const std::string& path, const std::vector<std::string>& folders) {
+    return std::ranges::any_of(folders,
+                               [&](const std::string& one) { return checkpoint::is_below(path, one); });
+}
+
+/// What an image is made without. Paths as in the image.
+struct LeftOut {
+    std::vector<std::string> paths;    ///< with all that is below them
+    std::vector<std::string> emptied;  ///< folders that are there, with nothing in them
+};
+
+/// Leaves `path` out, but for what of it is to be kept.
 void leave_out(const std::string& from, const std::string& path, const std::vector<std::string>& kept,
                std::vector<std::string>* out) {
-    if (std::ranges::any_of(kept, [&](const std::string& one) { return checkpoint::is_below(path, one); }))
-        return;
+    if (below_any(path, kept)) return;
     if (!any_below(kept, path)) {
-        out->push_back(escaped(path.substr(1)));
+        out->push_back(path);
         return;
     }
     std::error_code ignored;
@@ -63,26 +76,26 @@ void leave_out(const std::string& from, const std::string& path, const std::vect
 
 /// What is left out of an image of `from` (without a slash at its end): what belongs to one host or is made
 /// anew in each container.
-std::vector<std::string> left_out(const std::string& from, const ImageRequest& request) {
-    std::vector<std::string> out;
+LeftOut left_out(const std::string& from, const ImageRequest& request) {
+    LeftOut out;
     const auto contents = [&](const std::string& folder) {
-        // By patterns where nothing in it is kept: what comes meanwhile (processes, in /proc) is left out,
-        // too.
+        std::error_code ignored;
+        // Not looked into where nothing in it is kept: in /proc processes come and go meanwhile.
         if (!any_below(request.keep, folder)) {
-            for (const char* any : {"/*", "/.*"}) out.push_back(escaped(folder.substr(1)) + any);
+            if (fs::is_directory(fs::symlink_status(from + folder, ignored))) out.emptied.push_back(folder);
             return;
         }
-        std::error_code ignored;
         for (const auto& entry : fs::directory_iterator(from + folder, ignored))
-            leave_out(from, folder + "/" + entry.path().filename().string(), request.keep, &out);
+            leave_out(from, folder + "/" + entry.path().filename().string(), request.keep, &out.paths);
     };
     for (const char* folder : {"/proc", "/sys", "/dev", "/run", "/tmp"}) contents(folder);
-    for (const std::string& secret : checkpoint::usual_secrets()) leave_out(from, secret, request.keep, &out);
+    for (const std::string& secret : checkpoint::usual_secrets())
+        leave_out(from, secret, request.keep, &out.paths);
     if (from.empty()) {
         contents("/home");
         contents("/root");
     }
-    for (const std::string& path : request.exclude) leave_out(from, path, request.keep, &out);
+    for (const std::string& path : request.exclude) leave_out(from, path, request.keep, &out.paths);
     // Mounts of this host that are no disk's.
     const std::vector<checkpoint::Mount> mounts = checkpoint::read_mounts();
     const auto disks = checkpoint::disk_mounts_below_root(mounts);
@@ -92,7 +105,51 @@ std::vector<std::string> left_out(const std::string& from, const ImageRequest& r
             disks, [&](const checkpoint::Mount& one) { return one.point == mount.point; });
         if (!disk && mount.point != from) contents(mount.point.substr(from.size()));
     }
+    std::erase_if(out.emptied, [&](const std::string& folder) { return below_any(folder, out.paths); });
     return out;
+}
+
+/// For mksquashfs -pf: a folder as it is here, empty.
+std::string emptied_line(const std::string& from, const std::string& folder) {
+    struct stat info {};
+    if (::lstat((from + folder).c_str(), &info) != 0)
+        throw checkpoint::file_error("look at", from + folder, errno);
+    std::ostringstream line;
+    line << '"';
+    for (const char c : folder.substr(1)) line << (c == '"' || c == '\\' ? "\\" : "") << c;
+    line << "\" D " << info.st_mtime << ' ' << std::oct << (info.st_mode & 07777) << std::dec << ' '
+         << info.st_uid << ' ' << info.st_gid << "\n";
+    return line.str();
+}
+
+void write_lines(const std::string& path, const std::string& text) {
+    std::ofstream lines(path, std::ios::trunc);
+    lines << text;
+    lines.close();
+    if (!lines) throw std::runtime_error("cannot write " + path);
+}
+
+/// Into the two files that mksquashfs reads; `own` are files that are no part of the image.
+void write_left_out(const LeftOut& out, const std::string& from, const std::vector<std::string>& own,
+                    const std::string& list, const std::string& emptied) {
+    std::string paths, folders;
+    for (const std::string& path : out.paths) paths += escaped(path.substr(1)) + "\n";
+    // One below another is not there.
+    for (const std::string& folder : out.emptied) {
+        const bool inner = std::ranges::any_of(out.emptied, [&](const std::string& one) {
+            return one != folder && checkpoint::is_below(folder, one);
+        });
+        if (inner || folders.find(emptied_line(from, folder)) != std::string::npos) continue;
+        paths += escaped(folder.substr(1)) + "\n";
+        folders += emptied_line(from, folder);
+    }
+    for (const std::string& one : own) {
+        const std::string path = fs::absolute(one).lexically_normal().string();
+        if (checkpoint::is_below(path, from.empty() ? "/" : from))
+            paths += escaped(path.substr(from.size() + 1)) + "\n";
+    }
+    write_lines(list, paths);
+    write_lines(emptied, folders);
 }
 
 void check_request(const ImageRequest& request) {
@@ -122,22 +179,16 @@ int make(const ImageRequest& request, bool as_json) {
     check_request(request);
     const std::string whole = fs::canonical(request.from).string();
     const std::string from = whole == "/" ? "" : whole;
-    const Unfinished list{request.file + ".left-out"}, image{request.file + ".partial"};
-    std::ofstream lines(list.path, std::ios::trunc);
-    for (const std::string& path : left_out(from, request)) lines << path << "\n";
-    // Not into itself.
-    for (const std::string& own : {list.path, image.path}) {
-        const std::string path = fs::absolute(own).lexically_normal().string();
-        if (checkpoint::is_below(path, whole)) lines << escaped(path.substr(from.size() + 1)) << "\n";
-    }
-    lines.close();
-    if (!lines) throw std::runtime_error("cannot write " + list.path);
+    const Unfinished list{request.file + ".left-out"}, emptied{request.file + ".emptied"},
+        image{request.file + ".partial"};
+    write_left_out(left_out(from, request), from, {list.path, emptied.path, image.path}, list.path,
+                   emptied.path);
     ::unlink(image.path.c_str());
     // The same files make the same image: no time of its making is in it.
-    checkpoint::run_command(
-        {kMakeSquashfs, whole, image.path, "-noappend", "-exit-on-error", "-quiet", "-no-progress",
-         "-mkfs-time", "0", "-comp", "zstd", "-Xcompression-level", "3", "-wildcards", "-ef", list.path},
-        "making a base image of " + whole);
+    checkpoint::run_command({kMakeSquashfs, whole, image.path, "-noappend", "-exit-on-error", "-quiet",
+                             "-no-progress", "-mkfs-time", "0", "-comp", "zstd", "-Xcompression-level", "3",
+                             "-wildcards", "-ef", list.path, "-pf", emptied.path},
+                            "making a base image of " + whole);
     std::string sum;
     {
         const checkpoint::File file(image.path, O_RDWR);

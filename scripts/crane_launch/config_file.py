@@ -18,7 +18,7 @@ STRINGS = {"state-dir": "/var/lib/crane/web", "schedule": "serial", "placement":
 # One item may stand alone: nothing else can be meant by it. A command line that is one string could mean two things.
 LISTS = {"client-address": ["10.0.0.1", "10.0.0.2", "10.0.0.3"], "port-map": ["80:8080"], "env": ["NAME=value"],
          "capability": ["CAP_NET_RAW"], "system-call": ["keyctl"], "device": ["/dev/fuse"], "hide": ["/srv/private"],
-         "show": ["/etc/shadow"], "egress-allow": ["10.0.0.0/8:5432"]}
+         "show": ["/etc/shadow"], "own-address": ["10.0.0.5/24"], "egress-allow": ["10.0.0.0/8:5432"]}
 COMMAND = ["apache2", "-DFOREGROUND"]
 KNOWN = sorted({*BOOLEANS, *INTEGERS, *NUMBERS, *AUTO_OR_INTEGER, *STRINGS, *LISTS, "command"})
 

@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import subprocess
+import tomllib
 
 from . import LaunchError, processes
 
@@ -15,7 +16,8 @@ MAX_REPLY_BYTES = 1 << 20
 ENDED_STATES = ("exited", "refused")
 ASKED_TO_STOP = "exited with status 0"
 DISOWNED = "refuses its database: it is an old or a second copy"  # kExitDisowned of craned
-DISOWNED_STATUS = 3
+DAMAGED = "refuses its database: it is damaged"  # kExitDamaged
+REFUSALS = {3: DISOWNED, 4: DAMAGED}  # by craned's exit status: no further start mends it
 
 
 def toml_text(value):
@@ -98,6 +100,7 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
           ["", "[metrics]", f"listen = {toml_text(metrics_address(settings, number))}"]),
         "", "[machine]", f"cpus = {settings['cpus']}", f"memory_bytes = {settings['memory-bytes']}",
         f"hostname = {toml_text(settings['hostname'])}",
+        *([f"addresses = {toml_list(settings['own-address'])}"] if settings["own-address"] else []),
         *confinement_toml(settings),
         *egress_toml(settings),
     ]
@@ -207,6 +210,20 @@ def is_gone(path):
         return False
 
 
+def trouble_with(path):
+    """Why no craned can begin with this configuration, in words; "" where it is text of the kind, whatever it says."""
+    try:
+        with open(path, "rb") as file:
+            tomllib.load(file)
+        return ""
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{path} was deleted"
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return f"{path} is no TOML any more ({error})"
+    except OSError:  # craned says more
+        return ""
+
+
 def signal_name(number):
     try:
         return signal.Signals(number).name
@@ -281,8 +298,8 @@ class Replica:
         code = self.process.poll() if self.process else None
         if code is None:
             return None
-        if code == DISOWNED_STATUS:
-            return DISOWNED
+        if code in REFUSALS:
+            return REFUSALS[code]
         return f"was killed by {signal_name(-code)}" if code < 0 else f"exited with status {code}"
 
     def reap(self):

@@ -45,14 +45,14 @@ DEFAULTS = {"replicas": None, "witnesses": 0, "client-address": None, "port-map"
             "placement": "auto", "durability": "disk", "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto",
             "no-time-bubble": False, "backstop": "on", "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
-            "cpus": 2, "memory-bytes": 0, "hostname": "crane", "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
+            "cpus": 2, "memory-bytes": 0, "hostname": "crane", "own-address": [], "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0, "disk-format": "ext4",
             "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64, "metrics-port": 0,
             "checkpoint-log-mib": 16, "checkpoint-every-s": 60, "no-repair": False,
             "accept-changes": False, "disturb": 0, "egress": "refuse", "egress-allow": [], "image": "", "image-store": "/var/lib/crane/images"}
 # Changing one of these in the middle of a log would make the replay differ from the first run.
 FIXED_BY_LOG = ("command", "cwd", "replicas", "mode", "schedule", "quantum", "isolation", "cpus", "memory-bytes",
-                "hostname", "user", "group", "capability", "system-call", "device", "new-privileges", "hide", "show", "backstop", "egress")
+                "hostname", "own-address", "user", "group", "capability", "system-call", "device", "new-privileges", "hide", "show", "backstop", "egress")
 # What a run was like whose record does not name the setting, since there was none, where that is not the default.
 BEFORE = {"backstop": "off"}
 HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
@@ -95,6 +95,9 @@ def build_parser():
     may.add_argument("--disk-format", choices=CHOICES["disk-format"],
                      help="of a disk quota's file system (default ext4); with xfs, which needs a quota of at least 335544320 bytes, "
                           "a checkpoint copies no data while the server waits")
+    may.add_argument("--own-address", action="append", metavar="ADDRESS/BITS",
+                     help="an address that it finds on its interface eth0, such as those that clients come to (default 192.0.0.8/24); "
+                          "may be repeated")
     may.add_argument("--egress", choices=CHOICES["egress"],
                      help="connections that it opens to the outside: refuse (default), or primary: the primary makes them")
     may.add_argument("--egress-allow", action="append", metavar="ADDRESS[/BITS][:PORT]",
@@ -281,6 +284,7 @@ def check(settings):
     if not HOSTNAME.fullmatch(settings["hostname"]):
         raise LaunchError(f"{settings.called('hostname')} must be 1 to 63 letters, digits, dots and dashes, not "
                           f"{settings['hostname']!r}")
+    check_own_addresses(settings)
     auto_or_number(settings, "w-timeout-us", 60_000_000)
     auto_or_number(settings, "n-clock", 10**9)
     settings["client-address"] = client_addresses(settings)
@@ -289,6 +293,21 @@ def check(settings):
         settings["state-dir"] = default_state_dir()
     settings["state-dir"] = absolute_dir(settings["state-dir"], settings.called("state-dir"))
     return settings
+
+
+def check_own_addresses(settings):
+    """What each must be besides, craned says."""
+    for text in settings["own-address"]:
+        try:
+            own = ipaddress.ip_interface(text)
+        except ValueError:
+            own = None
+        if own is None or "/" not in text or own.is_loopback or own.is_multicast or own.is_unspecified:
+            raise LaunchError(f"{settings.called('own-address')} must be an address of a host's own, not a loopback one, and the bits of "
+                              f"its network, such as 10.0.0.5/24, not {text!r}")
+    if settings["own-address"] and (settings["isolation"] != "lxc" or settings["mode"] == "proxy"):
+        raise LaunchError(f"{settings.called('own-address')} is for a server with a network of its own: not for --isolation none or --mode "
+                          "proxy")
 
 
 def check_egress(settings):

@@ -11,7 +11,7 @@ import time
 from . import LaunchError, image, processes
 from .layout import Layout
 from .preparation import Preparation
-from .replica import ASKED_TO_STOP, DISOWNED, ENDED_STATES, Replica, craned_toml, is_gone
+from .replica import ASKED_TO_STOP, DAMAGED, ENDED_STATES, REFUSALS, Replica, craned_toml, is_gone, trouble_with
 from .report import StartReport, closed_ports, leaves_at_once, server_state
 from .state import State, write_private
 from .stop import stop_processes
@@ -200,6 +200,8 @@ class Supervisor:
         """From now on, a replica that is restarted without its database has lost one."""
         folder = self.state.replica_dir(row["id"])
         path = folder / "craned.toml"
+        if trouble_with(path):  # it is written anew when its replica is started again
+            return
         present = path.read_text(encoding="utf-8")
         text = craned_toml(self.settings, self.layout, self.state.run, row["id"], folder, True)
         changed = self.told.get(row["id"], text) != text
@@ -247,7 +249,7 @@ class Supervisor:
         for replica in self.replicas:
             replica.served = replica.served or (replica.pidfd >= 0 and rows.get(replica.number, {}).get("server") == "listening")
         self._watch_ports(rows)
-        self._watch_folders()
+        self._watch_folders(rows)
         self._watch_databases()
         if self.unsaved:
             self._save()
@@ -269,15 +271,15 @@ class Supervisor:
                 self.say(f"replica {replica.number}: its craned was asked to stop")
                 self.backoff.pop(replica.number, None)
                 return
-            if how == DISOWNED and not self.settings["no-restart"]:
-                self._restart_rebuilt(replica)
+            if how in REFUSALS.values() and not self.settings["no-restart"]:
+                self._restart_rebuilt(replica, how)
                 return
             self._restart_later(replica, f"its craned {how}", seconds, restarts)
         elif at and time.monotonic() >= at:
             restarts += 1
             seconds = max(seconds, min(seconds * 2, MAX_BACKOFF_S if restarts < QUICK_RESTARTS else MAX_PAUSE_S))
             try:
-                self._restore_folder(replica)
+                self._restore_files(replica)
                 replica.start()
             except LaunchError as error:  # no reason to end the others
                 self._restart_later(replica, str(error), seconds, restarts)
@@ -301,13 +303,15 @@ class Supervisor:
         self.say(f"replica {replica.number}: {how}; restarting it in {seconds:.1f} s")
         self.backoff[replica.number] = (seconds, restarts, time.monotonic() + seconds)
 
-    def _restart_rebuilt(self, replica):
+    def _restart_rebuilt(self, replica, how):
         """Nothing but another database helps; it is tried all the same, for who put the right one back."""
         if replica.number not in self.disowned:
             self.disowned.add(replica.number)
-            self.say(f"replica {replica.number} stays down: its craned {DISOWNED} (the end of "
-                     f"{replica.state_dir}/craned.log says who knows that). To rebuild it from the others, move "
-                     f"{replica.state_dir}/db away: it is started as soon as that is gone")
+            database = replica.state_dir / "db"
+            told = "what of it" if how == DAMAGED else "who knows that"
+            self.say(f"replica {replica.number} stays down: its craned {how} (the end of "
+                     f"{replica.state_dir}/craned.log says {told}). To rebuild it from the others, move "
+                     f"{database} away (mv {database} {database}.old): it is started as soon as that is gone")
         self.backoff[replica.number] = (FIRST_BACKOFF_S, 0, time.monotonic() + MAX_PAUSE_S)
 
     def _watch_databases(self):
@@ -318,28 +322,46 @@ class Supervisor:
                 self.disowned.discard(replica.number)
                 self.backoff[replica.number] = (FIRST_BACKOFF_S, 0, time.monotonic())
 
-    def _watch_folders(self):
-        """A craned whose folder was deleted writes into files that nobody can open any more, and hears no operator."""
+    def _watch_folders(self, rows):
+        """A craned whose folder was deleted writes into files that nobody can open any more, and hears no operator. One after
+        the other: what it is to begin with is what the others hold, also those that are to follow."""
         for replica in self.replicas:
-            gone = replica.pidfd >= 0 and is_gone(replica.state_dir)
+            # What a craned writes while its folder is deleted keeps the folder alone.
+            lost = replica.served and self.settings["mode"] == "full" and is_gone(replica.state_dir / "db")
+            gone = replica.pidfd >= 0 and (lost or is_gone(replica.state_dir))
             if gone and not replica.folder_gone:
-                self.say(f"{replica.state_dir} was deleted while its replica runs: " +
+                self.say(f"{replica.state_dir}{'/db' if lost and not is_gone(replica.state_dir) else ''} was deleted while its replica runs: " +
                          ("it is the only one, and goes on until it is stopped; its log is lost"
                           if len(self.replicas) == 1 else "it begins anew with what the others have"))
-            if gone and not replica.folder_gone and len(self.replicas) > 1:
-                processes.send_signal(replica.row["pid"], replica.row["start"], signal.SIGKILL)
             replica.folder_gone = gone
+        waiting = [r for r in self.replicas if r.folder_gone]
+        level = all(r.folder_gone or (r.pidfd >= 0 and self._is_level(rows.get(r.number))) for r in self.replicas)
+        if waiting and level and len(self.replicas) > 1:
+            processes.send_signal(waiting[0].row["pid"], waiting[0].row["start"], signal.SIGKILL)
 
-    def _restore_folder(self, replica):
-        """For a replica whose folder was deleted: it has lost its database, and must not vote as if it had none."""
-        if not is_gone(replica.state_dir):
+    @staticmethod
+    def _is_level(row):
+        return bool(row) and row.get("server") in ("listening", "running", "witness") and row.get("lag", 0) == 0
+
+    def _restore_files(self, replica):
+        """What an operator has deleted or spoilt of what a craned is started with. One whose folder was deleted has lost its
+        database, and must not vote as if it had none."""
+        folder, path = replica.state_dir, replica.state_dir / "craned.toml"
+        lost_all = is_gone(folder)
+        trouble = trouble_with(path)
+        if not trouble:
             return
         try:
-            replica.state_dir.mkdir(mode=0o700)
-            write_private(replica.state_dir / "craned.toml",
-                          craned_toml(self.settings, self.layout, self.state.run, replica.number, replica.state_dir, True))
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not is_gone(path):
+                os.replace(path, path.with_name(path.name + ".unreadable"))
+                trouble += f"; what stood there is in {path}.unreadable"
+            write_private(path, craned_toml(self.settings, self.layout, self.state.run, replica.number, folder,
+                                            lost_all or self.state.was_ready()))
         except OSError as error:
-            raise LaunchError(f"{replica.state_dir} cannot be made again: {error.strerror}") from error
+            raise LaunchError(f"{path} cannot be written again: {error.strerror}") from error
+        if not lost_all:
+            self.say(f"replica {replica.number}: {trouble}: it is written anew, as crane-run was told")
 
     def _watch_ports(self, rows):
         """Says once what clients can no longer reach, and once that they can again."""

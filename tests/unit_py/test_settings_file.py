@@ -59,6 +59,14 @@ class SettingsFileTest(unittest.TestCase):
             with self.assertRaises(LaunchError):
                 self.chosen(wrong)
 
+    def test_own_addresses(self):
+        chosen = self.chosen('own-address = ["10.0.0.5/24", "2001:db8::5/64"]')
+        self.assertEqual(chosen["own-address"], ["10.0.0.5/24", "2001:db8::5/64"])
+        self.assertEqual(chosen.identity()["own-address"], chosen["own-address"])  # as long as the log lasts
+        for wrong in ('own-address = "10.0.0.5"', 'own-address = "127.0.0.1/8"', 'own-address = "host/24"', 'own-address = "10.0.0.5/24"\nmode = "proxy"',
+                      'own-address = "10.0.0.5/24"\nisolation = "none"'):
+            self.assertIn("own-address", self.refusal(wrong))
+
     def test_fresh_in_quotes_is_not_true(self):
         self.assertIn('fresh = "false": write fresh = true or fresh = false', self.refusal('fresh = "false"'))
         self.assertIs(self.chosen("fresh = false")["fresh"], False)

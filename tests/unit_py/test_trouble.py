@@ -1,6 +1,7 @@
 """Trouble while crane-run starts or runs: taken ports, full disks, signals, readers that leave. No traceback, no replica
 lost for it."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 # pylint: disable=wrong-import-position
 from launcher_case import SCRIPTS, LauncherCase, eventually  # noqa: E402
 from crane_launch import processes  # noqa: E402
+from crane_launch.words import Speaker  # noqa: E402
 
 
 def caught(pid, number):
@@ -49,12 +51,22 @@ class TakenPortTest(LauncherCase):
 
 
 class FullDiskTest(LauncherCase):
+    @unittest.skipUnless(os.geteuid() == 0, "only root mounts")
     def test_start_on_a_full_disk_gets_a_message(self):
-        for limit in (0, 100):
-            code, text = self.finish("listen", preexec_fn=lambda limit=limit: resource.setrlimit(
-                resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
+        for room in (0, 1):
+            self.state.mkdir()
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "crane-test", str(self.state)], check=True, timeout=20)
+            try:
+                with contextlib.suppress(OSError), open(self.state / "neighbour", "wb", buffering=0) as file:
+                    while True:
+                        file.write(bytes(4096))
+                os.truncate(self.state / "neighbour", (self.state / "neighbour").stat().st_size - 4096 * room)
+                code, text = self.finish("listen")
+            finally:
+                subprocess.run(["umount", "-l", str(self.state)], check=True, timeout=20)
+            self.state.rmdir()
             self.assertEqual(code, 1)
-            self.assertRegex(text, "state.*File too large")
+            self.assertRegex(text, "state.*No space left on device")
             self.assertEqual(self.ours(), [])
 
     def test_disk_that_fills_up_ends_no_replica(self):
@@ -124,6 +136,74 @@ class SignalTest(LauncherCase):
             process.wait(20)
             self.assertEqual(process.stderr.read(), "")
             process.stderr.close()
+
+
+    def test_reader_that_reads_nothing_stops_no_supervision(self):
+        read_end, write_end = os.pipe()
+        for descriptor in (read_end, write_end):
+            self.addCleanup(os.close, descriptor)
+        os.set_blocking(write_end, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(write_end, b"x" * 4096)
+        os.set_blocking(write_end, True)
+        process = subprocess.Popen(self.words("listen"), env=self.environment, stdout=write_end, stderr=write_end)
+        try:
+            def pid():
+                return self.run_record()["replicas"][1]["pid"] if (self.state / "run.json").exists() else 0
+            before = eventually(pid)
+            eventually(lambda: self.run_record()["ready"])
+            for _ in range(2):
+                os.kill(before, signal.SIGKILL)
+                before = eventually(lambda known=before: pid() not in (0, known) and pid())
+            self.assertEqual(self.crane("stop").returncode, 0)
+            self.assertEqual(process.wait(20), 0)
+            self.assertEqual(self.ours(), [])
+        finally:
+            process.kill()
+            process.wait()
+
+
+class ClosedDescriptorsTest(LauncherCase):
+    def opened(self, pid):
+        return [os.readlink(f"/proc/{pid}/fd/{n}") for n in range(3)]
+
+    def test_no_file_of_its_own_is_taken_for_input_or_output(self):
+        for closed in ((0,), (1,), (2,), (0, 1, 2)):
+            def close(numbers=closed):
+                for number in numbers:
+                    os.close(number)
+            process = subprocess.Popen(self.words("listen"), env=self.environment, preexec_fn=close, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                eventually(lambda: (self.state / "run.json").exists() and self.run_record()["supervisor"].get("pid") == process.pid
+                           and len(self.ours()) >= 4)
+                self.assertEqual(self.opened(process.pid), ["/dev/null"] * 3)
+                self.assertEqual((self.state / "lock").read_text().strip(), str(process.pid))
+            finally:
+                process.terminate()
+                process.wait(20)
+            done = subprocess.run([str(SCRIPTS / "crane"), "stop", "--state-dir", str(self.state)], preexec_fn=close,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60,
+                                  check=False)
+            self.assertEqual(done.returncode, 0)
+
+
+class SpeakerTest(unittest.TestCase):
+    def test_what_is_left_out_is_counted_and_told(self):
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, write_end)
+        speaker = Speaker(write_end)
+        speaker.MOST_LINES = 100
+        for number in range(200):
+            speaker.say(f"{number} {'x' * 4000}\n")
+        with os.fdopen(read_end, "rb") as reader:
+            text = ""
+            while "left out" not in text:
+                text = reader.readline().decode()
+        self.assertRegex(text, "crane-run: [0-9]+ lines were left out here")
+        speaker.settle()
+        self.assertFalse(speaker.lines)
 
 
 class MessageTest(LauncherCase):

@@ -175,6 +175,78 @@ class DyingReplicaTest(LauncherCase):
         self.stop(process)
 
 
+    def test_folder_of_which_only_its_name_is_left_counts_as_deleted(self):
+        process, _ = self.start("listen")
+        before = self.run_record()["replicas"][1]["pid"]
+        shutil.rmtree(self.state / "r2/db")
+        (self.state / "r2/craned.toml").unlink()
+        self.assertIn("r2/db was deleted while its replica runs", self.read_until(process, "was deleted"))
+        eventually(lambda: self.run_record()["replicas"][1]["pid"] not in (0, before), 30)
+        self.assertIn("rejoin = true", (self.state / "r2/craned.toml").read_text())
+        self.stop(process)
+
+    def restarted(self, process, number):
+        """What crane-run says until that replica, killed, is there again."""
+        before = self.run_record()["replicas"][number - 1]["pid"]
+        os.kill(before, signal.SIGKILL)
+        text = self.read_until(process, "restarting it")
+        eventually(lambda: self.run_record()["replicas"][number - 1]["pid"] not in (0, before), 30)
+        return text
+
+    def test_deleted_configuration_is_written_again(self):
+        process, _ = self.start("listen")
+        path = self.state / "r2/craned.toml"
+        wanted = path.read_text()
+        path.unlink()
+        self.restarted(process, 2)
+        self.assertIn("r2/craned.toml was deleted: it is written anew", self.read_until(process, "written anew"))
+        self.assertEqual(path.read_text(), wanted)
+        self.assertIn("rejoin = true", wanted)
+        self.stop(process)
+
+    def test_configuration_that_is_garbage_is_written_again_and_kept(self):
+        process, _ = self.start("listen")
+        path = self.state / "r2/craned.toml"
+        wanted = path.read_text()
+        (self.state / "r3/craned.toml").write_bytes(b"\xff")  # of another one, which runs on
+        for garbage in (b"\0\xff\xfe", b"cluster_id = ", b"replica_id = 1\nreplica_id = 2\n"):
+            path.write_bytes(garbage)
+            self.restarted(process, 2)
+            self.assertRegex(self.read_until(process, "written anew"), "r2/craned.toml is no TOML any more .*unreadable")
+            self.assertEqual(path.read_text(), wanted)
+            self.assertEqual((self.state / "r2/craned.toml.unreadable").read_bytes(), garbage)
+        self.stop(process)
+
+    def test_all_folders_deleted_at_once_are_made_again_one_by_one(self):
+        process, _ = self.start("listen")
+        before = {row["id"]: row["pid"] for row in self.run_record()["replicas"]}
+        for number in before:
+            shutil.rmtree(self.state / f"r{number}")
+
+        def anew():
+            return {row["id"] for row in self.run_record()["replicas"] if row["pid"] not in (0, before[row["id"]])}
+
+        most = 0
+        for _ in before:
+            done = anew()
+            eventually(lambda done=done: len(anew()) > len(done), 30)
+            most = max(most, len(anew()) - len(done))
+        self.assertEqual((anew(), most), ({1, 2, 3}, 1))
+        for number in before:
+            self.assertIn("rejoin = true", (self.state / f"r{number}/craned.toml").read_text())
+        self.stop(process)
+
+    def test_whole_state_directory_deleted_is_made_again(self):
+        process, _ = self.start("listen")
+        before = self.run_record()["replicas"][1]["pid"]
+        shutil.rmtree(self.state)
+        self.read_until(process, "was deleted")
+        eventually(lambda: (self.state / "run.json").exists() and self.run_record()["replicas"][1]["pid"] not in (0, before), 40)
+        eventually(lambda: all((self.state / f"r{n}/control.sock").exists() for n in (1, 2, 3)), 40)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(20), 0)
+
+
 class StateDirectoryTest(LauncherCase):
     def test_directory_of_a_craned_is_refused(self):
         self.state.mkdir()
