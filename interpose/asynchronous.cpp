@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "interpose/core/blocking.hpp"
-#include "interpose/core/signals.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/notice_threads.hpp"
 
@@ -12,8 +11,7 @@ namespace {
 
 constexpr size_t kMostRequests = 1024;
 constexpr uint32_t kMostWorkers = 20;  ///< glibc's default, too
-constexpr size_t kWorkerStackBytes = 256 * 1024;
-constexpr int kMostPriority = 20;  ///< AIO_PRIO_DELTA_MAX
+constexpr int kMostPriority = 20;      ///< AIO_PRIO_DELTA_MAX
 
 enum class Stage : uint8_t { kFree = 0, kQueued, kUnderWay };
 
@@ -64,21 +62,6 @@ struct Notice {
     bool wanted = false;
     sigevent event;
 };
-
-/// Outside of an operation: a thread is made in one of its own.
-void tell(const sigevent& event) {
-    if (event.sigev_notify == SIGEV_SIGNAL) {
-        Operation turn(Op::kSignal, process_key(runtime.process->pid));
-        const auto value = reinterpret_cast<uint64_t>(event.sigev_value.sival_ptr);
-        post_signal(runtime.process_index, signal_from_self(event.sigev_signo, SI_ASYNCIO, value),
-                    dmt::kNoSlot);
-    } else if (event.sigev_notify == SIGEV_THREAD) {
-        const auto* attributes = static_cast<const pthread_attr_t*>(event.sigev_notify_attributes);
-        if (!call_in_own_thread(event.sigev_notify_function, event.sigev_value, attributes,
-                                NoticeMask::kNone))
-            report("no thread to say in that asynchronous input or output is done");
-    }
-}
 
 long transfer(const Request& request) {
     const aiocb& block = *request.block;
@@ -153,24 +136,8 @@ void* work(void*) {
             finish(*request, rc, notices);
         }
         for (const Notice& notice : notices)
-            if (notice.wanted) tell(notice.event);
+            if (notice.wanted) give_notice(notice.event, SI_ASYNCIO);
     }
-}
-
-bool add_worker() {
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, kWorkerStackBytes);
-    // The program's handlers run in its own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    const int error = ::pthread_create(&thread, &attributes, work, nullptr);
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    pthread_attr_destroy(&attributes);
-    return error == 0;
 }
 
 long refuse(aiocb* block, int error) {
@@ -203,7 +170,7 @@ long enqueue_aio(aiocb* block, int operation, AioList* list) {
         wants_worker = t.workers < kMostWorkers;
         if (wants_worker) ++t.workers;
     }
-    if (!wants_worker || add_worker()) return 0;
+    if (!wants_worker || begin_helper(work)) return 0;
     Operation turn(Op::kFile, done_key());
     // Others may do it; without any it is not done.
     if (--own_table.workers > 0 || made->block != block || made->stage != Stage::kQueued) return 0;
@@ -264,7 +231,7 @@ long cancel_aio(int fd, const aiocb* block) {
         }
         cancelled = true;
         for (const Notice& notice : notices)
-            if (notice.wanted) tell(notice.event);
+            if (notice.wanted) give_notice(notice.event, SI_ASYNCIO);
     }
 }
 
@@ -325,7 +292,7 @@ long enqueue_aio_list(int mode, aiocb* const* blocks, int count, const sigevent*
         over = --list->left == 0;
         if (over) event = list->told, *list = {};
     }
-    if (over) tell(event);
+    if (over) give_notice(event, SI_ASYNCIO);
     return refused ? -EIO : 0;
 }
 

@@ -163,8 +163,8 @@ CRANE_EXPORT int system(const char* command) {
 
 CRANE_EXPORT FILE* popen(const char* command, const char* mode) {
     if (!active()) return resolve_real(), real.popen(command, mode);
-    const bool reads = mode[0] == 'r';
-    if (!reads && mode[0] != 'w') {
+    const bool reads = strchr(mode, 'r');
+    if (reads == (strchr(mode, 'w') != nullptr) || mode[strspn(mode, "rwe")]) {
         errno = EINVAL;
         return nullptr;
     }

@@ -7,6 +7,7 @@
 
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/datagrams.hpp"
+#include "interpose/core/own_addresses.hpp"
 #include "interpose/core/socket_options.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -15,8 +16,6 @@ namespace crane::interpose {
 
 namespace {
 
-constexpr int kLoopbackInterface = 1;  // the only one in the container
-
 /// Where the datagram came to, for a program that asked to be told (IP_PKTINFO).
 long tell_address(const DatagramInfo& info, msghdr& message) {
     alignas(cmsghdr) char text[CMSG_SPACE(sizeof(in6_pktinfo))] = {};
@@ -24,14 +23,14 @@ long tell_address(const DatagramInfo& info, msghdr& message) {
     if (info.to.family == AF_INET6) {
         in6_pktinfo told{};
         std::memcpy(&told.ipi6_addr, info.to.bytes, 16);
-        told.ipi6_ifindex = kLoopbackInterface;
+        told.ipi6_ifindex = static_cast<unsigned>(interface_of(info.to));
         *head = {CMSG_LEN(sizeof(told)), IPPROTO_IPV6, IPV6_PKTINFO};
         std::memcpy(CMSG_DATA(head), &told, sizeof(told));
     } else {
         in_pktinfo told{};
         std::memcpy(&told.ipi_addr, info.to.bytes, 4);
         told.ipi_spec_dst = told.ipi_addr;
-        told.ipi_ifindex = kLoopbackInterface;
+        told.ipi_ifindex = interface_of(info.to);
         *head = {CMSG_LEN(sizeof(told)), IPPROTO_IP, IP_PKTINFO};
         std::memcpy(CMSG_DATA(head), &told, sizeof(told));
     }

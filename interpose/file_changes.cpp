@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/xattr.h>
 #include <utime.h>
 
 #include <algorithm>
@@ -24,19 +25,30 @@ int answer(long rc) {
     return -1;
 }
 
+/// With no path: the file behind `fd`.
+void keep_time_of_change(int fd, const char* path, bool follow) {
+    crane::interpose::keep_time_of_change(fd, path ? path : "",
+                                          (follow ? 0 : AT_SYMLINK_NOFOLLOW) | (path ? 0 : AT_EMPTY_PATH));
+}
+
 template <typename... Args>
 int change(int fd, const char* path, bool follow, long call, Args... args) {
     if (!active()) return answer(raw(call, args...));
     SharedOperation turn(Op::kFile, files_key());
     settle_path(fd, path, follow);
-    return answer(raw(call, args...));
+    const long rc = raw(call, args...);
+    if (rc == 0) keep_time_of_change(fd, path, follow);
+    return answer(rc);
 }
 
 /// With AT_SYMLINK_NOFOLLOW only fchmodat2 can do it; libc knows how to.
 int change_mode_at(int fd, const char* path, mode_t mode, int flags) {
     if (flags != 0) {
-        if (active()) settle_path(fd, path, !(flags & AT_SYMLINK_NOFOLLOW));
-        return real.fchmodat(fd, path, mode, flags);
+        const bool follow = !(flags & AT_SYMLINK_NOFOLLOW);
+        if (active()) settle_path(fd, path, follow);
+        const int rc = real.fchmodat(fd, path, mode, flags);
+        if (active() && rc == 0) keep_time_of_change(fd, path, follow);
+        return rc;
     }
     return change(fd, path, true, SYS_fchmodat, fd, path, mode);
 }
@@ -50,6 +62,7 @@ int take_name(int fd, const char* path, int settled_fd, const char* settled, lon
     const NameToGo name(fd, path);
     const long rc = raw(call, args...);
     if (rc == 0) name.gone();
+    if (rc == 0 && call == SYS_renameat2) keep_time_of_change(fd, path, false);
     return answer(rc);
 }
 
@@ -105,6 +118,27 @@ CRANE_EXPORT int renameat(int from_fd, const char* from, int to_fd, const char* 
 CRANE_EXPORT int renameat2(int from_fd, const char* from, int to_fd, const char* to,
                            unsigned flags) noexcept {
     return rename_at(from_fd, from, to_fd, to, flags);
+}
+
+CRANE_EXPORT int setxattr(const char* path, const char* name, const void* value, size_t bytes,
+                          int flags) noexcept {
+    return change(AT_FDCWD, path, true, SYS_setxattr, path, name, value, bytes, flags);
+}
+CRANE_EXPORT int lsetxattr(const char* path, const char* name, const void* value, size_t bytes,
+                           int flags) noexcept {
+    return change(AT_FDCWD, path, false, SYS_lsetxattr, path, name, value, bytes, flags);
+}
+CRANE_EXPORT int fsetxattr(int fd, const char* name, const void* value, size_t bytes, int flags) noexcept {
+    return change(fd, nullptr, true, SYS_fsetxattr, fd, name, value, bytes, flags);
+}
+CRANE_EXPORT int removexattr(const char* path, const char* name) noexcept {
+    return change(AT_FDCWD, path, true, SYS_removexattr, path, name);
+}
+CRANE_EXPORT int lremovexattr(const char* path, const char* name) noexcept {
+    return change(AT_FDCWD, path, false, SYS_lremovexattr, path, name);
+}
+CRANE_EXPORT int fremovexattr(int fd, const char* name) noexcept {
+    return change(fd, nullptr, true, SYS_fremovexattr, fd, name);
 }
 
 CRANE_EXPORT int unlink(const char* path) noexcept {
@@ -166,6 +200,8 @@ int set_times(int fd, const char* path, const timespec* times, int flags) {
     // looked at.
     if (rc == -EPERM && both_now) rc = raw(SYS_utimensat, fd, path, nullptr, flags);
     if (rc == 0 && settled[0].tv_nsec != UTIME_OMIT) keep_time_of_access(fd, named, how, in_ns(settled[0]));
+    if (rc == 0 && !(settled[0].tv_nsec == UTIME_OMIT && settled[1].tv_nsec == UTIME_OMIT))
+        crane::interpose::keep_time_of_change(fd, named, how);
     return answer(rc);
 }
 

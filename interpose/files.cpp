@@ -168,7 +168,9 @@ FILE* show_stream(FILE* stream, const char* mode) {
 
 FILE* open_stream(const char* path, const char* mode) {
     if (!active() || !path || !mode) return real.fopen(path, mode);
+    if (streams_are_caught() && readable_text(path) && is_random_device(path)) return real.fopen(path, mode);
     if (const int flags = fifo_flags(mode); flags >= 0 && opens_fifo(AT_FDCWD, path, flags)) {
+        if (streams_are_caught()) return real.fopen(path, mode);
         const int fd = answer(open_fifo(AT_FDCWD, path, flags));
         return fd < 0 ? nullptr : ::fdopen(fd, mode);
     }
@@ -187,8 +189,21 @@ FILE* open_stream(const char* path, const char* mode) {
     return show_stream(stream, mode);
 }
 
+bool is_served(int fd) {
+    const FdEntry* entry = fd_entry(fd);
+    if (!entry) return false;
+    return entry->kind != FdKind::kPlain && entry->kind != FdKind::kUnknown;
+}
+
 FILE* reopen_stream(const char* path, const char* mode, FILE* stream) {
     if (!active()) return resolve_real(), real.freopen(path, mode, stream);
+    if (streams_are_caught()) {
+        forget_standard_stream(stream);
+        FILE* opened = real.freopen(path, mode, stream);
+        give_buffer(opened);
+        if (opened && writes(mode) && !is_served(fileno(opened))) note_file_write(fileno(opened));
+        return opened;
+    }
     SharedOperation turn(Op::kFile, files_key());
     const int before = fileno(stream);
     if (before >= 0) {
@@ -202,12 +217,6 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream) {
     return opened;
 }
 
-bool is_served(int fd) {
-    const FdEntry* entry = fd_entry(fd);
-    if (!entry) return false;
-    return entry->kind != FdKind::kPlain && entry->kind != FdKind::kUnknown;
-}
-
 int close_stream(FILE* stream) {
     const int fd = fileno(stream);
     const FdEntry* entry = fd < 0 ? nullptr : fd_entry(fd);
@@ -215,6 +224,8 @@ int close_stream(FILE* stream) {
     const bool standard = is_served_standard_stream(stream);
     forget_standard_stream(stream);
     if (!entry || entry->flags & kFdCookie || standard) return real.fclose(stream);
+    // Its last write may wait, which is no matter for the middle of an operation; its close is the wrapper.
+    if (streams_are_caught() && is_served(fd)) return real.fclose(stream);
     Operation turn(Op::kClose, descriptor_key(fd), entry_key(*entry));
     // What could not be written is lost for good with the stream: its error is the call's.
     int lost = 0;
@@ -246,7 +257,7 @@ CRANE_EXPORT FILE* freopen64(const char* path, const char* mode, FILE* stream) {
 
 CRANE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
     if (!active()) return real.fdopen(fd, mode);
-    if (!is_served(fd)) {
+    if (!is_served(fd) || streams_are_caught()) {
         FILE* plain = real.fdopen(fd, mode);
         give_buffer(plain);
         return plain;

@@ -29,12 +29,18 @@ statx_timestamp to_timestamp(int64_t ns) {
     return time;
 }
 
+int64_t to_ns(const statx_timestamp& time) {
+    return time.tv_sec * static_cast<int64_t>(kNsPerSecond) + time.tv_nsec;
+}
+
 void make_stable(struct statx& info, int fd, const char* path, int at_flags) {
     const statx_timestamp time = settled_mtime(info, fd, path, at_flags);
     const uint64_t inode = stable_inode(info, fd, path, at_flags);
     const uint64_t device = stable_device(info, fd, path, at_flags);
     const int64_t read_ns = time_of_access_ns(info);
-    info.stx_mtime = info.stx_ctime = info.stx_atime = time;
+    const int64_t changed_ns = time_of_change_ns(info, to_ns(time));
+    info.stx_mtime = info.stx_atime = time;
+    info.stx_ctime = to_timestamp(changed_ns);
     if (read_ns != kNoTime) info.stx_atime = to_timestamp(read_ns);
     info.stx_btime = {};
     // What later kernels and some file systems say besides: mounts, attributes, alignments.

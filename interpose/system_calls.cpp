@@ -18,6 +18,7 @@
 #include <sys/shm.h>
 #include <sys/signalfd.h>
 #include <sys/timex.h>
+#include <sys/xattr.h>
 #include <utime.h>
 
 #include <algorithm>
@@ -384,6 +385,7 @@ constexpr Row kRows[] = {
     SAME(readlinkat), SAME(sysinfo), SAME(tee), SAME(tgkill), SAME(time), SAME(timerfd_create),
     SAME(timerfd_gettime), SAME(timerfd_settime), SAME(times), SAME(uname),
     SAME(unlink), SAME(unlinkat), SAME(utime), SAME(utimensat), SAME(utimes), SAME(vmsplice), SAME(wait4),
+    SAME(setxattr), SAME(lsetxattr), SAME(fsetxattr), SAME(removexattr), SAME(lremovexattr), SAME(fremovexattr),
     SAME(fsync), SAME(fdatasync), SAME(syncfs), SAME(sync_file_range),
     SAME(write), SAME(writev), SAME(getppid), SAME(mq_timedsend), SAME(mq_timedreceive), SAME(mq_notify),
     SAME(settimeofday), SAME(munmap), SAME(mprotect), SAME(madvise), SAME(remap_file_pages), SAME(pkey_mprotect),
@@ -456,9 +458,8 @@ constexpr Row kRows[] = {
     X(sched_get_priority_max) X(sched_get_priority_min) X(sched_rr_get_interval) X(mlock) X(munlock) X(mlockall) \
     X(munlockall) X(vhangup) X(modify_ldt) X(pivot_root) X(arch_prctl) X(sync) X(acct) X(mount) X(umount2) \
     X(swapon) X(swapoff) X(reboot) X(sethostname) X(setdomainname) X(iopl) X(ioperm) X(init_module) \
-    X(delete_module) X(quotactl) X(gettid) X(readahead) X(setxattr) X(lsetxattr) X(fsetxattr) X(getxattr) \
-    X(lgetxattr) X(fgetxattr) X(listxattr) X(llistxattr) X(flistxattr) X(removexattr) X(lremovexattr) \
-    X(fremovexattr) X(set_tid_address) X(restart_syscall) X(fadvise64) X(mbind) X(set_mempolicy) \
+    X(delete_module) X(quotactl) X(gettid) X(readahead) X(getxattr) \
+    X(lgetxattr) X(fgetxattr) X(listxattr) X(llistxattr) X(flistxattr) X(set_tid_address) X(restart_syscall) X(fadvise64) X(mbind) X(set_mempolicy) \
     X(get_mempolicy) X(mq_open) X(mq_unlink) X(mq_getsetattr) X(kexec_load) X(add_key) X(request_key) X(keyctl) \
     X(ioprio_set) X(ioprio_get) X(migrate_pages) \
     X(mkdirat) X(mknodat) X(futimesat) X(symlinkat) X(faccessat) X(unshare) X(set_robust_list) \
@@ -521,11 +522,10 @@ long change_identity(long number, Arguments a) {
 /// So that who watches files hears of it.
 bool changes_files(long number) {
     if (domain().inotify_stream == 0) return false;
-    constexpr long kChanges[] = {SYS_mkdir,        SYS_mkdirat,   SYS_mknod,           SYS_mknodat,
-                                 SYS_symlink,      SYS_symlinkat, SYS_truncate,        SYS_setxattr,
-                                 SYS_lsetxattr,    SYS_fsetxattr, SYS_removexattr,     SYS_lremovexattr,
-                                 SYS_fremovexattr, SYS_futimesat, SYS_copy_file_range, SYS_pwritev2,
-                                 SYS_preadv,       SYS_preadv2,   SYS_pread64,         SYS_umount2};
+    constexpr long kChanges[] = {SYS_mkdir,           SYS_mkdirat,   SYS_mknod,    SYS_mknodat,
+                                 SYS_symlink,         SYS_symlinkat, SYS_truncate, SYS_futimesat,
+                                 SYS_copy_file_range, SYS_pwritev2,  SYS_preadv,   SYS_preadv2,
+                                 SYS_pread64,         SYS_umount2};
     return std::ranges::find(kChanges, number) != std::end(kChanges);
 }
 

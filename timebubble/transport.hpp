@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "base/gate.hpp"
+#include "base/own_address.hpp"
 
 namespace crane::timebubble {
 
@@ -67,6 +68,7 @@ enum class Attachment : uint32_t {
     kAttached = 1,  ///< the shim is loaded in the server and waits for the first batch
     kRefused = 2,   ///< it is loaded and cannot go on: `refusal` says why
     kUnfit = 3,     ///< the same, and it would end so each time
+    kStruck = 4,  ///< the same, for what somebody outside has done: it would not end so again, however often
 };
 
 /// What the domain says of itself; plain words, each may be read at any time.
@@ -140,6 +142,7 @@ struct Control {
     TrappedCalls trapped;
     uint32_t egress;  ///< EgressPolicy
     WatchedPaths watched;
+    OwnAddresses own_addresses;
 };
 static_assert(sizeof(Control) <= kControlBytes);
 

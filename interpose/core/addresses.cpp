@@ -5,8 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/own_address.hpp"
-#include "interpose/core/runtime.hpp"
+#include "interpose/core/own_addresses.hpp"
 #include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
@@ -87,9 +86,7 @@ bool is_loopback(const Address& address) {
 
 bool is_here(const Address& address) {
     if (is_loopback(address)) return true;
-    return address.family == AF_INET
-               ? std::memcmp(address.bytes, kOwnAddress, sizeof(kOwnAddress)) == 0
-               : std::memcmp(address.bytes, kOwnAddressSix, sizeof(kOwnAddressSix)) == 0;
+    return own_addresses().has(address.family, address.bytes);
 }
 
 Address near_to(const Address& here) {
@@ -111,10 +108,8 @@ bool is_for_many(const Address& address) {
 
 Address own_address_of(uint16_t family, uint16_t port) {
     Address address{family, port, {}};
-    if (family == AF_INET6)
-        std::memcpy(address.bytes, kOwnAddressSix, sizeof(kOwnAddressSix));
-    else
-        std::memcpy(address.bytes, kOwnAddress, sizeof(kOwnAddress));
+    if (const OwnAddress* own = own_addresses().first(family))
+        std::memcpy(address.bytes, own->bytes, own->size());
     return address;
 }
 

@@ -273,6 +273,7 @@ void attach(char** environment) {
     install_fault_handlers();
     install_tsc_trap();
     trap_pauses();
+    if (first) choose_backstop();  // the standard streams go by it
     give_buffer(stdin);
     give_buffer(stdout);
     for (int fd = 0; fd <= 2; ++fd)
@@ -282,7 +283,6 @@ void attach(char** environment) {
         // Takes in the first batch, or what came while this program was being loaded.
         Operation turn(Op::kAttach, process_key(runtime.process->pid));
         replace_auxiliary_random();
-        if (first) choose_backstop();
         start_backstop();
         lead_kernel_functions();
     }

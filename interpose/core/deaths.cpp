@@ -9,6 +9,7 @@
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/passed.hpp"
 #include "interpose/core/processes.hpp"
+#include "interpose/core/signals.hpp"
 
 namespace crane::interpose {
 
@@ -38,6 +39,23 @@ dmt::SlotId holder_in(uint32_t index) {
     refuse_domain(text);
 }
 
+/// A process that had the turn has not died by what its program does: no signal of the domain's comes from
+/// the kernel but those that an instruction or a limit raises, and SIGKILL (a limit, want of memory) strikes
+/// who runs. Who is in the midst of an operation waits (for input, a disk, a child), or has changed half of
+/// what others go on with.
+bool is_from_outside(int status) {
+    if (!WIFSIGNALED(status)) return false;
+    const int signal = WTERMSIG(status);
+    if (signal == SIGKILL) return runtime.view.control->gate.working.load(std::memory_order_relaxed) != 0;
+    return !is_synchronous(signal) && signal != SIGXCPU && signal != SIGXFSZ;
+}
+
+/// Some process has said already that the domain cannot go on.
+bool is_given_up() {
+    const uint32_t attachment = runtime.view.control->status.attachment.load(std::memory_order_acquire);
+    return attachment > static_cast<uint32_t>(timebubble::Attachment::kAttached);
+}
+
 void tell_of_kill(const Process& p) {
     char text[200];
     snprintf(text, sizeof(text),
@@ -51,9 +69,11 @@ void look_at(uint32_t index) {
     Process& p = domain().processes[index];
     const int status = status_of_dead(p.pid);
     if (status < 0) return;
+    if (is_given_up()) raw(SYS_exit_group, 125);
     const dmt::SlotId holder = holder_in(index);
-    if (holder == dmt::kNoSlot) {
-        if (p.state == ProcessState::kLive && !p.death_expected) give_up(p, status);
+    const bool live = p.state == ProcessState::kLive;
+    if (holder == dmt::kNoSlot || (live && is_from_outside(status))) {
+        if (live && !p.death_expected) give_up(p, status);
         return;
     }
     // Two threads of the parent may be told at once.

@@ -7,8 +7,9 @@
 //    loader that fails) had the turn: it died at a place that the log determines. Its real parent, or the
 //    nearest ancestor when that is gone too (every process is a sub-reaper), is told by SIGCHLD, acts as the
 //    dead one and passes its turn on.
-//  - A process that dies while it waits for the turn was killed from outside: what it was in the midst of is
-//    lost, at no determined place, and the domain is given up.
+//  - A process that dies while it waits for the turn, or by a signal that no deed of its own brings in the
+//    midst of an operation, was killed from outside: what it was in the midst of is lost, at no determined
+//    place, and the domain is given up.
 #pragma once
 
 #include <csignal>

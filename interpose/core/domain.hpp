@@ -354,6 +354,9 @@ struct FileIdentity {
     uint64_t key;     ///< of the real file; 0: free
     uint64_t number;  ///< shown
     int64_t read_ns;  ///< the time of access that the program has set; kNoTime: none
+    /// Virtual time of its last change that was no write (chmod, link, …), while its mtime is
+    /// `mtime_then_ns`; kNoTime: there was none.
+    int64_t changed_ns, mtime_then_ns;
 };
 constexpr int64_t kNoTime = 0;  ///< who sets this very time is shown the time of change
 

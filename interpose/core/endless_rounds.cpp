@@ -148,7 +148,10 @@ void leave_round(ucontext_t& context) {
 }
 
 bool follow_round(const siginfo_t& info, ucontext_t& context) {
-    if (info.si_code != TRAP_TRACE || search.stage == Stage::kNone || search.slot != self.slot) return false;
+    // Of a step that a virtual machine's host was in the midst of, the kernel may not know what it was for:
+    // it is no TRAP_TRACE then. What a trap in the code is, pauses.hpp has taken.
+    const bool from_kernel = info.si_code > 0 && info.si_code != SI_KERNEL;
+    if (!from_kernel || search.stage == Stage::kNone || search.slot != self.slot) return false;
     follow(context);
     return true;
 }

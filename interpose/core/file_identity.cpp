@@ -128,7 +128,8 @@ void found_again(const FileAgain& pair) {
     FileIdentity& before = place_of(d.files_before, pair.before);
     if (before.key != pair.before || before.number == 0) return;
     FileIdentity& now = place_of(d.files, pair.after);
-    now = {pair.after, before.number, before.read_ns};
+    now = before;
+    now.key = pair.after;
     before.number = 0;
 }
 
@@ -167,19 +168,51 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
     uint64_t number = path_of(info, fd, path, at_flags, name, sizeof(name)) ? inode_for_path(name, nullptr)
                                                                             : number_of_nameless(fd);
     if (FileIdentity* before = !nameless && may_be_older_than_restore(info) ? file_before(number) : nullptr) {
+        *file = *before;
+        file->key = key;
         before->number = 0;
-        *file = {key, number, before->read_ns};
         return number;
     }
     while (!claim_number(number)) number = as_number(XXH3_64bits(&number, sizeof(number)));
     ++d.files_known;
-    *file = {key, number, kNoTime};
+    *file = {key, number, kNoTime, kNoTime, kNoTime};
     return number;
 }
 
-int64_t time_of_access_ns(const struct statx& info) {
+namespace {
+
+/// Null: the domain has not met it yet.
+const FileIdentity* known_file(const struct statx& info) {
     const FileIdentity& file = place_of(domain().files, file_key(info));
-    return file.key != 0 && !(file.number & kNameless) ? file.read_ns : kNoTime;
+    if (file.key == 0) return nullptr;
+    return !(file.number & kNameless) || info.stx_nlink == 0 ? &file : nullptr;
+}
+
+int64_t mtime_ns_of(const struct statx& info) {
+    return info.stx_mtime.tv_sec * static_cast<int64_t>(kNsPerSecond) + info.stx_mtime.tv_nsec;
+}
+
+}  // namespace
+
+int64_t time_of_access_ns(const struct statx& info) {
+    const FileIdentity* file = known_file(info);
+    return file ? file->read_ns : kNoTime;
+}
+
+int64_t time_of_change_ns(const struct statx& info, int64_t mtime_ns) {
+    const FileIdentity* file = known_file(info);
+    // Written since, it has changed when it was written.
+    return file && file->changed_ns != kNoTime && file->mtime_then_ns == mtime_ns ? file->changed_ns
+                                                                                  : mtime_ns;
+}
+
+void keep_time_of_change(int fd, const char* path, int at_flags) {
+    struct statx info;
+    if (raw(SYS_statx, fd, path, at_flags, kFileKeyMask, &info) != 0) return;
+    stable_inode(info, fd, path, at_flags);
+    FileIdentity& file = place_of(domain().files, file_key(info));
+    file.changed_ns = static_cast<int64_t>(now_realtime_ns());
+    file.mtime_then_ns = mtime_ns_of(info);
 }
 
 void keep_time_of_access(int fd, const char* path, int at_flags, int64_t ns) {
@@ -236,16 +269,21 @@ uint64_t stable_device(const struct statx& info, int fd, const char* path, int a
 NameToGo::NameToGo(int fd, const char* path) : fd_(fd), path_(path) {
     struct statx info;
     if (raw(SYS_statx, fd, path, AT_SYMLINK_NOFOLLOW, kFileKeyMask, &info) != 0) return;
-    if (info.stx_nlink <= 1 || S_ISDIR(info.stx_mode)) last_of_ = file_key(info);
+    last_ = info.stx_nlink <= 1 || S_ISDIR(info.stx_mode);
+    key_ = file_key(info);
+    mtime_ns_ = mtime_ns_of(info);
 }
 
 void NameToGo::gone() const {
-    if (last_of_ == 0) return;
-    FileIdentity& file = place_of(domain().files, last_of_);
-    if (file.key != last_of_) return;
+    if (key_ == 0) return;
+    FileIdentity& file = place_of(domain().files, key_);
+    if (file.key != key_) return;
     struct statx info;  // a file that was renamed to its own name has it still
     const bool named = raw(SYS_statx, fd_, path_, AT_SYMLINK_NOFOLLOW, kFileKeyMask, &info) == 0;
-    if (!named || file_key(info) != last_of_) file.number |= kNameless;
+    if (named && file_key(info) == key_) return;
+    if (last_) file.number |= kNameless;
+    file.changed_ns = static_cast<int64_t>(now_realtime_ns());
+    file.mtime_then_ns = mtime_ns_;
 }
 
 }  // namespace crane::interpose

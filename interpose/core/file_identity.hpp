@@ -19,6 +19,10 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
 /// when it moves that one depends on mounts.
 int64_t time_of_access_ns(const struct statx& info);
 void keep_time_of_access(int fd, const char* path, int at_flags, int64_t ns);
+/// The time to show as ctime of a file whose mtime is shown as `mtime_ns`.
+int64_t time_of_change_ns(const struct statx& info, int64_t mtime_ns);
+/// What has no part in the mtime has been changed just now.
+void keep_time_of_change(int fd, const char* path, int at_flags);
 /// The device to show, in makedev's encoding.
 uint64_t stable_device(const struct statx& info, int fd, const char* path, int at_flags);
 
@@ -27,13 +31,16 @@ uint64_t stable_device(const struct statx& info, int fd, const char* path, int a
 class NameToGo {
   public:
     NameToGo(int fd, const char* path);
-    /// It is gone: if the file has no other, its number is nobody's but of who has it open.
+    /// It is gone: if the file has no other, its number is nobody's but of who has it open. One that has has
+    /// changed.
     void gone() const;
 
   private:
     int fd_;
     const char* path_;
-    uint64_t last_of_ = 0;  ///< key of the file of which it is the last name
+    bool last_ = false;  ///< the file has no other
+    uint64_t key_ = 0;   ///< of the file; 0: there is none
+    int64_t mtime_ns_ = 0;
 };
 
 /// The real files have become others: the domain was restored.

@@ -4,7 +4,8 @@
 // are equal and later than the domain's start was therefore changed by the domain and not stamped since: it
 // is given the virtual time when it is closed, or else when someone first looks at it. Setting an mtime moves
 // ctime alone, which is how "stamped" is remembered: by the file system, for all processes, at no cost.
-// What the program is shown as ctime is the mtime, and so is the atime that it has not set.
+// What the program is shown as ctime is the mtime, or the time of a later change that was no write
+// (core/file_identity.hpp); the atime that it has not set is the mtime.
 #pragma once
 
 #include <sys/stat.h>

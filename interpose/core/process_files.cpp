@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "interpose/core/machine.hpp"
+#include "interpose/core/own_addresses.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/text.hpp"
 
@@ -330,6 +331,8 @@ enum class Kind {
     kMounts,
     kMountStatistics,
     kDescriptor,
+    kRoutes,
+    kInterfacesSix,
     kFixed,
     kRefused
 };
@@ -383,10 +386,8 @@ constexpr Known kKnown[] = {
     {"net/unix", Kind::kFixed, false, "Num       RefCount Protocol Flags    Type St Inode Path\n"},
     {"net/arp", Kind::kFixed, false,
      "IP address       HW type     Flags       HW address            Mask     Device\n"},
-    {"net/route", Kind::kFixed, false,
-     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
-     "eth0\t000000C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"},
-    {"net/if_inet6", Kind::kFixed, false, "00000000000000000000000000000001 01 80 10 80       lo\n"},
+    {"net/route", Kind::kRoutes, false},
+    {"net/if_inet6", Kind::kInterfacesSix, false},
     {"net/dev", Kind::kFixed, false,
      "Inter-|   Receive                                                |  Transmit\n"
      " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo "
@@ -428,6 +429,10 @@ void write(Text& out, const Known& known, std::string_view text, const Subject& 
             return write_mount_statistics(out);
         case Kind::kDescriptor:
             return write_descriptor(out, text);
+        case Kind::kRoutes:
+            return write_routes(out);
+        case Kind::kInterfacesSix:
+            return write_interfaces_six(out);
         case Kind::kFixed:
             out << known.text;
             return;

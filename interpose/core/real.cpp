@@ -1,5 +1,7 @@
 #include "interpose/core/real.hpp"
 
+#include <string.h>
+
 #include "base/check.hpp"
 
 namespace crane::interpose {
@@ -22,13 +24,10 @@ void* find_version(const char* name, const char* version) {
     return found ? found : find(name);
 }
 
-template <typename F>
-void put(F*& place, void* found) {
-    place = reinterpret_cast<F*>(found);
-}
-template <typename F>
-void put(RealFunction<F>& place, void* found) {
-    place.function = reinterpret_cast<F>(found);
+/// Into a pointer to a function, or into what holds one and nothing else.
+void put(void* place, size_t bytes, void* found) {
+    CRANE_CHECK(bytes == sizeof(found));
+    memcpy(place, &found, sizeof(found));
 }
 
 }  // namespace
@@ -40,7 +39,7 @@ void resolve_real() noexcept {
         real.dlsym = reinterpret_cast<decltype(real.dlsym)>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
     CRANE_CHECK(real.dlsym != nullptr);
 // clang-format off
-#define X(name) put(real.name, find(#name));
+#define X(name) put(&real.name, sizeof(real.name), find(#name));
     CRANE_REAL_FUNCTIONS(X)
     CRANE_REAL_FAMILIES(X)
     CRANE_REAL_TRAPPED(X)
@@ -51,11 +50,12 @@ void resolve_real() noexcept {
     X(openat) X(fopen)
 #undef X
     // The default versions: an unversioned look-up may give the 2.2.5 ones, whose pthread_cond_t is another.
-#define X(name) put(real.name, find_version(#name, "GLIBC_2.3.2"));
+#define X(name) put(&real.name, sizeof(real.name), find_version(#name, "GLIBC_2.3.2"));
         X(pthread_cond_wait) X(pthread_cond_timedwait) X(pthread_cond_signal) X(pthread_cond_broadcast)
 #undef X
         // clang-format on
-        put(real.pthread_cond_clockwait, find("pthread_cond_clockwait"));
+        put(&real.pthread_cond_clockwait, sizeof(real.pthread_cond_clockwait),
+            find("pthread_cond_clockwait"));
     resolved = true;
 }
 

@@ -31,5 +31,5 @@
     X(semget) X(semop) X(semtimedop) X(semctl) X(msgget) X(msgsnd) X(msgrcv) X(msgctl) X(shmget) X(shmctl) \
     X(mq_send) X(mq_timedsend) X(mq_receive) X(mq_timedreceive) X(mq_notify) X(mq_close) \
     X(aio_read) X(aio_write) X(aio_fsync) X(lio_listio) X(aio_error) X(aio_return) X(aio_suspend) X(aio_cancel) \
-    X(getaddrinfo) X(gethostbyname) X(gethostbyname2) X(gethostbyname_r) X(gethostbyname2_r)
+    X(getaddrinfo) X(getaddrinfo_a) X(gai_suspend) X(gai_cancel) X(gai_error) X(gethostbyname) X(gethostbyname2) X(gethostbyname_r) X(gethostbyname2_r)
 // clang-format on

@@ -69,6 +69,8 @@ void refuse_domain(const char* why, timebubble::Attachment how) {
     raw(SYS_write, 2, "crane: ", 7);
     raw(SYS_write, 2, why, strlen(why));
     raw(SYS_write, 2, "\n", 1);
+    // This may be a child, whose end craned does not see, and who waits for input may be gone.
+    if (runtime.view.control) raw(SYS_write, runtime.doorbell_fd, "!", 1);
     raw(SYS_exit_group, 125);
     __builtin_unreachable();
 }

@@ -1,5 +1,8 @@
 #include "interpose/core/signals.hpp"
 
+#include <cstdio>
+#include <cstring>
+
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/endless_rounds.hpp"
@@ -362,6 +365,28 @@ bool run_fault_handler(int signal, siginfo_t* info, ucontext_t& context) {
     return true;
 }
 
+/// No instruction raised it, and no process of the domain's: those send signals in the schedule.
+bool is_sent_from_outside(const siginfo_t& info) {
+    const bool by_somebody = info.si_code == SI_USER || info.si_code == SI_QUEUE || info.si_code == SI_TKILL;
+    if (!by_somebody || !runtime.domain || !runtime.process) return false;
+    return info.si_pid != raw(SYS_getpid) && find_process(info.si_pid) == kNone;
+}
+
+/// It came at no place of the schedule: the thread may be anywhere in the shim, asleep with the turn or
+/// without it, so neither the program's handler nor the end that it stands for can be had there.
+void end_as_struck(int signal, int sender) {
+    if (runtime.process->actions[signal].handler == reinterpret_cast<uint64_t>(SIG_IGN)) return;
+    char text[160];
+    const char* name = sigabbrev_np(signal);
+    snprintf(
+        text, sizeof(text),
+        "process %d of the server was sent signal %d (SIG%s) from outside the domain, by none of its own "
+        "instructions",
+        runtime.process->pid, signal, name ? name : "?");
+    // In a container nobody but who is outside of it has no number.
+    refuse_domain(text, sender == 0 ? timebubble::Attachment::kStruck : timebubble::Attachment::kRefused);
+}
+
 void on_fault(int signal, siginfo_t* info, void* given) {
     ucontext_t& context = *static_cast<ucontext_t*>(given);
     constexpr int kDispatched = 2;  // SYS_USER_DISPATCH
@@ -371,6 +396,7 @@ void on_fault(int signal, siginfo_t* info, void* given) {
     }
     if (signal == SIGSYS && info->si_call_addr == crane_judged_call_made)
         info->si_call_addr = reinterpret_cast<void*>(self.trapped_at);
+    if (is_sent_from_outside(*info)) return end_as_struck(signal, info->si_pid);
     if (leave_bad_copy(context)) return;
     if (signal == SIGSEGV && emulate_tsc(*info, context)) return;
     if (signal == SIGTRAP && (take_pause(*info, context) || follow_round(*info, context))) return;

@@ -52,11 +52,9 @@ bool alone() {
     return threads <= 1;
 }
 
-/// Where others might want the stream meanwhile, libc waits as it always did, unless its locks are known
-/// (backstop.hpp).
+/// Where others might want the stream meanwhile, libc waits as it always did.
 bool left_to_libc(int fd) {
-    return active() && !(domain().backstop && serial()) && !alone() &&
-           runtime.process->fds[fd].kind == FdKind::kStream;
+    return active() && !alone() && runtime.process->fds[fd].kind == FdKind::kStream;
 }
 
 ssize_t as_libc_does(long rc) {
@@ -116,6 +114,10 @@ void move_output(FILE* from, FILE* to) {
 
 }  // namespace
 
+bool streams_are_caught() {
+    return domain().backstop;
+}
+
 FILE* make_served_stream(int fd, const char* mode) {
     return over(fd, mode, {cookie_read, cookie_write, nullptr, cookie_close});
 }
@@ -130,7 +132,7 @@ void forget_standard_stream(const FILE* stream) {
 }
 
 void serve_standard_stream(int fd) {
-    if (fd < 0 || fd > 2 || made[fd]) return;
+    if (fd < 0 || fd > 2 || made[fd] || (streams_are_caught() && serial())) return;
     FILE*& standard = fd == 0 ? stdin : fd == 1 ? stdout : stderr;
     FILE* const old = standard;
     // The program may have arranged something else, or still has to read what it was sent before.

@@ -9,7 +9,7 @@ namespace crane::interpose {
 namespace {
 
 constexpr unsigned kAccumulator = 0, kCount = 1, kData = 2, kStackPointer = 4, kFramePointer = 5;
-constexpr uint8_t kRexW = 8, kRexR = 4, kRexX = 2, kRexB = 1;
+constexpr uint8_t kRexR = 4, kRexX = 2, kRexB = 1;
 constexpr int32_t kPageBytes = 4096;
 constexpr uint8_t kEndbr[] = {0x1e, 0xfa};
 

@@ -103,15 +103,47 @@ class Server(Looked):
 class Disk(Looked):
     """Replica 2 has a small disk of its own."""
 
-    def test_one_that_is_full(self):
+    def small_disk(self, cluster, *options):
         if os.geteuid() != 0:
             self.skipTest("only root mounts")
-        cluster = self.looked_at(Redis, "--disk-reserve-mib=64")
         small = cluster.state / "r2"
         small.mkdir(parents=True, mode=0o700)
         cluster.state.chmod(0o700)
-        self.tool("mount", "-t", "tmpfs", "-o", "size=600m,mode=700", "crane-test", small)
+        self.tool("mount", "-t", "tmpfs", "-o", ",".join(("size=600m", "mode=700", *options)), "crane-test", small)
         self.addCleanup(lambda: subprocess.run(["umount", "-l", small], check=False))
+        return small
+
+    def test_one_without_inodes(self):
+        cluster = self.looked_at(Redis)
+        small = self.small_disk(cluster, "nr_inodes=4000")
+        with cluster:
+            other, neighbour = 1, small / "neighbour"
+            with RedisClient(cluster.address(other)) as redis:
+                redis("SET", "key", "value")
+                neighbour.mkdir()
+                for made in range(int(self.metrics(2)["crane_disk_free_files"]) - 150):
+                    (neighbour / str(made)).touch()
+                self.await_alarm(2, "disk-full", use=lambda: redis("INCR", "counter"))
+                self.assertIn("more files can be made where", self.ask(2, "/status.json")[1])
+                wait_until(lambda: redis("INCR", "counter") and cluster.primary() != 2, 30, "one that has room leads")
+                self.assertNotIn("disk-full", self.alarms(other))
+                # No inode is left at all: its log goes on in the files that it has, and so do the others.
+                with contextlib.suppress(OSError):
+                    for made in range(4000):
+                        (neighbour / f"further-{made}").touch()
+                before = redis("INCR", "counter")
+                self.assertEqual(redis("INCR", "counter"), before + 1)
+                shutil.rmtree(neighbour)
+                self.await_alarm(2, "disk-full", raised=False, use=lambda: redis("INCR", "counter"))
+                wait_until(lambda: cluster.status()[2]["lag"] == 0, 30, "it has come up with the others")
+            cluster.assert_identical()
+            self.assertEqual(cluster.status()[2]["counters"]["domain_restarts"], 0)
+            cluster.stop()
+            self.tool("umount", "-l", small)
+
+    def test_one_that_is_full(self):
+        cluster = self.looked_at(Redis, "--disk-reserve-mib=64")
+        small = self.small_disk(cluster)
         with cluster:
             other = 1
             with RedisClient(cluster.address(other)) as redis:

@@ -229,6 +229,15 @@ class Programs(CraneTest):
     def test_streams(self):
         self.check("streams")
 
+    def test_streams_that_are_opened_for_something_else(self):
+        self.check("reopened")
+
+    def test_streams_of_wide_characters(self):
+        self.check("wide_streams")
+
+    def test_names_that_are_asked_for_without_waiting(self):
+        self.check("looked_up")
+
     def test_streams_on_a_file_system_with_other_blocks(self):
         """One replica's files lie on blocks of 1 KiB: libc sizes stdio's buffers by them."""
         self.needs_replicas()
@@ -375,6 +384,22 @@ class Programs(CraneTest):
             self.assertEqual([line for line in lines if line.startswith("~number")], ["~number 1 is lo", "~number 2 is eth0"])
 
         self.check("interfaces", finish=same_everywhere)
+
+    def test_own_addresses(self):
+        self.needs_replicas()
+        own = ("10.9.0.5/24", "10.9.0.6/24", "10.8.0.7/30", "2001:db8::5/64")
+        with self.crane(Program, "interfaces", (), options=[word for one in own for word in ("--own-address", one)]) as cluster:
+            for number in (1, 2, 3):
+                lines = ask(cluster.address(number)).splitlines()
+                for line in ("~eth0 flags 11043 family 2 address 10.9.0.5 mask 255.255.255.0 others 10.9.0.255",
+                             "~eth0 flags 11043 family 2 address 10.9.0.6 mask 255.255.255.0 others 10.9.0.255",
+                             "~eth0 flags 11043 family 2 address 10.8.0.7 mask 255.255.255.252 others 10.8.0.7",
+                             "~eth0\t0400080A\t00000000\t0001\t0\t0\t0\tFCFFFFFF\t0\t0\t0",
+                             "~eth0\t0000090A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0",
+                             "~20010db8000000000000000000000005 01 80 00 80       lo"):
+                    self.assertIn(line, lines)
+                self.assertNotIn("192.0.0.8", "\n".join(lines))
+            cluster.assert_identical()
 
     def test_addresses(self):
         self.check("addresses")

@@ -19,10 +19,21 @@ static const char* text_of(const struct sockaddr* address, char* text, size_t by
 static void show_link(const struct ifaddrs* one) {
     const struct sockaddr_ll* link = (const struct sockaddr_ll*)one->ifa_addr;
     const struct rtnl_link_stats* counted = one->ifa_data;
-    order("%s flags %x index %d type %d hardware %02x:%02x:%02x:%02x:%02x:%02x received %u sent %u", one->ifa_name,
-          one->ifa_flags, link->sll_ifindex, link->sll_hatype, link->sll_addr[0], link->sll_addr[1], link->sll_addr[2],
-          link->sll_addr[3], link->sll_addr[4], link->sll_addr[5], counted ? counted->rx_packets : 0,
-          counted ? counted->tx_packets : 0);
+    order("%s flags %x index %d type %d hardware %02x:%02x:%02x:%02x:%02x:%02x received %u sent %u",
+          one->ifa_name, one->ifa_flags, link->sll_ifindex, link->sll_hatype, link->sll_addr[0],
+          link->sll_addr[1], link->sll_addr[2], link->sll_addr[3], link->sll_addr[4], link->sll_addr[5],
+          counted ? counted->rx_packets : 0, counted ? counted->tx_packets : 0);
+}
+
+static void show_file(const char* path) {
+    char line[256];
+    FILE* file = fopen(path, "r");
+    CHECK(file);
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        order("%s", line);
+    }
+    fclose(file);
 }
 
 static void scenario(void) {
@@ -37,14 +48,18 @@ static void scenario(void) {
         }
         order("%s flags %x family %d address %s mask %s others %s", one->ifa_name, one->ifa_flags,
               one->ifa_addr->sa_family, text_of(one->ifa_addr, address, sizeof address),
-              text_of(one->ifa_netmask, mask, sizeof mask), text_of(one->ifa_broadaddr, others, sizeof others));
+              text_of(one->ifa_netmask, mask, sizeof mask),
+              text_of(one->ifa_broadaddr, others, sizeof others));
     }
     freeifaddrs(all);
 
     struct if_nameindex* names = if_nameindex();
     CHECK(names);
-    for (const struct if_nameindex* one = names; one->if_index; one++) order("number %u is %s", one->if_index, one->if_name);
+    for (const struct if_nameindex* one = names; one->if_index; one++)
+        order("number %u is %s", one->if_index, one->if_name);
     if_freenameindex(names);
+    show_file("/proc/net/route");
+    show_file("/proc/net/if_inet6");
 
     const int fd = socket(AF_INET, SOCK_DGRAM, 0);
     struct ifreq requests[16];
@@ -61,4 +76,6 @@ static void scenario(void) {
     close(fd);
 }
 
-int main(int argc, char** argv) { return serve(argc, argv, scenario); }
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 #include "serve.h"
 
@@ -97,9 +98,64 @@ static void one_of_both(void) {
     make("held");
     CHECK(stat(path_of("held"), &before) == 0 && utimensat(AT_FDCWD, path_of("held"), second, 0) == 0);
     CHECK(stat(path_of("held"), &after) == 0);
-    say("read when it was: %d", before.st_atim.tv_sec == after.st_atim.tv_sec &&
-                                    before.st_atim.tv_nsec == after.st_atim.tv_nsec);
+    say("read when it was: %d",
+        before.st_atim.tv_sec == after.st_atim.tv_sec && before.st_atim.tv_nsec == after.st_atim.tv_nsec);
     say("changed at %ld.%09ld", (long)after.st_mtime, after.st_mtim.tv_nsec);
+}
+
+static const char* time_of(struct timespec time, struct timespec other) {
+    const long apart_s = time.tv_sec - other.tv_sec, apart_ns = time.tv_nsec - other.tv_nsec;
+    return apart_s > 0 || (apart_s == 0 && apart_ns > 0) ? "later"
+           : apart_s == 0 && apart_ns == 0               ? "the same"
+                                                         : "before";
+}
+
+static struct stat looked_at(int fd) {
+    struct stat info;
+    CHECK(fstat(fd, &info) == 0);
+    order("changed %ld.%09ld, written %ld.%09ld", (long)info.st_ctime, info.st_ctim.tv_nsec,
+          (long)info.st_mtime, info.st_mtim.tv_nsec);
+    return info;
+}
+
+static void changed(const char* how, int fd, int done) {
+    static struct stat before;
+    const struct stat now = looked_at(fd);
+    if (how)
+        say("%s: %s, changed %s, written %s", how, outcome(done), time_of(now.st_ctim, before.st_ctim),
+            time_of(now.st_mtim, before.st_mtim));
+    before = now;
+    usleep(20000);
+}
+
+// What is no write changes a file, too: who asks others to touch a file now and then (gunicorn its workers,
+// by fchmod of a file without a name) finds that they did.
+static void changes(void) {
+    const struct timespec past[2] = {{5, 0}, {7, 0}};
+    int fd = open(path_of("changed"), O_CREAT | O_RDWR, 0600);
+    CHECK(fd >= 0);
+    char first[128], second[128], third[128];
+    strcpy(first, path_of("changed")), strcpy(second, path_of("second")), strcpy(third, path_of("third"));
+    changed(NULL, fd, 0);
+    changed("mode", fd, fchmod(fd, 0644));
+    changed("nothing", fd, 0);
+    changed("mode by name", fd, chmod(first, 0600));
+    changed("owner", fd, fchown(fd, 0, 0));
+    changed("attribute", fd, fsetxattr(fd, "user.one", "1", 1, 0));
+    changed("no attribute", fd, removexattr(first, "user.one"));
+    changed("a second name", fd, link(first, second));
+    changed("another name", fd, rename(second, third));
+    changed("one name less", fd, unlink(third));
+    changed("bytes", fd, pwrite(fd, "one", 3, 0) == 3 ? 0 : -1);
+    changed("times", fd, futimens(fd, past));
+    say("written at %ld", (long)looked_at(fd).st_mtime);
+    changed(NULL, fd, 0);
+    changed("no name", fd, unlink(first));
+    changed("mode without a name", fd, fchmod(fd, 0611));
+    // An attribute does not hide when it was written.
+    CHECK(pwrite(fd, "two", 3, 0) == 3);
+    changed("bytes and an attribute", fd, fsetxattr(fd, "user.two", "2", 1, 0));
+    close(fd);
 }
 
 // Who may write a file, but does not own it, may say that it has just changed, and nothing else.
@@ -119,7 +175,8 @@ static void by_another(void) {
         if (!touched("one", old, EPERM)) _exit(2);
         if (!touched("one", NULL, 0) || !touched("one", now, 0)) _exit(3);
         if (stat(path_of("one"), &info) != 0 || info.st_mtime < 1000000000) _exit(4);
-        _exit(touched("two", NULL, EACCES) && touched("two", now, EACCES) && touched("two", old, EPERM) ? 8 : 5);
+        _exit(touched("two", NULL, EACCES) && touched("two", now, EACCES) && touched("two", old, EPERM) ? 8
+                                                                                                        : 5);
     }
     CHECK(waitpid(child, &status, 0) == child);
     say("by another user: %d", WEXITSTATUS(status));
@@ -134,6 +191,7 @@ static void scenario(void) {
     folders();
     times();
     one_of_both();
+    changes();
     by_another();
     const char* names[] = {"one", "two", "three", "made meanwhile", "later", "timed", "link", "held"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) CHECK(unlink(path_of(names[n])) == 0);

@@ -15,6 +15,17 @@ static void hear(int signal) {
     heard = signal;
 }
 
+/// Signals wait from here on until they are awaited: none is lost between a look and a sleep.
+static sigset_t hold_signals(void) {
+    sigset_t all, before;
+    sigfillset(&all);
+    CHECK(sigprocmask(SIG_BLOCK, &all, &before) == 0);
+    return before;
+}
+static void await_signal(sigset_t before) {
+    while (!heard) sigsuspend(&before);
+}
+
 /// A child on a terminal, which says when it is ready; whatever it hears but by default is its status.
 static pid_t on_terminal(int* terminal, int handled) {
     char byte;
@@ -24,9 +35,10 @@ static pid_t on_terminal(int* terminal, int handled) {
         CHECK(read(*terminal, &byte, 1) == 1);
         return child;
     }
+    const sigset_t before = hold_signals();
     if (handled) signal(handled, hear);
     if (write(1, "x", 1) != 1) _exit(9);
-    while (!heard) pause();
+    await_signal(before);
     _exit(heard);
 }
 
@@ -116,8 +128,9 @@ static void leader_ends(int how) {
             setpgid(0, 0);
             signal(SIGTTOU, SIG_IGN);
             signal(SIGHUP, hear);
+            const sigset_t before = hold_signals();
             if (tcsetpgrp(0, getpid()) != 0 || write(told[1], "r", 1) != 1) _exit(9);
-            while (!heard) pause();
+            await_signal(before);
             _exit(write(told[1], heard == SIGHUP ? "h" : "?", 1) != 1);
         }
         pid_t never = front;

@@ -35,7 +35,8 @@ struct Link {
     bool listens = false;
 
     explicit Link(const std::string& state_dir)
-        : segment(state_dir, "images", 1, false), link(segment.view()) {
+        // Others may run the same tests on this machine.
+        : segment(state_dir, "images" + std::to_string(::getpid()), 1, false), link(segment.view()) {
         timebubble::DomainSettings settings{};
         settings.policy = timebubble::Policy::kSerial;
         settings.quantum = 1000;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <catch2/catch.hpp>
 
+#include <csignal>
 #include <cstring>
 
 #include "dmt_scheduler/queues.hpp"
@@ -26,7 +27,10 @@ namespace {
 int dead_child(int exit_code, int signal = 0) {
     const int pid = fork();
     if (pid == 0) {
-        if (signal) raise(signal);
+        if (signal) {
+            std::signal(signal, SIG_DFL);  // this program catches some, and would call it a failed test
+            raise(signal);
+        }
         _exit(exit_code);
     }
     siginfo_t info{};
@@ -105,6 +109,27 @@ TEST_CASE("deaths: a process killed while it waited ends the domain, and says wh
     CHECK(WEXITSTATUS(status) == 125);
     CHECK(domain.status().attachment == static_cast<uint32_t>(crane::timebubble::Attachment::kRefused));
     CHECK(std::string(domain.status().refusal).find("SIGKILL") != std::string::npos);
+}
+
+// It waits for input on behalf of all, say. It was taken for a deed of its own, and buried in the midst of
+// it.
+TEST_CASE("deaths: a process killed from outside in the midst of an operation ends the domain, too",
+          "[interpose]") {
+    const int signal = GENERATE(SIGKILL, SIGTERM);
+    PlainDomain domain;
+    const int pid = fork();
+    if (pid == 0) {
+        give_turn(domain, domain.process(dead_child(0, signal)));
+        runtime.view.control->gate.working = 1;
+        close(STDERR_FILENO);
+        on_child(SIGCHLD, nullptr, nullptr);
+        _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(pid, &status, 0) == pid);
+    CHECK(WEXITSTATUS(status) == 125);
+    CHECK(std::string(domain.status().refusal).find(signal == SIGKILL ? "SIGKILL" : "SIGTERM") !=
+          std::string::npos);
 }
 
 TEST_CASE("deaths: one process kills another in the schedule, and its parent is told", "[interpose]") {

@@ -145,7 +145,6 @@ void watch_work(void (*work)()) {
 std::atomic<int> awaited;
 std::atomic<unsigned> calls;
 volatile unsigned noise[64];
-void* volatile sink;
 
 __attribute__((noinline)) int look(int n) {
     noise[n] = static_cast<unsigned>(n);

@@ -321,7 +321,7 @@ TEST_CASE("epoll table: the kernel's descriptors are asked for in the real epoll
     CHECK_FALSE(domain.waits(sleeper));
     epoll_event got{};
     REQUIRE(epoll_collect(epoll, real_epoll, &got, 1) == 1);
-    CHECK(got.data.u64 == 99);
+    CHECK(uint64_t{got.data.u64} == 99);
     REQUIRE(epoll_control_kernel(epoll, real_epoll, EPOLL_CTL_DEL, stream, nullptr) == 0);
     CHECK(domain.state().epolls[epoll].kernel_mask == 0);
     for (const int fd : {real_epoll, stream}) close(fd);
@@ -351,7 +351,7 @@ TEST_CASE("epoll table: with room for one event each kind comes in its turn", "[
     for (int i = 0; i < 60; ++i) {
         epoll_event got{};
         REQUIRE(epoll_collect(epoll, real_epoll, &got, 1) == 1);
-        ++met[got.data.u64];
+        ++met[uint64_t{got.data.u64}];
     }
     for (const uint64_t one : {0, 1, 2, 10, 11, 99}) CHECK(met[one] >= 5);
     drop_watches(Watched::kTimer, timers[1]);

@@ -126,7 +126,7 @@ TEST_CASE("listeners: as many clients wait as listen() said, and they are accept
 
 TEST_CASE("listeners: a queue of random comers agrees with a deque", "[interpose]") {
     PlainDomain domain;
-    Dice dice{GENERATE(1, 2)};
+    Dice dice{static_cast<uint64_t>(GENERATE(1, 2))};
     Clients clients(domain, 50);
     std::deque<uint64_t> model;  // 0: from inside
     for (uint64_t step = 1; step < 2000; ++step) {

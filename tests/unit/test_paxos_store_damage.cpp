@@ -75,6 +75,7 @@ TEST_CASE("paxos store: a database of which a part is gone is not made anew") {
     }
     const std::string log = copy + "/log.0000000001", tree = copy + "/log.db";
     REQUIRE_FALSE(fs::exists(copy + "/unfinished"));
+    std::string named = "log.db";
     SECTION("log.db missing") {
         fs::remove(tree);
     }
@@ -84,15 +85,40 @@ TEST_CASE("paxos store: a database of which a part is gone is not made anew") {
     SECTION("log.db cut short") {
         fs::resize_file(tree, 100);
     }
+    SECTION("log.db of zeros") {
+        const auto bytes = fs::file_size(tree);
+        fs::resize_file(tree, 0);
+        fs::resize_file(tree, bytes);
+    }
+    SECTION("log.db cut in half") {
+        fs::resize_file(tree, fs::file_size(tree) / 2);
+    }
+    SECTION("log.db is a text") {
+        std::ofstream(tree, std::ios::trunc) << std::string(20'000, 'x');
+    }
+    SECTION("log.db is a short text") {
+        std::ofstream(tree, std::ios::trunc) << "gone\n";
+    }
+    SECTION("log.db is another kind of database") {
+        fs::remove(tree);
+        DB* other = nullptr;
+        REQUIRE(db_create(&other, nullptr, 0) == 0);
+        REQUIRE(other->open(other, nullptr, tree.c_str(), nullptr, DB_HASH, DB_CREATE, 0600) == 0);
+        other->close(other, 0);
+    }
     SECTION("log files missing") {
+        named = "log files";
         fs::remove(log);
     }
     SECTION("log files empty") {
+        named = "";
         fs::resize_file(log, 0);
     }
     for (int attempt = 0; attempt < 2; ++attempt) {
         INFO("killed " << killed << " attempt " << attempt);
         REQUIRE_THROWS_AS(BdbStore(options(copy)).load(), DamagedStore);
+        REQUIRE_THROWS_WITH(BdbStore(options(copy)).load(),
+                            Catch::Contains(named) && Catch::Contains("rejoin = true"));
         REQUIRE_THROWS_AS(read_offline(copy, 1, [](const Entry&) { return true; }), DamagedStore);
     }
 }

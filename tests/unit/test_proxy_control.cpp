@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "proxy/control.hpp"
 #include "tests/unit/test_paxos_directory.hpp"
@@ -83,4 +84,46 @@ TEST_CASE("control socket: one that somebody has removed is made anew, its folde
     CHECK_FALSE(is_reached());
     std::filesystem::create_directory(folder);
     CHECK(comes_back());
+}
+
+// Sixty-four held ones, and the operator's own was closed unheard.
+TEST_CASE("control socket: many that are held and say nothing keep nobody from asking", "[proxy]") {
+    const crane::paxos::testing::TemporaryDirectory directory;
+    const std::string path = directory.path + "/control.sock";
+    const std::unique_ptr<event_base, decltype(&event_base_free)> base(event_base_new(), event_base_free);
+    ControlServer server(base.get(), path, [](const nlohmann::json&) {
+        return nlohmann::json{{"ok", true}};
+    });
+    sockaddr_un to{};
+    to.sun_family = AF_UNIX;
+    memcpy(to.sun_path, path.data(), path.size());
+    const auto connected = [&] {
+        const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        REQUIRE(connect(client, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0);
+        event_base_loop(base.get(), EVLOOP_NONBLOCK);
+        return client;
+    };
+    const auto is_answered = [&](int client) {
+        char answer[64];
+        if (send(client, "{\"cmd\":\"status\"}\n", 17, MSG_NOSIGNAL) != 17) return false;
+        event_base_loop(base.get(), EVLOOP_NONBLOCK);
+        return recv(client, answer, sizeof(answer), 0) > 0;
+    };
+    const int talks = connected();
+    std::vector<int> held;
+    for (int i = 0; i < 625; ++i) {
+        held.push_back(connected());
+        REQUIRE(is_answered(talks));
+    }
+    const int asks = connected();
+    CHECK(is_answered(asks));
+    size_t open = 0;
+    for (const int one : held) {
+        char nothing;
+        open += recv(one, &nothing, 1, 0) != 0;
+        close(one);
+    }
+    CHECK(open == 62);
+    close(talks);
+    close(asks);
 }

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/own_address.hpp"
 #include "proxy/batcher.hpp"
 #include "proxy/carriage.hpp"
 #include "proxy/config.hpp"
@@ -232,6 +233,37 @@ TEST_CASE("config: the backstop is on where nothing is said, and logs made witho
     CHECK(settings_hash(with("false")) == 0xb41e'69f6'85bf'edd6);  // of craneds that knew no backstop
 }
 
+TEST_CASE("config: own addresses are a host's own, and part of what replicas must have equal", "[proxy]") {
+    const auto with = [](const std::string& list) {
+        return changed("[port_map]", "[machine]\naddresses = " + list + "\n[port_map]");
+    };
+    const Config as_ever = parse_config(kGood, "craned.toml");
+    const Config named = parse_config(with("[\"10.0.0.5/24\", \"2001:db8::5/64\"]"), "craned.toml");
+    CHECK(named.own_addresses.size() == 2);
+    CHECK(settings_hash(as_ever) != settings_hash(named));
+    CHECK(settings_hash(parse_config(with("[]"), "craned.toml")) == settings_hash(as_ever));
+    for (const char* wrong :
+         {"10.0.0.5", "10.0.0.5/0", "10.0.0.5/33", "10.0.0.5/2x", "127.0.0.1/8", "0.0.0.0/8", "224.0.0.1/4",
+          "::1/128", "::/64", "ff02::1/16", "::ffff:10.0.0.5/128", "host/24", "/24"})
+        CHECK_THAT(refusal(with("[\"" + std::string(wrong) + "\"]")),
+                   Catch::Contains(wrong) && Catch::Contains("10.0.0.5/24"));
+    CHECK_THAT(refusal(with("[\"10.0.0.5/24\", \"10.0.0.5/16\"]")), Catch::Contains("named twice"));
+    std::string many;
+    for (int i = 1; i <= 17; ++i) many += "\"10.0.0." + std::to_string(i) + "/24\", ";
+    CHECK_THAT(refusal(with("[" + many + "]")), Catch::Contains("at most 16"));
+}
+
+TEST_CASE("own addresses: a family of which none is named has its usual one", "[proxy]") {
+    using namespace crane;
+    const OwnAddresses four = own_addresses_of({"10.0.0.5/24", "10.0.0.6/24"});
+    REQUIRE(four.count == 3);
+    CHECK(four.first(AF_INET)->bytes[3] == 5);
+    CHECK(four.first(AF_INET6)->is(AF_INET6, kUsualAddressSix.bytes));
+    CHECK_FALSE(four.has(AF_INET, kUsualAddress.bytes));
+    CHECK(own_addresses_of({}).has(AF_INET, kUsualAddress.bytes));
+    CHECK(own_addresses_of(std::vector<std::string>(40, "10.0.0.5/24")).count == kMaxOwnAddresses + 1);
+}
+
 TEST_CASE("config: the server is let out only when that is said, and where", "[proxy][egress]") {
     const auto with = [](const std::string& lines) {
         return changed("[port_map]", "[egress]\n" + lines + "\n[port_map]");
@@ -399,7 +431,7 @@ TEST_CASE("disk watch: input stops before the disk is full, and goes on with som
         uint64_t now_ns = 1;
         // So seldom that nothing falls fast.
         bool observe(uint64_t free, uint64_t total) {
-            return disk.observe(free, total, now_ns += 3'600'000'000'000);
+            return disk.observe({free, total}, now_ns += 3'600'000'000'000);
         }
     } slowly{disk};
     CHECK_FALSE(slowly.observe(65 * kMiB, 100'000 * kMiB));
@@ -421,6 +453,40 @@ TEST_CASE("disk watch: input stops before the disk is full, and goes on with som
     CHECK(slowly.observe(9 * kMiB, 200 * kMiB));
 }
 
+TEST_CASE("disk watch: a disk without inodes is full", "[proxy]") {
+    constexpr uint64_t kSecondNs = 1'000'000'000;
+    constexpr uint64_t kManyBytes = 1ULL << 40;
+    DiskWatch disk(64 << 20);
+    uint64_t now_ns = 1;
+    const auto observe = [&](uint64_t free, uint64_t total) {
+        return disk.observe({kManyBytes, kManyBytes, free, total}, now_ns += 3600 * kSecondNs);
+    };
+    CHECK_FALSE(observe(1025, 1'000'000));
+    CHECK(observe(1023, 1'000'000));
+    CHECK(disk.low());
+    CHECK_FALSE(disk.critical());
+    CHECK(disk.alarm("/x").find("DISK FULL: 1023 more files can be made where /x is") == 0);
+    CHECK(disk.alarm("/x").find("MiB") == std::string::npos);
+    observe(511, 1'000'000);
+    CHECK(disk.critical());
+    CHECK_FALSE(observe(1025, 1'000'000));  // not yet: it would stop again at once
+    CHECK_FALSE(disk.critical());
+    CHECK(observe(1281, 1'000'000));
+    CHECK_FALSE(disk.low());
+    CHECK_FALSE(observe(101, 2000));  // a small one: a twentieth of it
+    CHECK(observe(99, 2000));
+    CHECK(observe(kUnboundedFiles, 0));  // nothing to run out of
+    CHECK(disk_json(disk, 1)["free_files"].is_null());
+    // Near the edge it is looked at often; far from it, or without one, it is not.
+    CHECK(disk.next_look_ns() == kSecondNs / 4);
+    for (const auto& [free, next_ns] :
+         {std::pair{1100, kSecondNs / 100}, std::pair{900'000, kSecondNs / 4}}) {
+        DiskWatch another(64 << 20);
+        another.observe({kManyBytes, kManyBytes, static_cast<uint64_t>(free), 1'000'000}, 1);
+        CHECK(another.next_look_ns() == next_ns);
+    }
+}
+
 TEST_CASE("disk watch: who fills the disk fast is seen before the reserve is gone", "[proxy]") {
     constexpr uint64_t kMiB = 1 << 20;
     constexpr uint64_t kTotal = 100'000 * kMiB;
@@ -429,12 +495,12 @@ TEST_CASE("disk watch: who fills the disk fast is seen before the reserve is gon
         for (uint64_t slack = 1; slack < 3000; slack += 61) {  // when it begins, right behind a look
             DiskWatch disk(64 * kMiB);
             uint64_t now_ns = 1, free = (64 + slack) * kMiB;
-            REQUIRE_FALSE(disk.observe(free, kTotal, now_ns));
+            REQUIRE_FALSE(disk.observe({free, kTotal}, now_ns));
             for (bool told = false; !told;) {
                 for (uint64_t left = disk.next_look_ns(); left != 0; left -= kStepNs)
                     free -= std::min(free, mib_per_s * kMiB / 1000);
                 now_ns += disk.next_look_ns();
-                told = disk.observe(free, kTotal, now_ns);
+                told = disk.observe({free, kTotal}, now_ns);
             }
             INFO(mib_per_s << " MiB/s from " << slack << " MiB above the reserve");
             REQUIRE(free >= 32 * kMiB);  // half of the reserve: the others' entries are still taken
@@ -448,24 +514,24 @@ TEST_CASE("disk watch: looks come the closer the nearer the edge is, and input g
     constexpr uint64_t kTotal = 100'000 * kMiB;
     constexpr uint64_t kMsNs = 1'000'000;
     DiskWatch disk(64 * kMiB);
-    CHECK_FALSE(disk.observe(2000 * kMiB, kTotal, 1));
+    CHECK_FALSE(disk.observe({2000 * kMiB, kTotal}, 1));
     CHECK(disk.next_look_ns() == 250 * kMsNs);
     // An image of a gigabyte in a second, where there is room for it, is no alarm.
     uint64_t now_ns = 1, free = 1750 * kMiB;
     for (; free > 1000 * kMiB; free -= 250 * kMiB)
-        CHECK_FALSE(disk.observe(free, kTotal, now_ns += 250 * kMsNs));
+        CHECK_FALSE(disk.observe({free, kTotal}, now_ns += 250 * kMsNs));
     CHECK(disk.next_look_ns() > 100 * kMsNs);
-    CHECK_FALSE(disk.observe(264 * kMiB, kTotal, now_ns += 600 * kMsNs));
+    CHECK_FALSE(disk.observe({264 * kMiB, kTotal}, now_ns += 600 * kMsNs));
     CHECK(disk.next_look_ns() < 60 * kMsNs);
-    CHECK(disk.observe(64 * kMiB, kTotal, now_ns += 200 * kMsNs));
+    CHECK(disk.observe({64 * kMiB, kTotal}, now_ns += 200 * kMsNs));
     CHECK(disk.alarm("/x").find(" MiB/s less)") != std::string::npos);
     CHECK(disk.next_look_ns() == 10 * kMsNs);  // until half of it is gone
-    disk.observe(31 * kMiB, kTotal, now_ns += 10 * kMsNs);
+    disk.observe({31 * kMiB, kTotal}, now_ns += 10 * kMsNs);
     CHECK(disk.critical());
     CHECK(disk.next_look_ns() == 250 * kMsNs);
     // There is room again, and it stops falling.
     int looks = 0;
-    while (!disk.observe(200 * kMiB, kTotal, now_ns += disk.next_look_ns())) ++looks;
+    while (!disk.observe({200 * kMiB, kTotal}, now_ns += disk.next_look_ns())) ++looks;
     CHECK_FALSE(disk.low());
     CHECK(looks < 10);
 }

@@ -27,11 +27,17 @@ struct Folder {
     ~Folder() { fs::remove_all(path); }
 };
 
+/// A whole cluster id that nobody else has: others may run the same tests on this machine.
+std::string own_cluster() {
+    const std::string own = std::to_string(getpid());
+    return std::string(32 - own.size(), '0') + own;
+}
+
 }  // namespace
 
 TEST_CASE("segment: whoever holds it cannot shrink or grow it", "[proxy]") {
     const Folder folder;
-    const Segment segment(folder.path, "0123456789abcdef0123456789abcdef", 1, true);
+    const Segment segment(folder.path, own_cluster(), 1, true);
     const std::string again = "/proc/self/fd/" + std::to_string(segment.inherited_transport());
     CHECK(truncate(again.c_str(), 0) != 0);
     CHECK(ftruncate(segment.inherited_transport(), kTransportFileBytes + 4096) != 0);
@@ -48,7 +54,7 @@ TEST_CASE("segment: whoever holds it cannot shrink or grow it", "[proxy]") {
 TEST_CASE("segment: a trace of the schedule outlives it", "[proxy]") {
     const Folder folder;
     {
-        const Segment segment(folder.path, "0123456789abcdef0123456789abcdef", 3, true);
+        const Segment segment(folder.path, own_cluster(), 3, true);
         std::ofstream(segment.directory() + "/trace") << "records";
         std::ofstream(segment.directory() + "/other") << "what is not kept";
     }
@@ -62,12 +68,12 @@ TEST_CASE("segment: it has no name that another user could open", "[proxy]") {
     const Folder folder;
     std::string directory;
     {
-        const Segment segment(folder.path, "0123456789abcdef0123456789abcdef", 2, true);
+        const Segment segment(folder.path, own_cluster(), 2, true);
         directory = segment.directory();
         CHECK(fs::is_empty(directory));
         CHECK(fs::is_symlink(folder.path + "/shared"));
         // Two clusters whose ids begin alike do not meet.
-        CHECK(directory.find("0123456789abcdef0123456789abcdef-2") != std::string::npos);
+        CHECK(directory.find(own_cluster() + "-2") != std::string::npos);
     }
     CHECK_FALSE(fs::exists(directory));
     CHECK_FALSE(fs::is_symlink(folder.path + "/shared"));
@@ -75,7 +81,7 @@ TEST_CASE("segment: it has no name that another user could open", "[proxy]") {
 
 TEST_CASE("segment: the doorbell rings, and its flags at craned's end are craned's own", "[proxy]") {
     const Folder folder;
-    const Segment segment(folder.path, "abcd", 3, false);
+    const Segment segment(folder.path, own_cluster(), 3, false);
     pollfd wait{segment.doorbell_fd(), POLLIN, 0};
     CHECK(poll(&wait, 1, 0) == 0);
     REQUIRE(write(segment.inherited_doorbell(), "x", 1) == 1);
