@@ -25,6 +25,8 @@ import more  # noqa: E402
 import names  # noqa: E402
 import others  # noqa: E402
 import proxies  # noqa: E402
+import rarer  # noqa: E402
+import relays  # noqa: E402
 import runtimes  # noqa: E402
 import stores  # noqa: E402
 import tongues  # noqa: E402
@@ -40,7 +42,7 @@ GOOD = ("ok", "refused", "absent", "slow")
 
 
 def entries():
-    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp, tongues, daemons, frameworks, further, others) for value in vars(module).values()
+    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp, tongues, daemons, frameworks, further, others, rarer, relays) for value in vars(module).values()
              if isinstance(value, type) and issubclass(value, Entry) and "name" in vars(value) and value.__module__ == module.__name__]
     assert len({entry.name for entry in found}) == len(found)
     return found

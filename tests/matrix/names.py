@@ -96,7 +96,8 @@ class Knot(Dns):
 
 class Dnsmasq(Dns):
     name, transfer = "dnsmasq", False
-    needs = "bind-interfaces: else it serves no address that no interface has"
+    needs = ("`--own-address` for each address of the hosts, or bind-interfaces: else it serves no address that no "
+             "interface has")
     packages, programs = ("dnsmasq", "bind9-dnsutils"), ("/usr/sbin/dnsmasq",)
 
     def configure(self):

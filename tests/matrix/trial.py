@@ -15,6 +15,7 @@ from support.procs import wait_until
 
 QUIET = 6  # sessions one after the other, timed
 DISTURBED = 9  # for each seed
+LINES_OF_A_DIFFERENCE = 4
 AFTER_KILL = 8
 NEW_PRIMARY_S = 20
 CROWD_S = 240
@@ -51,12 +52,12 @@ def step(name, verdict="fails"):
     except (TimeoutError, subprocess.TimeoutExpired) as error:
         raise Failure("hangs", f"{name}: {short(error)}") from error
     except (AssertionError, OSError, RuntimeError) as error:
-        raise Failure(verdict, f"{name}: {short(error)}") from error
+        raise Failure(verdict, f"{name}: {short(error, LINES_OF_A_DIFFERENCE if verdict == 'differs' else 1)}") from error
 
 
-def short(error):
+def short(error, lines=1):
     text = str(error).strip()
-    return " ".join((text.splitlines() or [type(error).__name__])[0].split())[:300]
+    return " ".join(" ".join((text.splitlines() or [type(error).__name__])[:lines]).split())[:300 * lines]
 
 
 def first_answers(entry, address):
