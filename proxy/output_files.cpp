@@ -15,6 +15,7 @@ namespace crane::proxy {
 namespace {
 
 constexpr int kOldFiles = 3;
+constexpr char kNew[] = ".new";
 
 }  // namespace
 
@@ -22,11 +23,8 @@ OutputFiles::OutputFiles(const std::string& path, const OutputLogHeader& identit
                          const OutputPosition& from, const std::atomic<bool>& abandoned)
     : path_(path), identity_(identity), file_limit_(file_limit), abandoned_(abandoned), at_(from) {
     std::error_code ignored;
-    if (std::filesystem::exists(path_, ignored)) {
-        std::filesystem::rename(path_, path_ + ".previous", ignored);
-    }
-    for (int i = 1; i <= kOldFiles; ++i) std::filesystem::remove(path_ + "." + std::to_string(i), ignored);
-    begin_file(at_);
+    std::filesystem::remove(path_ + kNew, ignored);  // one that was abandoned may still write to it
+    begin_file(at_, Before::kPrevious);
     write_out();  // a file without a header is no log, however short the run
 }
 
@@ -42,14 +40,14 @@ void OutputFiles::failed(const std::string& what) {
     error_ = now;
 }
 
-/// In the place of the file that is open, if one is. False: none is now.
-bool OutputFiles::begin_file(const OutputPosition& from) {
+/// It follows the file that is open, if one is. False: none is now.
+bool OutputFiles::begin_file(const OutputPosition& from, Before before) {
     if (abandoned_) return false;
-    if (fd_ >= 0) {
-        close(fd_);
-        shift_files();
-    }
-    fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    // One that never came to its place is written over, and what it was to follow is followed still.
+    if (placed_) before_ = before;
+    if (fd_ >= 0) close(fd_);
+    placed_ = false;
+    fd_ = open((path_ + kNew).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     if (fd_ < 0) {
         failed("cannot create");
         return false;
@@ -73,19 +71,37 @@ bool OutputFiles::begin_file(const OutputPosition& from) {
     return true;
 }
 
-/// output.log becomes .1, and so on; the oldest goes.
-void OutputFiles::shift_files() {
-    for (int i = kOldFiles; i >= 1; --i) {
-        const std::string from = i == 1 ? path_ : path_ + "." + std::to_string(i - 1);
-        std::error_code ignored;
-        std::filesystem::rename(from, path_ + "." + std::to_string(i), ignored);
+/// By a further name: it goes from its own only when the next takes that.
+void OutputFiles::keep_the_one_before() {
+    const auto name = [this](int i) { return i == 0 ? path_ : path_ + "." + std::to_string(i); };
+    std::error_code ignored;
+    std::string kept = path_ + ".previous";
+    if (before_ == Before::kShifted) {
+        for (int i = kOldFiles; i >= 2; --i) std::filesystem::rename(name(i - 1), name(i), ignored);
+        kept = name(1);
     }
+    std::filesystem::remove(kept, ignored);
+    std::error_code unlinkable;
+    std::filesystem::create_hard_link(path_, kept, unlinkable);
+    if (unlinkable) std::filesystem::rename(path_, kept, ignored);  // some file systems have no links
+    if (before_ != Before::kPrevious) return;
+    for (int i = 1; i <= kOldFiles; ++i) std::filesystem::remove(name(i), ignored);
+}
+
+bool OutputFiles::put_in_place() {
+    if (abandoned_) return false;
+    if (before_ != Before::kNone) keep_the_one_before();
+    before_ = Before::kNone;
+    placed_ = rename((path_ + kNew).c_str(), path_.c_str()) == 0;
+    if (!placed_) failed("cannot put in place");
+    return placed_;
 }
 
 /// True: nothing of the open file is left to be written.
 bool OutputFiles::write_out() {
     while (fd_ >= 0 && left() > 0) {
         const bool in_header = written_ < header_.size();
+        if (!in_header && !placed_ && !put_in_place()) return false;
         const std::string& text = in_header ? header_ : current_.bytes;
         const size_t at = in_header ? written_ : written_ - header_.size();
         const ssize_t wrote = ::write(fd_, text.data() + at, text.size() - at);
@@ -96,7 +112,7 @@ bool OutputFiles::write_out() {
             break;
         }
     }
-    return left() == 0;
+    return left() == 0 && (fd_ < 0 || placed_ || put_in_place());
 }
 
 bool OutputFiles::retry() {
@@ -107,7 +123,7 @@ bool OutputFiles::retry() {
         const bool full =
             file_bytes_ > sizeof(OutputLogHeader) && file_bytes_ + next.bytes.size() > file_limit_;
         const bool begin = fd_ < 0 || full || next.from.records != at_.records;
-        if (begin && !begin_file(next.from)) return false;
+        if (begin && !begin_file(next.from, Before::kShifted)) return false;
         if (!begin) header_.clear();
         written_ = 0;
         file_bytes_ += next.bytes.size();
@@ -123,7 +139,7 @@ bool OutputFiles::retry() {
 }
 
 std::string OutputFiles::write(OutputChunk chunk) {
-    if (fd_ >= 0 && !in_place()) {
+    if (fd_ >= 0 && placed_ && !in_place()) {
         spdlog::warn("{} was moved or removed: a new one begins with record {}", path_, at_.records);
         reopen();
     }
@@ -147,7 +163,7 @@ bool OutputFiles::in_place() const {
 void OutputFiles::reopen() {
     const bool written = retry();
     if (fd_ < 0) return;  // it is tried again, at that place
-    if (in_place()) return;
+    if (!placed_ || in_place()) return;
     // What the moved file has in part goes into the new one as a whole: a torn end is seen, a gap is not
     // made.
     close(std::exchange(fd_, -1));
@@ -157,7 +173,7 @@ void OutputFiles::reopen() {
     }
     header_.clear();
     written_ = 0;
-    if (!begin_file(at_)) return;
+    if (!begin_file(at_, Before::kNone)) return;
     retry();
 }
 

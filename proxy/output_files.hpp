@@ -8,6 +8,8 @@
 // Rules kept here:
 //   - a file holds records without a gap: what does not follow on what was written last begins a new one,
 //     whose first_record tells how many are missing, so that a reader never passes over them;
+//   - a file comes to its place with its header, and the one before it stays until then: who compares logs
+//     never finds none, or one that nothing is known of;
 //   - nothing is lost here: what cannot be written waits, and is tried again. Who appends sets the bound.
 #pragma once
 
@@ -52,12 +54,16 @@ class OutputFiles {
     size_t bytes() const;
 
   private:
-    bool begin_file(const OutputPosition& from);
+    /// What becomes of the file at output.log when the next one takes its place.
+    enum class Before { kNone, kPrevious, kShifted };
+
+    bool begin_file(const OutputPosition& from, Before before);
     bool write_out();
+    bool put_in_place();
     /// The open file is the one at its path.
     bool in_place() const;
     size_t left() const { return header_.size() + current_.bytes.size() - written_; }
-    void shift_files();
+    void keep_the_one_before();
     void failed(const std::string& what);
 
     std::string path_;
@@ -65,6 +71,8 @@ class OutputFiles {
     uint64_t file_limit_;
     const std::atomic<bool>& abandoned_;
     int fd_ = -1;
+    bool placed_ = false;  ///< what is open has come to its place
+    Before before_ = Before::kPrevious;
     uint64_t file_bytes_ = 0;
     std::string header_;               ///< of the file that is open, if that is still to be written
     OutputChunk current_;              ///< behind it

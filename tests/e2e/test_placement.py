@@ -1,10 +1,12 @@
 """A serial server that hands over a lot is kept on one core, as long as nobody else wants that one."""
 
 import os
+import resource
 import subprocess
+import time
 
 from support.case import CraneTest, meanwhile
-from support.procs import wait_until
+from support.procs import read, wait_until
 from support.servers import Apache
 
 
@@ -21,6 +23,34 @@ def load(address):
     return run
 
 
+class Others:
+    """What the machine's other work takes of its processors, as long as the cluster has the same processes."""
+
+    QUIET_SHARE = 0.3  # of one core
+
+    def __init__(self, cluster):
+        self.cluster, self.quiet_s = cluster, 0
+        self.at = self.now()
+
+    def now(self):
+        """(seconds, seconds of processors that others have had)."""
+        tick = os.sysconf("SC_CLK_TCK")
+        user, nice, system, _, _, irq, softirq, steal = map(int, read("/proc/stat").split()[1:9])
+        own = [read(f"/proc/{pid}/stat").rpartition(")")[2].split() for pid in self.cluster.replica_pids(1)]
+        ours = sum(int(fields[11]) + int(fields[12]) for fields in own if fields) / tick
+        clients = resource.getrusage(resource.RUSAGE_CHILDREN)
+        busy = (user + nice + system + irq + softirq + steal) / tick
+        return time.monotonic(), busy - ours - clients.ru_utime - clients.ru_stime
+
+    def look(self):
+        """Adds up how long they wanted next to nothing."""
+        (before, had), (after, have) = self.at, self.now()
+        if after - before < 5:
+            return
+        self.quiet_s += (after - before) * ((have - had) / (after - before) < self.QUIET_SHARE)
+        self.at = after, have
+
+
 class Placement(CraneTest):
     timeout_s = 240
 
@@ -29,6 +59,22 @@ class Placement(CraneTest):
         return {frozenset(os.sched_getaffinity(int(thread))) for pid in cluster.replica_pids(1) if pid != cluster.craned_pid(1)
                 for thread in os.listdir(f"/proc/{pid}/task") if "libcrane.so" in open(f"/proc/{pid}/maps", encoding="utf-8").read()}
 
+    def kept(self, cluster):
+        """False: there was hardly a time when nobody else wanted the core."""
+        others, until = Others(cluster), time.monotonic() + 150
+
+        def is_kept():
+            cores = self.server_cores(cluster)
+            return cluster.status()[1]["core"] is not None and len(cores) == 1 and len(next(iter(cores))) == 1
+
+        while not is_kept():
+            others.look()
+            self.assertLess(others.quiet_s, 60, "the server is not kept on one core")
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.2)
+        return True
+
     def test_server_under_load_is_kept_on_a_core(self):
         if len(os.sched_getaffinity(0)) < 2:
             self.skipTest("there is one core only")
@@ -36,8 +82,8 @@ class Placement(CraneTest):
             everywhere = {frozenset(os.sched_getaffinity(cluster.craned_pid(1)))}
             self.assertEqual(self.server_cores(cluster), everywhere)
             with meanwhile(load(cluster.address())):
-                wait_until(lambda: cluster.status()[1]["core"] is not None and len(self.server_cores(cluster)) == 1 and
-                           len(next(iter(self.server_cores(cluster)))) == 1, 150, "the server is kept on one core")
+                if not self.kept(cluster):
+                    self.skipTest("others want every core of this machine")
             self.assertEqual({frozenset(os.sched_getaffinity(cluster.craned_pid(1)))}, everywhere)
 
     def test_none_leaves_it_to_the_system(self):

@@ -333,14 +333,41 @@ TEST_CASE("output log: moved away from a full disk it goes on at once, and whole
     CHECK(result.first_record + result.records == 800);
 }
 
+TEST_CASE("output log: whoever reads finds one, however often it begins anew or rotates", "[proxy]") {
+    const Dirs dirs;
+    const std::string dir = dirs.dir("r1");
+    { const OutputLog first(dir, config_of(1)); }
+    std::atomic<bool> ended{false};
+    std::string missed;
+    std::thread reader([&] {
+        while (!ended && missed.empty()) {
+            try {
+                const OutputLogReader found(dir);
+            } catch (const std::runtime_error& error) {
+                missed = error.what();
+            }
+        }
+    });
+    const std::string big(100'000, 'x');
+    for (int i = 0; i < 300; ++i) {
+        OutputLog log(dir, config_of(1, LogContent::kFull, 1 << 20));
+        for (uint64_t n = 0; n < 8; ++n) send(log, 1, big, n);
+    }
+    ended = true;
+    reader.join();
+    CHECK(missed.empty());
+    CHECK_FALSE(fs::exists(dir + "/output.log.new"));
+}
+
 namespace {
 
-/// In the place of output.log: who opens it waits, as for a disk that stands still, until it goes on.
+/// In the place of the next output.log: who opens it waits, as for a disk that stands still, until it goes
+/// on.
 class StandingDisk {
   public:
-    explicit StandingDisk(const std::string& dir) : path_(dir + "/output.log") {
+    explicit StandingDisk(const std::string& dir) : path_(dir + "/output.log.new") {
         signal(SIGPIPE, SIG_IGN);  // as craned does: what is left to itself may write when this is gone
-        fs::rename(path_, path_ + ".1");
+        fs::rename(dir + "/output.log", dir + "/output.log.1");
         REQUIRE(mkfifo(path_.c_str(), 0600) == 0);
         place_ = open(path_.c_str(), O_PATH | O_CLOEXEC);
         REQUIRE(place_ >= 0);

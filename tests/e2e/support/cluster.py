@@ -158,6 +158,8 @@ class Cluster:
         while True:
             compared = self.crane("diff", "--json", "--allow-lag", *logs, timeout_s=COMMAND_TIMEOUT_S * 2)
             result = parse_json(compared.stdout)
+            if "verdict" not in result:
+                return False, f"crane diff exited with {compared.returncode}\n{compared.stdout}"
             # One that has just started has put nothing out yet, and nothing of it was compared.
             wrong = compared.returncode != 0 and result["verdict"] != "nothing to compare"
             if wrong or result["schedule_difference"]:
