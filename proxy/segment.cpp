@@ -21,6 +21,7 @@ using timebubble::kTransportFileBytes;
 namespace {
 
 constexpr const char* kTmpfs = "/dev/shm";
+constexpr const char* kLock = "/owner";
 
 bool tmpfs_usable() {
     struct statfs info {};
@@ -57,18 +58,43 @@ void Segment::make_directory(const std::string& name, bool enterable) {
     std::error_code ignored;
     fs::remove_all(link_, ignored);  // of an earlier run; a symlink is removed, not followed
     if (tmpfs_usable()) {
+        refuse_anothers(std::string(kTmpfs) + "/" + name);
         outer_ = std::string(kTmpfs) + "/" + name;
         fs::remove_all(outer_, ignored);
         if (mkdir(outer_.c_str(), 0700) != 0) {
             const std::string path = std::exchange(outer_, {});
             fail("make", path);
         }
+        own();
         if (enterable && chmod(outer_.c_str(), 0711) != 0) fail("open", outer_);
         directory_ = outer_ + "/shared";
         if (symlink(directory_.c_str(), link_.c_str()) != 0) fail("link", link_);
     }
     if (mkdir(directory_.c_str(), 0755) != 0 || chmod(directory_.c_str(), 0755) != 0)
         fail("make", directory_);
+}
+
+// Record locks: nobody inherits them, and they end with the process, however it ends.
+void Segment::refuse_anothers(const std::string& outer) const {
+    const int held = open((outer + kLock).c_str(), O_RDWR | O_CLOEXEC);
+    if (held < 0) return;
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    const bool asked = fcntl(held, F_GETLK, &lock) == 0;
+    close(held);
+    if (asked && lock.l_type != F_UNLCK)
+        throw std::runtime_error(
+            "this replica of this cluster runs on this machine already, as process " +
+            std::to_string(lock.l_pid) +
+            ", with another state directory: end that one first, or give this one a cluster_id or "
+            "replica_id of its own");
+}
+
+void Segment::own() {
+    lock_ = open((outer_ + kLock).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    if (lock_ < 0 || fcntl(lock_, F_SETLK, &lock) != 0) fail("lock", outer_ + kLock);
 }
 
 void Segment::make_transport() {
@@ -122,6 +148,8 @@ void Segment::discard() {
     std::error_code ignored;
     fs::remove_all(link_, ignored);
     if (!outer_.empty()) fs::remove_all(outer_, ignored);
+    if (lock_ >= 0) close(lock_);
+    lock_ = -1;
 }
 
 Segment::~Segment() {

@@ -6,7 +6,9 @@
 // user inside the domain has them, and nobody else on the machine can open what clients say.
 //
 // The directory holds the shim alone. It lies on tmpfs where there is one; STATE/rN/shared is then a symlink.
-// Without a container the server's processes walk its path, so it can be entered then, but not listed.
+// Without a container the server's processes walk its path, so it can be entered then, but not listed. It is
+// named by cluster and replica: of a second craned for these, with a state directory of its own (a copy),
+// each would take the other's away. So its owner holds a lock beside it, as long as that process lives.
 #pragma once
 
 #include <string>
@@ -18,7 +20,7 @@ namespace crane::proxy {
 class Segment {
   public:
     /// `enterable`: without a container the server walks the host's path, so the outer directory must let it
-    /// through.
+    /// through. Throws std::runtime_error, also where another process is that replica of that cluster.
     Segment(const std::string& state_dir, const std::string& cluster_id, uint32_t replica, bool enterable);
     ~Segment();
     Segment(const Segment&) = delete;
@@ -37,6 +39,9 @@ class Segment {
 
   private:
     void make_directory(const std::string& name, bool enterable);
+    /// Of the directory on tmpfs: refuses another process's, and is this one's from here on.
+    void refuse_anothers(const std::string& outer) const;
+    void own();
     void make_transport();
     void make_doorbell();
     /// What a server traced its schedule to outlives the folder, which is memory.
@@ -48,6 +53,7 @@ class Segment {
     std::string link_;       ///< STATE/rN/shared
     std::string directory_;  ///< where the shim is
     timebubble::TransportView view_{};
+    int lock_ = -1;  ///< on a file in outer_
     int transport_ = -1;
     int doorbell_ = -1;
     int bell_ = -1;

@@ -394,6 +394,11 @@ void BdbEnvironment::check_complaints(const char* what, uint64_t messages_before
     fail(what, EIO);
 }
 
+bool BdbEnvironment::system_complained() const {
+    std::lock_guard<std::mutex> guard(message_mutex_);
+    return system_error_ != 0;
+}
+
 uint64_t BdbEnvironment::messages() const {
     std::lock_guard<std::mutex> guard(message_mutex_);
     return messages_;

@@ -117,6 +117,7 @@ class BdbEnvironment {
     int remove_log_files(uint32_t before_file);
     void sync_inherited();
     void check_pages();
+    bool system_complained() const;
     void check_kind(bool unusable) const;
     void close_handles();
 

@@ -146,8 +146,10 @@ std::string_view BdbEnvironment::LogCursor::read(const LogPlace& place) {
     const int code = handle_->get(handle_, &lsn, &record_, DB_SET);
     const std::string what =
         "read byte " + std::to_string(place.offset) + " of log." + std::to_string(place.file);
-    // A file that is not there, or has nothing like a record in this place.
-    if (code == ENOENT || code == EINVAL || code == DB_NOTFOUND)
+    // A file that is not there, or has nothing like a record in this place: of one that begins in the midst
+    // of another Berkeley DB says EIO, though the disk has read well.
+    const bool no_record = code == EIO && !environment_.system_complained();
+    if (code == ENOENT || code == EINVAL || code == DB_NOTFOUND || no_record)
         environment_.fail(what.c_str(), DB_VERIFY_BAD);
     if (code != 0) environment_.fail(what.c_str(), code);
     return {static_cast<const char*>(record_.data), record_.size};

@@ -16,22 +16,13 @@
 
 #include "paxos/link/frame.hpp"
 #include "paxos/node.hpp"
+#include "tests/unit/test_free_port.hpp"
 
 namespace crane::paxos::testing {
 
 using Clock = std::chrono::steady_clock;
 
-inline uint16_t free_port() {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
-    REQUIRE(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
+using crane::testing::free_port;
 
 struct Running {
     std::unique_ptr<Node> node;

@@ -3,11 +3,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
+#include "paxos/store/bdb.hpp"
 #include "test_paxos_store_files.hpp"
 
 using namespace crane::paxos;
@@ -121,6 +125,41 @@ TEST_CASE("paxos store: a database of which a part is gone is not made anew") {
                             Catch::Contains(named) && Catch::Contains("rejoin = true"));
         REQUIRE_THROWS_AS(read_offline(copy, 1, [](const Entry&) { return true; }), DamagedStore);
     }
+}
+
+TEST_CASE("paxos store: a place at which no record begins is damage, and no disk that cannot be read") {
+    const TemporaryDirectory directory;
+    StoreOptions small = options(directory.path);
+    small.sizes.log_buffer_bytes = 32u << 10;
+    std::optional<BdbEnvironment> database;
+    database.emplace(small, true);
+    database->set_complete();
+    std::vector<LogPlace> places;
+    for (int i = 0; i < 200; ++i) {
+        BdbEnvironment::Transaction transaction(*database);
+        places.push_back(transaction.log(std::string(300, "a\0\x7f"[i % 3])));
+        transaction.commit(true);
+    }
+    const auto among_those = [&](size_t first) {
+        for (uint32_t offset = places[first].offset + 1; offset < places[first + 3].offset; ++offset) {
+            if (std::ranges::find(places, LogPlace{1, offset}) != places.end()) continue;
+            INFO("byte " << offset);
+            try {
+                BdbEnvironment::LogCursor(*database).read({1, offset});  // a commit's, by chance
+            } catch (const DamagedStore& error) {
+                if (std::strstr(error.what(), "PANIC") == nullptr) continue;
+                database.reset();  // it does nothing any more
+                database.emplace(small, false);
+            }
+        }
+    };
+    SECTION("on disk") {
+        among_those(10);
+    }
+    SECTION("in memory") {  // the last ones, at first
+        among_those(196);
+    }
+    REQUIRE(BdbEnvironment::LogCursor(*database).read(places[1]) == std::string(300, '\0'));
 }
 
 TEST_CASE("paxos store: a database whose making was interrupted is made again") {

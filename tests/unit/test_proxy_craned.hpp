@@ -22,6 +22,7 @@
 
 #include "proxy/tool/compare.hpp"
 #include "proxy/tool/tools.hpp"
+#include "tests/unit/test_free_port.hpp"
 #include "tests/unit/test_shared_memory.hpp"
 
 namespace crane::proxy::testing {
@@ -29,7 +30,7 @@ namespace crane::proxy::testing {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int kLimitSeconds = 20;
+constexpr int kLimitSeconds = 60;
 
 inline bool wait_until(const std::function<bool()>& condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kLimitSeconds);
@@ -44,17 +45,7 @@ inline fs::path bin_dir() {
     return fs::read_symlink("/proc/self/exe").parent_path();
 }
 
-inline uint16_t free_port() {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof(address);
-    REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0);
-    REQUIRE(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
+using crane::testing::free_port;
 
 /// A client with blocking calls that give up after the limit.
 class Client {
@@ -131,12 +122,14 @@ class Cluster {
         }
         pids_.resize(static_cast<size_t>(replicas) + 1, 0);
         for (int i = 1; i <= replicas; ++i) start(i);
-        REQUIRE(wait_until([&] {
+        const bool all_listen = wait_until([&] {
             for (int k = 1; k <= replicas_; ++k) {
                 if (status(k).value("server", "") != "listening") return false;
             }
             return true;
-        }));
+        });
+        INFO(logs());
+        REQUIRE(all_listen);
     }
     ~Cluster() {
         for (size_t i = 1; i < pids_.size(); ++i) {
@@ -148,6 +141,17 @@ class Cluster {
         for (int i = 1; i <= replicas_; ++i) remove_shared_memory(i);
         for (int i = 1; small_disks_ && i <= replicas_; ++i) umount2(dir(i).c_str(), MNT_DETACH);
         if (!getenv("CRANE_KEEP")) fs::remove_all(base_);
+    }
+
+    /// What the craneds have said so far.
+    std::string logs() const {
+        std::string all;
+        for (int i = 1; i <= replicas_; ++i) {
+            std::ifstream log(dir(i) + "/craned.log");
+            all +=
+                "replica " + std::to_string(i) + ":\n" + std::string(std::istreambuf_iterator<char>(log), {});
+        }
+        return all;
     }
 
     void start(int replica) {

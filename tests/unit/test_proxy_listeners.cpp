@@ -13,8 +13,10 @@
 
 #include "proxy/listeners.hpp"
 #include "test_descriptors.hpp"
+#include "test_free_port.hpp"
 
 using namespace crane::proxy;
+using crane::testing::free_port;
 using crane::timebubble::ListenRecord;
 
 namespace {
@@ -27,25 +29,6 @@ ListenRecord record_of(int family, const char* address, uint16_t port) {
     out.port = port;
     REQUIRE(inet_pton(family, address, out.address) == 1);
     return out;
-}
-
-/// A port that nobody has at the moment.
-/// At every address, and none that a connection of somebody else's may take for its own end meanwhile: those
-/// are from 32768 on.
-uint16_t free_port() {
-    static auto next = static_cast<uint16_t>(20'000 + getpid() % 10'000);
-    for (int tries = 0; tries < 1000; ++tries) {
-        const uint16_t port = next++;
-        const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(port);
-        const bool is_free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-        close(fd);
-        if (is_free) return port;
-    }
-    FAIL("no port is free");
-    return 0;
 }
 
 /// Whether somebody listens there.

@@ -1,14 +1,17 @@
 // The segment: nobody can resize it, nobody who did not inherit it can open it.
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <catch2/catch.hpp>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "proxy/segment.hpp"
 
@@ -62,6 +65,35 @@ TEST_CASE("segment: a trace of the schedule outlives it", "[proxy]") {
     std::ifstream(folder.path + "/trace") >> kept;
     CHECK(kept == "records");
     CHECK_FALSE(fs::exists(folder.path + "/other"));
+}
+
+TEST_CASE("segment: another process of the same replica is refused, and takes nothing away", "[proxy]") {
+    const Folder folder, copy;
+    int ready[2], ended[2];
+    REQUIRE(pipe2(ready, O_CLOEXEC) == 0);
+    REQUIRE(pipe2(ended, O_CLOEXEC) == 0);
+    const std::string cluster = own_cluster();
+    const pid_t other = fork();
+    if (other == 0) {
+        auto segment = std::make_unique<Segment>(folder.path, cluster, 4, true);
+        char byte = 'r';
+        if (write(ready[1], &byte, 1) == 1 && read(ended[0], &byte, 1) == 1 && byte == 'c') segment.reset();
+        _exit(0);
+    }
+    char byte = 0;
+    REQUIRE(read(ready[0], &byte, 1) == 1);
+    const std::string words = "runs on this machine already, as process " + std::to_string(other) +
+                              ", with another state directory";
+    for (int attempt = 0; attempt < 2; ++attempt)
+        CHECK_THROWS_WITH(Segment(copy.path, cluster, 4, true), Catch::Contains(words));
+    CHECK(fs::is_directory(fs::read_symlink(folder.path + "/shared")));
+    const bool killed = GENERATE(true, false);
+    if (killed) kill(other, SIGKILL);
+    REQUIRE(write(ended[1], "c", 1) == 1);
+    REQUIRE(waitpid(other, nullptr, 0) == other);
+    const Segment mine(copy.path, cluster, 4, true);
+    CHECK(fs::is_directory(fs::read_symlink(copy.path + "/shared")));
+    for (const int fd : {ready[0], ready[1], ended[0], ended[1]}) close(fd);
 }
 
 TEST_CASE("segment: it has no name that another user could open", "[proxy]") {
