@@ -250,7 +250,7 @@ class Craned(CraneTest):
         self.addCleanup(shutil.rmtree, self.dir)
 
     def configure(self, shim=SHIM, init=BUILD / "bin/crane-init"):
-        text = (f'cluster_id = "ab12"\nreplica_id = 1\nstate_dir = "{self.dir}/state"\nisolation = "none"\n'
+        text = (f'cluster_id = "ab{os.getpid():08x}"\nreplica_id = 1\nstate_dir = "{self.dir}/state"\nisolation = "none"\n'
                 f'server = ["/usr/bin/redis-server", "--port", "{free_port()}", "--save", ""]\ncwd = "{self.dir}"\n'
                 f'shim = "{shim}"\ninit = "{init}"\n'
                 f'[[replica]]\nid = 1\npeer = "127.0.0.1:{free_port()}"\n')
