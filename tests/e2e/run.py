@@ -27,7 +27,7 @@ from support.paths import Settings, use_ports_of  # noqa: E402
 
 
 UNIT_LIMIT_S = 1200
-LANES = 3  # CraneTest.lane
+LANES = 4  # CraneTest.lane
 UNIT_HALVES = [["~[.]paxos*"], ["~[.]~paxos*"]]  # by name, and without those that are run when they are named
 
 
@@ -209,7 +209,7 @@ def main():
     parser.add_argument("--sim", metavar="BINARY", help="run this simulator before the end-to-end tests")
     parser.add_argument("--no-e2e", action="store_true", help="stop before the end-to-end tests")
     parser.add_argument("--lane", type=int, choices=range(LANES), help="only tests of that lane (support/case.py)")
-    parser.add_argument("--in-lanes", action="store_true", help="end-to-end tests of two lanes at once, where no NAME is given")
+    parser.add_argument("--in-lanes", action="store_true", help="end-to-end tests of three lanes at once, where no NAME is given")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="keep the work directories")
     parser.add_argument("--list", action="store_true")

@@ -378,6 +378,8 @@ class Peers(Looked):
 
 
 class Certificate(ThreeHosts):
+    lane = 3
+
     def alarms(self, number):
         text = self.tool(*self.hosts.on(4, "curl", "-s", "-m", "10", f"http://{self.hosts.address(number)}:9464/metrics"))
         return {name.split('"')[1] for name, value in SAMPLE.findall(text) if name.startswith("crane_alarm{") and float(value)}

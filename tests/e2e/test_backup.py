@@ -23,7 +23,7 @@ SOME = 300  # keys
 
 
 class Backup(CraneTest):
-    lane = 2
+    lane = 3
     timeout_s = 240
 
     def setUp(self):

@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class CommandLine(CraneTest):
-    lane = 2
+    lane = 3
 
     def setUp(self):
         super().setUp()
@@ -241,7 +241,7 @@ def cluster_without_start(cluster):
 
 class Craned(CraneTest):
     """craned as an operator of several hosts starts it."""
-    lane = 2
+    lane = 3
 
     def setUp(self):
         super().setUp()

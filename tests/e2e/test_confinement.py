@@ -37,6 +37,7 @@ for top in sys.argv[1:]:
 
 
 class Confinement(CraneTest):
+    lane = 3
     timeout_s = 120
 
     def attempt(self, *options):

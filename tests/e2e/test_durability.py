@@ -14,6 +14,7 @@ ANOTHER_BOOT = "00000000-0000-0000-0000-000000000000\n"
 
 
 class DurabilityTest(CraneTest):
+    lane = 3
     timeout_s = 180
 
     def setUp(self):

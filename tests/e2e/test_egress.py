@@ -119,6 +119,7 @@ class Asker:
 
 
 class Egress(CraneTest):
+    lane = 3
     timeout_s = 240
     log, await_back = test_checkpoint.Checkpoint.log, test_checkpoint.Checkpoint.await_back
     take, begin_there = test_images.Images.take, test_images.Images.begin_there
@@ -448,6 +449,7 @@ class ReverseProxy(Server):
 
 
 class ReverseProxies(CraneTest):
+    lane = 3
     timeout_s = 240
     log, await_back = test_checkpoint.Checkpoint.log, test_checkpoint.Checkpoint.await_back
 

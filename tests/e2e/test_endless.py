@@ -53,6 +53,7 @@ def ask_in_background(address, *words):
 
 
 class Endless(CraneTest):
+    lane = 3
     timeout_s = 240
     options = ["--endless-s", str(ENDLESS_S)]
 

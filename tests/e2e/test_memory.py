@@ -75,6 +75,7 @@ class CrowdedRedis(Redis):
 
 
 class Memory(CraneTest):
+    lane = 3
     timeout_s = 150
 
     def setUp(self):

@@ -29,6 +29,8 @@ SAMPLE = re.compile(r"^(\w+(?:\{.*\})?) (\S+)$", re.MULTILINE)
 class Looked(CraneTest):
     """A cluster whose replica N is looked at at 127.0.0.N."""
 
+    lane = 3
+
     timeout_s = 240
 
     def setUp(self):

@@ -86,7 +86,7 @@ def come_until(enough, address):
 
 
 class Restart(CraneTest):
-    lane = 1
+    lane = 3
     timeout_s = 180
 
     def setUp(self):

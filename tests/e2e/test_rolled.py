@@ -41,6 +41,7 @@ class Installed:
 
 
 class Rolled(CraneTest):
+    lane = 3
     timeout_s = 240
 
     def setUp(self):

@@ -14,6 +14,7 @@ LIMIT_S = 120
 
 
 class Verify(CraneTest):
+    lane = 3
     timeout_s = 240
 
     def setUp(self):

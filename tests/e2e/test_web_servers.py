@@ -39,7 +39,7 @@ def static_requests(address, methods=("GET", "HEAD")):
 
 
 class WebServers(CraneTest):
-    lane = 1
+    lane = 3
 
     def load(self, cluster, path, clients=8, kinds=([], ["-k"])):
         count = 100 if Settings.quick else 500

@@ -16,7 +16,7 @@ WITNESS = 3
 
 
 class WitnessTest(CraneTest):
-    lane = 1
+    lane = 3
     timeout_s = 240
 
     def setUp(self):

@@ -18,7 +18,7 @@ class CraneTest(unittest.TestCase):
     """Base of all end-to-end tests. `timeout_s` bounds each test; the runner enforces it."""
 
     timeout_s = 180
-    # Classes of lane 1 may run beside those of lane 2 (run.py --lane): nothing of theirs depends on what others leave of the
+    # Classes of lanes 1, 2 and 3 may run beside each other (run.py --lane): nothing of theirs depends on what others leave of the
     # machine, nor is anything of theirs the same by name. Those of lane 0 have it to themselves, also where a native twin would
     # do otherwise on a machine that is busy.
     lane = 0
