@@ -280,6 +280,7 @@ Config parse_config(std::string_view text, const std::string& path) {
     config.restart = restart == "always"       ? Restart::kAlways
                      : restart == "on-failure" ? Restart::kOnFailure
                                                : Restart::kNo;
+    config.stop_s = static_cast<uint32_t>(root.number("stop_s", config.stop_s, 1, 86'400));
     read_own_files(root, config);
     read_schedule(root, config);
     read_bubble(root, config);

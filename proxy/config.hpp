@@ -54,6 +54,7 @@ struct Config {
     std::string cwd = "/";
     std::vector<std::string> environment;
     Restart restart = Restart::kAlways;
+    uint32_t stop_s = 90;  ///< a server that is asked to end has so long, and is ended then
     std::string shim;
     std::string init;
 

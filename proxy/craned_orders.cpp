@@ -17,6 +17,7 @@ namespace crane::proxy {
 namespace {
 
 constexpr timeval kStopDelay{0, 20'000};
+constexpr uint32_t kMaxStopSeconds = 86'400;
 constexpr size_t kLogPieceEntries = 256, kLogPieceBytes = 256 * 1024, kLogPieceCalls = 200;
 
 /// One of 32 bits: a larger one must not be taken for another.
@@ -53,8 +54,16 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
     } else if (command == "restart") {
         const std::string name = request.value("image", "");
         const auto image = checkpoint::image_sum_in(name);
-        error = !name.empty() && !image ? "\"" + name + "\" is no base image's name (sha256:…)"
-                                        : replica_->restart_server(image);
+        const auto within_s = number_in(request, "within_s");
+        if (!name.empty() && !image) {
+            error = "\"" + name + "\" is no base image's name (sha256:…)";
+        } else if (request.contains("within_s") &&
+                   (!within_s || *within_s == 0 || *within_s > kMaxStopSeconds)) {
+            error =
+                "restart: \"within_s\" is to be a number of seconds, 1 to " + std::to_string(kMaxStopSeconds);
+        } else {
+            error = replica_->restart_server(image, within_s);
+        }
     } else if (command == "checkpoint") {
         error = replica_->take_checkpoint();
     } else if (command == "base") {

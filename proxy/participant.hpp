@@ -63,7 +63,8 @@ class Participant {
     virtual std::string signal_server(uint32_t signal) = 0;
     /// The server is ended and another one begun on its files, by decision.
     /// `image`: from a base image of this sum from then on; nothing: from what it has.
-    virtual std::string restart_server(const std::optional<std::string>& image) = 0;
+    virtual std::string restart_server(const std::optional<std::string>& image,
+                                       std::optional<uint32_t> within_s) = 0;
     /// It is to come from another replica.
     virtual bool fetches_image() const = 0;
     /// A checkpoint of the server that runs.

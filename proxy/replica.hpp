@@ -101,7 +101,8 @@ class Replica : public Participant {
 
     std::string transfer(uint32_t to) override;
     std::string signal_server(uint32_t signal) override;
-    std::string restart_server(const std::optional<std::string>& image) override;
+    std::string restart_server(const std::optional<std::string>& image,
+                               std::optional<uint32_t> within_s) override;
     bool fetches_image() const override { return image_shipping_.wanted() != 0; }
     std::string take_checkpoint() override;
     std::string remake_server() override;

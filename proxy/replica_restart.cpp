@@ -24,7 +24,6 @@ using timebubble::StartPayload;
 namespace {
 
 /// What a server has from SIGTERM to its end.
-constexpr uint64_t kGraceNs = 10'000'000'000;
 /// Between two tries to start a server that this replica cannot start, and others perhaps can.
 constexpr uint64_t kRefusedNs = 20'000'000'000;
 /// Of the peers' protocol: who speaks an older one does not know that a start gives up the server before.
@@ -239,7 +238,8 @@ std::string Replica::why_no_restart() const {
            "when another has (crane status says what it lacks)";
 }
 
-std::string Replica::restart_server(const std::optional<std::string>& image) {
+std::string Replica::restart_server(const std::optional<std::string>& image,
+                                    std::optional<uint32_t> within_s) {
     if (!sequencer_.leads()) return not_primary();
     if (native_) return "a server in mode proxy is not started again: end it and start the replica anew";
     if (image && !config_.container) return "a base image is for containers, not for isolation none";
@@ -265,7 +265,7 @@ std::string Replica::restart_server(const std::optional<std::string>& image) {
     if (server_ended_) return "";
     const uint32_t signal = SIGTERM;
     batcher_.add(CallKind::kSignal, 0, {reinterpret_cast<const char*>(&signal), sizeof(signal)});
-    stop_at_ns_ = monotonic_ns() + kGraceNs;
+    stop_at_ns_ = monotonic_ns() + within_s.value_or(config_.stop_s) * 1'000'000'000ULL;
     return "";
 }
 

@@ -206,6 +206,7 @@ nlohmann::json Replica::status() const {
         {"leader", sequencer_.leader()},
         {"ready", sequencer_.ready()},
         {"primary_takes_clients", sequencer_.leads() ? sequencer_.ready() : carrier_.carries()},
+        {"stop_s", config_.stop_s},
         {"durability", config_.durable ? "disk" : "memory"},
         {"decided", decided},
         {"admitted", admitted},

@@ -59,7 +59,9 @@ class Witness : public Participant {
 
     std::string transfer(uint32_t to) override;
     std::string signal_server(uint32_t) override { return leads_for_a_moment(); }
-    std::string restart_server(const std::optional<std::string>&) override { return leads_for_a_moment(); }
+    std::string restart_server(const std::optional<std::string>&, std::optional<uint32_t>) override {
+        return leads_for_a_moment();
+    }
     bool fetches_image() const override { return false; }
     std::string take_checkpoint() override { return leads_for_a_moment(); }
     std::string remake_server() override;

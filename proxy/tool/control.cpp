@@ -17,7 +17,7 @@ namespace {
 /// What a replica says of a server that had no beginning.
 constexpr char kUnstarted[] = "the server could not be started";
 constexpr int kLeadLimitMs = 5000;
-constexpr int kRestartLimitMs = 60'000;
+constexpr int kRestartLimitMs = 60'000;  ///< behind the server's end
 constexpr int kCheckpointLimitMs = 120'000;
 constexpr int kCheckpointTries = 3;
 /// A bound, no more: the primary gives up whoever takes one for an hour.
@@ -74,7 +74,8 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
     return done ? kExitOk : kExitNo;
 }
 
-int tool_restart(const std::string& state_dir, const std::string& image, bool as_json) {
+int tool_restart(const std::string& state_dir, const RestartRequest& wanted, bool as_json) {
+    const std::string& image = wanted.image;
     const std::optional<Contact> before = find_contact(state_dir);
     json request = {{"cmd", "restart"}};
     if (is_remote(state_dir) && !image.empty() && !checkpoint::image_sum_in(image))
@@ -86,6 +87,8 @@ int tool_restart(const std::string& state_dir, const std::string& image, bool as
             checkpoint::image_sum_in(image)
                 ? image
                 : checkpoint::kImagePrefix + add_image(image, before->status.value("image_store", ""));
+    if (wanted.within_s) request["within_s"] = *wanted.within_s;
+    const uint32_t within_s = wanted.within_s.value_or(before ? before->status.value("stop_s", 10u) : 10);
     const uint64_t generation = before ? before->status.value("generation", uint64_t{0}) : 0;
     const int asked = order(state_dir, request, as_json);
     if (asked != kExitOk) return asked;
@@ -105,7 +108,7 @@ int tool_restart(const std::string& state_dir, const std::string& image, bool as
             if (ended && ordered && last_end.rfind(kUnstarted, 0) == 0) unstarted = last_end;
             return state == "listening" || !unstarted.empty();
         },
-        kRestartLimitMs);
+        kRestartLimitMs + static_cast<int>(within_s) * 1000);
     if (!unstarted.empty())
         throw std::runtime_error(
             unstarted +

@@ -248,7 +248,7 @@ class Commands {
         if (*check_) return tool_check(program_, json_);
         if (*transfer_) return tool_transfer(state_dir_, to_, json_);
         if (*base_) return tool_base(state_dir_, to_, json_);
-        if (*restart_) return tool_restart(state_dir_, restart_image_, json_);
+        if (*restart_) return tool_restart(state_dir_, restart_request_, json_);
         if (*signal_) return tool_signal(state_dir_, signal_name_, json_);
         if (*version_) printf(json_ ? "{\"version\":\"%s\"}\n" : "crane %s\n", CRANE_VERSION);
         return kExitOk;
@@ -374,8 +374,12 @@ class Commands {
         base_ = verb("base", "whose state counts where replicas differ and no majority agrees");
         base_->add_option("replica", to_, "its number; all others begin from a checkpoint of it")->required();
         restart_ = verb("restart", "end the server and start another one on its files, on all replicas");
-        restart_->add_option("--image", restart_image_,
+        restart_->add_option("--image", restart_request_.image,
                              "on another base image from then on: a file, or sha256:…");
+        restart_
+            ->add_option("--within", restart_request_.within_s,
+                         "how many seconds it has to end by itself (default: stop_s, 90)")
+            ->check(CLI::Range(1u, 86'400u));
         signal_ = verb("signal", "send a signal to the server, at the same point on all replicas");
         signal_->add_option("signal", signal_name_, "its name or number: HUP, SIGUSR1, RTMIN+3, 15")
             ->required();
@@ -391,7 +395,7 @@ class Commands {
     CLI::App *image_, *base_, *audit_, *top_;
     CLI::Option* wait_;
     ImageRequest image_request_;
-    std::string restart_image_;
+    RestartRequest restart_request_;
     std::unique_ptr<CaCommands> ca_;
     HealthRequest health_request_;
     DiffRequest compared_;

@@ -95,9 +95,12 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool json);
 /// in time (kExitNo).
 int tool_base(const std::string& state_dir, uint32_t replica, bool json);
 int tool_signal(const std::string& state_dir, const std::string& signal, bool json);
-/// Returns when another server serves (kExitOk), or has not within a minute (kExitNo).
-/// `image`: from a base image from then on, a file or an image's name; "": from what it has.
-int tool_restart(const std::string& state_dir, const std::string& image, bool json);
+struct RestartRequest {
+    std::string image;  ///< on a base image from then on, a file or an image's name; "": on what it has
+    std::optional<uint32_t> within_s;  ///< that it has to end by itself; none: as its configuration says
+};
+/// Returns when another server serves (kExitOk), or has not within a minute of that time (kExitNo).
+int tool_restart(const std::string& state_dir, const RestartRequest& wanted, bool json);
 
 struct ImageRequest {
     std::string what;  ///< make, add, list, verify or remove

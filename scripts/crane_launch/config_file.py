@@ -8,7 +8,7 @@ from . import LaunchError
 
 BOOLEANS = ("fresh", "detach", "no-restart", "no-repair", "accept-changes", "no-time-bubble", "new-privileges")
 INTEGERS = {"replicas": 3, "witnesses": 1, "quantum": 1000, "heartbeat-ms": 50, "election-timeout-ms": 500, "watchdog-s": 10,
-            "endless-s": 60, "cpus": 2, "memory-bytes": 8589934592, "disk-quota-bytes": 1073741824, "input-mib": 128, "output-mib": 512,
+            "endless-s": 60, "stop-s": 90, "cpus": 2, "memory-bytes": 8589934592, "disk-quota-bytes": 1073741824, "input-mib": 128, "output-mib": 512,
             "disk-reserve-mib": 256, "metrics-port": 9464, "checkpoint-log-mib": 64, "checkpoint-every-s": 300}
 NUMBERS = {"timeout-s": 60}
 AUTO_OR_INTEGER = ("w-timeout-us", "n-clock")

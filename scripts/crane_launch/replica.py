@@ -72,6 +72,7 @@ def craned_toml(settings, layout, run, number, state_dir, rejoin):
         f"cwd = {toml_text(settings['cwd'])}",
         f"environment = {toml_list(run['environment'])}",
         f"restart = {toml_text(settings['restart'])}",
+        f"stop_s = {settings['stop-s']}",
         f"shim = {toml_text(str(layout.shim))}",
         f"init = {toml_text(str(layout.init))}",
         "", "[port_map]", *(f'"{listen}" = {client}' for listen, client in settings["port-map"].items()),

@@ -45,7 +45,7 @@ DEFAULTS = {"replicas": None, "witnesses": 0, "client-address": None, "port-map"
             "placement": "auto", "durability": "disk", "quantum": 1000, "isolation": "lxc", "w-timeout-us": "auto", "n-clock": "auto",
             "no-time-bubble": False, "backstop": "on", "heartbeat-ms": 50, "election-timeout-ms": 500, "mode": "full", "output-log": "full", "fresh": False, "restore": None,
             "log-level": "info", "detach": False, "timeout-s": 60, "no-restart": False, "restart": "always", "env": [],
-            "cpus": 2, "memory-bytes": 0, "hostname": "crane", "own-address": [], "watchdog-s": 10, "endless-s": 60, "user": "", "group": "", "capability": [],
+            "cpus": 2, "memory-bytes": 0, "hostname": "crane", "own-address": [], "watchdog-s": 10, "endless-s": 60, "stop-s": 90, "user": "", "group": "", "capability": [],
             "system-call": [], "device": [], "new-privileges": False, "hide": [], "show": [], "disk-quota-bytes": 0, "disk-format": "ext4",
             "input-mib": 128, "output-mib": 512, "disk-reserve-mib": 64, "metrics-port": 0,
             "checkpoint-log-mib": 16, "checkpoint-every-s": 60, "no-repair": False,
@@ -130,6 +130,8 @@ def build_parser():
     how.add_argument("--endless-s", type=int, metavar="N",
                      help="end and start again a server that computes for so long, and does nothing else (default 60; "
                           "0: never)")
+    how.add_argument("--stop-s", type=int, metavar="N",
+                     help="a server that is asked to end (crane restart) has so long before it is ended (default 90)")
     how.add_argument("--input-mib", type=int, metavar="N",
                      help="memory for what clients have sent and the server has not read (default 128, the most)")
     how.add_argument("--output-mib", type=int, metavar="N",
@@ -275,7 +277,7 @@ def check(settings):
         raise LaunchError(f"{settings.called('image')} is for containers, not for --isolation none")
     for name, low, high in (("quantum", 1, 10**9), ("heartbeat-ms", 1, 60_000), ("election-timeout-ms", 3, 600_000),
                             ("timeout-s", 1, 86_400), ("cpus", 1, 1024), ("memory-bytes", 0, 2**62),
-                            ("disk-quota-bytes", 0, 2**62), ("watchdog-s", 0, 86_400), ("endless-s", 0, 86_400), ("input-mib", 1, 128),
+                            ("disk-quota-bytes", 0, 2**62), ("watchdog-s", 0, 86_400), ("endless-s", 0, 86_400), ("stop-s", 1, 86_400), ("input-mib", 1, 128),
                             ("output-mib", 1, 2**20), ("disk-reserve-mib", 1, 2**30), ("metrics-port", 0, 65_535),
                             ("checkpoint-log-mib", 0, 2**20), ("checkpoint-every-s", 1, 1_000_000), ("disturb", 0, 2**40)):
         number(settings, name, low, high)

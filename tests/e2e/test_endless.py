@@ -81,7 +81,7 @@ class Endless(CraneTest):
                 redis("PING")
 
     def end_by_the_operator(self, cluster):
-        done = cluster.crane("restart")
+        done = cluster.crane("restart", "--within", 10)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.await_generation(cluster, 2)
         self.assert_same_schedules(cluster)
@@ -195,7 +195,7 @@ class Endless(CraneTest):
                 before = max(row["clock"] for row in cluster.status().values())
                 client.sendall(b"run\n")
                 wait_until(lambda: min(row["clock"] for row in cluster.status().values()) > before + 500, 60, "it writes on every replica")
-                self.assertEqual(cluster.crane("restart").returncode, 0)
+                self.assertEqual(cluster.crane("restart", "--within", 10).returncode, 0)
                 self.await_generation(cluster, 2)
             answer = ask(cluster.address())
             self.assertIn("counted far", answer)

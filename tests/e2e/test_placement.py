@@ -1,5 +1,6 @@
 """A serial server that hands over a lot is kept on one core, as long as nobody else wants that one."""
 
+import contextlib
 import os
 import resource
 import subprocess
@@ -55,9 +56,14 @@ class Placement(CraneTest):
     timeout_s = 240
 
     def server_cores(self, cluster):
-        """The sets of cores that the server's threads may use."""
-        return {frozenset(os.sched_getaffinity(int(thread))) for pid in cluster.replica_pids(1) if pid != cluster.craned_pid(1)
-                for thread in os.listdir(f"/proc/{pid}/task") if "libcrane.so" in open(f"/proc/{pid}/maps", encoding="utf-8").read()}
+        """The sets of cores that the server's threads may use; of processes that come and go meanwhile, too."""
+        found = set()
+        for pid in cluster.replica_pids(1):
+            if pid == cluster.craned_pid(1) or "libcrane.so" not in read(f"/proc/{pid}/maps"):
+                continue
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found |= {frozenset(os.sched_getaffinity(int(thread))) for thread in os.listdir(f"/proc/{pid}/task")}
+        return found
 
     def kept(self, cluster):
         """False: there was hardly a time when nobody else wanted the core."""

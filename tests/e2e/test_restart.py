@@ -16,6 +16,7 @@ from support.redisclient import RedisError
 from support.servers import Apache, Program, Redis
 from support.webclient import get
 from test_databases import TRANSACTION, fill, sql
+from test_programs import ask as answer_of
 
 
 class SavingRedis(Redis):
@@ -218,6 +219,29 @@ class Restart(CraneTest):
                 self.assertEqual(done.returncode, 0, done.stdout)
                 self.await_generation(cluster, generation)
                 self.assertEqual(get(cluster.address(2), "/10k.bin").digest, page.digest)
+            cluster.assert_identical()
+
+    def restarted(self, cluster, generation, *words):
+        """How the one before ended, once the next one serves everywhere."""
+        done = cluster.crane("restart", *words)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.await_generation(cluster, generation)
+        ends = {row["last_end"] for row in cluster.status().values()}
+        self.assertEqual(len(ends), 1, ends)
+        return ends.pop()
+
+    def test_server_has_the_time_that_it_is_given_to_end(self):
+        self.built_program("slow_end")
+        with self.crane(Program, "slow_end", options=("--stop-s", 60)) as cluster:
+            self.assertEqual(answer_of(cluster.address()), "0\n")
+            self.assertIn("signal 9", self.restarted(cluster, 2, "--within", 1))
+            self.assertEqual(answer_of(cluster.address()), "0\n")
+            self.assertNotIn("signal", self.restarted(cluster, 3))
+            self.assertEqual(answer_of(cluster.address()), "1\n")
+            self.assertNotIn("signal", self.restarted(cluster, 4, "--within", 30))
+            self.assertEqual(answer_of(cluster.address()), "2\n")
+            refused = cluster.crane("restart", "--within", 0)
+            self.assertEqual(refused.returncode, 2, refused.stdout)
             cluster.assert_identical()
 
     def test_database_goes_on_with_its_files(self):

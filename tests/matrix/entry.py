@@ -1,5 +1,6 @@
 """What each server of the matrix is: how it is started, and what its usual client does with it."""
 
+import os
 import re
 import shutil
 import socket
@@ -34,7 +35,7 @@ class Entry(Server):
     def __init__(self, port):  # pylint: disable=super-init-not-called
         self.port = port
         self.environment = {}
-        self.site = WORK_PARENT / f"crane-matrix-{self.name}"
+        self.site = WORK_PARENT / f"crane-matrix-{self.name}-{os.getpid()}"  # others may try the same beside this
         self.remove()
         self.site.mkdir(mode=0o755)
         self.prepare()

@@ -34,7 +34,7 @@ def each(kind, names):
 
 # craned's settings, by table; "" are those of no table. tests/unit_py holds it against craned's own source.
 TABLES = {
-    "": {"cwd": TEXT, "restart": ("always", "on-failure", "no"), "log_level": ("trace", "debug", "info", "warning", "error")},
+    "": {"cwd": TEXT, "stop_s": NUMBER, "restart": ("always", "on-failure", "no"), "log_level": ("trace", "debug", "info", "warning", "error")},
     "schedule": {"policy": ("serial", "parallel"), "placement": ("auto", "none"), "backstop": BOOLEAN,
                  **each(NUMBER, "quantum disturb_seed pin_cpu watchdog_s endless_s")},
     "bubble": {"enabled": BOOLEAN, **each(NUMBER, "w_timeout_us n_clock")},
