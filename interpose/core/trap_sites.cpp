@@ -48,20 +48,46 @@ struct JumpsBack {
     bool operator()(uint8_t first, uint8_t second) const { return may_jump_back(first, second); }
 };
 
-bool is_instruction(const FunctionTable& functions, CodeRange code, const uint8_t* at) {
-    CodeRange around;
-    if (!functions.find(reinterpret_cast<uint64_t>(at), code, around)) return false;
-    return walk_reaches(reinterpret_cast<const uint8_t*>(around.begin), at) &&
-           walk_reaches(at, reinterpret_cast<const uint8_t*>(around.end));
-}
+/// Tells instructions from bytes that only look so, by a walk through the function around. An object of a
+/// hundred megabytes may tell of no function in most of its code, which then is one stretch: so what a walk
+/// has found is kept for the candidates that follow, each of which goes on with it.
+class Instructions {
+  public:
+    Instructions(const FunctionTable& functions, CodeRange code) : functions_(functions), code_(code) {}
 
-bool read_random(CodeRange code, const FunctionTable& functions, const uint8_t* opcode, RandomSite& out) {
+    /// `at` may lie before the one that was asked for last, but not by more than what prefixes take.
+    bool hold(const uint8_t* at) {
+        CodeRange around;
+        if (!functions_.find(reinterpret_cast<uint64_t>(at), code_, around)) return false;
+        if (around.begin != around_.begin || around.end != around_.end || at < walked_) enter(around);
+        if (!is_walked_) return false;
+        while (static_cast<size_t>(at - walked_) > kMostBefore + kLongestInstructionBytes)
+            walked_ += instruction_length(walked_, kLongestInstructionBytes);
+        return walk_reaches(walked_, at);
+    }
+
+  private:
+    static constexpr size_t kMostBefore = 2;
+
+    void enter(CodeRange around) {
+        around_ = around;
+        walked_ = reinterpret_cast<const uint8_t*>(around.begin);
+        is_walked_ = walk_reaches(walked_, reinterpret_cast<const uint8_t*>(around.end));
+    }
+
+    const FunctionTable& functions_;
+    CodeRange code_, around_;
+    const uint8_t* walked_ = nullptr;  ///< an instruction's first byte
+    bool is_walked_ = false;           ///< from its begin a walk comes to its end
+};
+
+bool read_random(CodeRange code, Instructions& instructions, const uint8_t* opcode, RandomSite& out) {
     const auto place = reinterpret_cast<uint64_t>(opcode);
     if (code.end - place < 3) return false;
     for (size_t prefixes = 0; prefixes <= 2 && place - prefixes >= code.begin; ++prefixes) {
         if (!read_random_instruction(opcode, prefixes, out.instruction)) continue;
         out.at = place - prefixes;
-        if (is_instruction(functions, code, opcode - prefixes)) return true;
+        if (instructions.hold(opcode - prefixes)) return true;
     }
     return false;
 }
@@ -69,24 +95,27 @@ bool read_random(CodeRange code, const FunctionTable& functions, const uint8_t* 
 }  // namespace
 
 void find_pauses(CodeRange code, const FunctionTable& functions, PauseSites& out) {
+    Instructions instructions(functions, code);
     each_candidate(code, Exactly{{kPause[0], kPause[1]}}, [&](const uint8_t* at) {
-        if (!out.full() && is_instruction(functions, code, at)) out.add({reinterpret_cast<uint64_t>(at)});
+        if (!out.full() && instructions.hold(at)) out.add({reinterpret_cast<uint64_t>(at)});
     });
 }
 
 void find_randoms(CodeRange code, const FunctionTable& functions, RandomSites& out) {
+    Instructions instructions(functions, code);
     each_candidate(code, Exactly{{kRandomOpcode[0], kRandomOpcode[1]}}, [&](const uint8_t* opcode) {
         RandomSite site;
-        if (!out.full() && read_random(code, functions, opcode, site)) out.add(site);
+        if (!out.full() && read_random(code, instructions, opcode, site)) out.add(site);
     });
 }
 
 void find_jumps(CodeRange code, int protection, const FunctionTable& functions, JumpSites& out) {
+    Instructions instructions(functions, code);
     each_candidate(code, JumpsBack{}, [&](const uint8_t* at) {
         const auto place = reinterpret_cast<uint64_t>(at);
         if (out.full() || target_of_jump(place, at[1]) < code.begin) return;
         const LoopKind kind = loop_closed_by(place);
-        if (kind != LoopKind::kOther && is_instruction(functions, code, at))
+        if (kind != LoopKind::kOther && instructions.hold(at))
             out.add({place, *at, 2, kind == LoopKind::kCounts, false, static_cast<uint8_t>(protection), 0, 0,
                      0, 0});
     });
