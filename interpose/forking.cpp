@@ -2,6 +2,7 @@
 #include "interpose/forking.hpp"
 
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "interpose/core/blocking.hpp"
@@ -19,14 +20,20 @@ struct ForkHandlers {
     void (*child)();
     void* owner;  ///< the object that has registered them
 };
-ForkHandlers* fork_handlers;
-size_t fork_handler_count = 0, fork_handler_room = 0;
+/// The first have their place: an allocator of the program's own may register its handlers from within its
+/// first call, when it cannot be called again.
+constexpr size_t kFirstForkHandlers = 64;
+ForkHandlers first_fork_handlers[kFirstForkHandlers];
+ForkHandlers* fork_handlers = first_fork_handlers;
+size_t fork_handler_count = 0, fork_handler_room = kFirstForkHandlers;
 
 bool add_fork_handlers(const ForkHandlers& handlers) {
     if (fork_handler_count == fork_handler_room) {
-        const size_t room = fork_handler_room ? 2 * fork_handler_room : 64;
-        void* more = realloc(fork_handlers, room * sizeof(ForkHandlers));
+        const size_t room = 2 * fork_handler_room;
+        void* const old = fork_handlers == first_fork_handlers ? nullptr : fork_handlers;
+        void* const more = realloc(old, room * sizeof(ForkHandlers));
         if (!more) return false;
+        if (!old) memcpy(more, first_fork_handlers, sizeof(first_fork_handlers));
         fork_handlers = static_cast<ForkHandlers*>(more);
         fork_handler_room = room;
     }

@@ -259,6 +259,9 @@ class Programs(CraneTest):
     def test_thread_ends(self):
         self.check("thread_ends")
 
+    def test_allocator_of_the_programs_own(self):
+        self.check("own_malloc", rounds=2)
+
     def test_cancelled_threads_end_where_they_wait(self):
         self.check("cancelled")
 
