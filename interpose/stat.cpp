@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/file_times.hpp"
+#include "interpose/core/process_files.hpp"
 #include "interpose/core/shared_operation.hpp"
 #include "interpose/core/user_memory.hpp"
 
@@ -33,6 +35,16 @@ int64_t to_ns(const statx_timestamp& time) {
     return time.tv_sec * static_cast<int64_t>(kNsPerSecond) + time.tv_nsec;
 }
 
+/// One link, as some file systems have it: how many subdirectories there are is not told. But for that of a
+/// process's threads: a sandbox looks there whether it has but one, and ends if that is not told.
+uint32_t links_of_folder(const struct statx& info, int fd, const char* path, int at_flags) {
+    char name[64];
+    const bool may_be_of_tasks = info.stx_size == 0 && info.stx_nlink > 2;
+    if (may_be_of_tasks && path_of_file(info, fd, path, at_flags, name, sizeof(name)))
+        if (const uint64_t links = links_of_tasks(name); links != 0) return static_cast<uint32_t>(links);
+    return std::min(info.stx_nlink, uint32_t{1});
+}
+
 void make_stable(struct statx& info, int fd, const char* path, int at_flags) {
     const statx_timestamp time = settled_mtime(info, fd, path, at_flags);
     const uint64_t inode = stable_inode(info, fd, path, at_flags);
@@ -53,9 +65,8 @@ void make_stable(struct statx& info, int fd, const char* path, int at_flags) {
     info.stx_blksize = kBlockBytes;
     const auto type = info.stx_mode & S_IFMT;
     if (type == S_IFDIR) {
+        info.stx_nlink = links_of_folder(info, fd, path, at_flags);
         info.stx_size = kBlockBytes;
-        // One link, as some file systems have it: how many subdirectories there are is not told.
-        if (info.stx_nlink > 1) info.stx_nlink = 1;
     }
     info.stx_blocks = type == S_IFREG || type == S_IFDIR
                           ? (info.stx_size + kBlockBytes - 1) / kBlockBytes * (kBlockBytes / kSectorBytes)

@@ -61,7 +61,17 @@ bool claim_number(uint64_t number) {
     }
 }
 
-bool path_of(const struct statx& info, int fd, const char* path, int at_flags, char* place, size_t room) {
+/// By what the descriptor stands for: a pipe's ends have one number.
+uint64_t number_of_nameless(int fd) {
+    const FdEntry* entry = fd_entry(fd);
+    const uint32_t parts[2] = {entry ? static_cast<uint32_t>(entry->kind) : 0, entry ? entry->object : 0};
+    return as_number(XXH3_64bits(parts, sizeof(parts)));
+}
+
+}  // namespace
+
+bool path_of_file(const struct statx& info, int fd, const char* path, int at_flags, char* place,
+                  size_t room) {
     const auto type = info.stx_mode & S_IFMT;
     if (!path || path[0] == 0) {
         if (type == S_IFIFO || type == S_IFSOCK) return false;
@@ -74,15 +84,6 @@ bool path_of(const struct statx& info, int fd, const char* path, int at_flags, c
     raw(SYS_close, opened);
     return found;
 }
-
-/// By what the descriptor stands for: a pipe's ends have one number.
-uint64_t number_of_nameless(int fd) {
-    const FdEntry* entry = fd_entry(fd);
-    const uint32_t parts[2] = {entry ? static_cast<uint32_t>(entry->kind) : 0, entry ? entry->object : 0};
-    return as_number(XXH3_64bits(parts, sizeof(parts)));
-}
-
-}  // namespace
 
 bool path_of_descriptor(int fd, char* place, size_t room) {
     char link[32] = "/proc/self/fd/";
@@ -165,8 +166,9 @@ uint64_t stable_inode(const struct statx& info, int fd, const char* path, int at
         file = &place_of(d.files, key);
     }
     char name[PATH_MAX];
-    uint64_t number = path_of(info, fd, path, at_flags, name, sizeof(name)) ? inode_for_path(name, nullptr)
-                                                                            : number_of_nameless(fd);
+    uint64_t number = path_of_file(info, fd, path, at_flags, name, sizeof(name))
+                          ? inode_for_path(name, nullptr)
+                          : number_of_nameless(fd);
     if (FileIdentity* before = !nameless && may_be_older_than_restore(info) ? file_before(number) : nullptr) {
         *file = *before;
         file->key = key;

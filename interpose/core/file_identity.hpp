@@ -48,6 +48,8 @@ void find_files_again();
 
 /// The absolute path of an open descriptor; false if it has none. `room` bytes, ended by 0.
 bool path_of_descriptor(int fd, char* place, size_t room);
+/// That of a file which (fd, path, at_flags) name and `info` describes.
+bool path_of_file(const struct statx& info, int fd, const char* path, int at_flags, char* place, size_t room);
 /// A kind of file system (statfs) that has no disk.
 bool is_kernels_own(uint64_t kind);
 /// The number that a file at this absolute path is given when first met.

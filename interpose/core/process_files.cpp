@@ -64,6 +64,11 @@ struct Subject {
     bool own;
 };
 
+uint32_t process_with(int pid) {
+    return pid == runtime.process->pid ? runtime.process_index : find_process(pid);
+}
+
+/// kNone, a process that is none of the domain's, has one.
 uint64_t count_threads_of(uint32_t process) {
     const dmt::State& s = domain().scheduler;
     uint64_t count = 0;
@@ -118,7 +123,7 @@ void write_stat(Text& out, std::string_view text, const Subject& subject) {
         } else if (field == 14) {
             out << ticks;
         } else if (field == 20) {
-            out << (subject.process == kNone ? uint64_t{1} : count_threads_of(subject.process));
+            out << (count_threads_of(subject.process));
         } else if (field == 22) {
             out << (born - domain().monotonic_offset_ns) / kTickNs;
         } else if (field == 23) {
@@ -213,7 +218,7 @@ void write_status_line(Text& out, std::string_view line, const Subject& subject)
     } else if (starts_with_any(key, {"Vm", "Rss"})) {
         out << "\t" << kShownKilobytes << " kB";
     } else if (key == "Threads") {
-        out << "\t" << (subject.process == kNone ? uint64_t{1} : count_threads_of(subject.process));
+        out << "\t" << (count_threads_of(subject.process));
     } else if (key == "FDSize") {
         out << "\t256";
     } else if (key == "SigQ") {
@@ -487,7 +492,7 @@ long open_known(const Known& known, const char* path, int id, bool close_on_exec
     }
     const Content content(source);
     if (content.error() != 0) return content.error();
-    const uint32_t process = id == runtime.process->pid ? runtime.process_index : find_process(id);
+    const uint32_t process = process_with(id);
     const Subject subject{process, process == runtime.process_index};
     const long fd = raw(SYS_memfd_create, "proc", close_on_exec ? MFD_CLOEXEC : 0);
     if (fd < 0) return fd == -1 ? -ENFILE : fd;
@@ -524,6 +529,15 @@ long open_process_file(const char* path, bool close_on_exec) {
     for (const Known& known : kKnown)
         if (fits(known.name, name)) return open_known(known, whole.data(), id, close_on_exec);
     return -1;
+}
+
+uint64_t links_of_tasks(const char* path) {
+    const std::string_view whole(path);
+    if (!whole.starts_with("/proc/")) return 0;
+    int id = 0;
+    const size_t folder = folder_of(whole, id);
+    if (folder == 0 || whole.substr(folder + 1) != "task") return 0;
+    return 2 + count_threads_of(process_with(id));
 }
 
 }  // namespace crane::interpose

@@ -3,10 +3,15 @@
 // fixed values.
 #pragma once
 
+#include <cstdint>
+
 namespace crane::interpose {
 
 /// A descriptor of a file in memory with what `path` shows; -1: it is no such file. Other negative numbers
 /// are -errno.
 long open_process_file(const char* path, bool close_on_exec);
+/// How many links the folder of a process's threads has, by which programs count them: the path is absolute
+/// and as the kernel has it. 0: it is no such folder.
+uint64_t links_of_tasks(const char* path);
 
 }  // namespace crane::interpose

@@ -1,6 +1,7 @@
 // What the kernel tells of processes and of the machine: the same on every replica, and of the form that libraries
 // expect.
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -28,6 +29,32 @@ static unsigned long sum(void) {
 static void show(const char* path) {
     take_in(path);
     order("%s %016lx", path, sum());
+}
+
+static unsigned long links_of_tasks(void) {
+    struct stat info;
+    const int folder = open("/proc", O_RDONLY | O_DIRECTORY);
+    CHECK(folder >= 0 && fstatat(folder, "self/task/", &info, 0) == 0);
+    close(folder);
+    return info.st_nlink;
+}
+
+static void* until_told(void* end) {
+    CHECK(read(*(int*)end, &(char){0}, 1) == 0);
+    return NULL;
+}
+
+// As sandboxes find out whether they have one thread.
+static void count_threads(void) {
+    int ends[2];
+    pthread_t other;
+    CHECK(pipe(ends) == 0);
+    say("links of one thread %lu", links_of_tasks());
+    CHECK(pthread_create(&other, NULL, until_told, &ends[0]) == 0);
+    say("of two %lu", links_of_tasks());
+    close(ends[1]);
+    CHECK(pthread_join(other, NULL) == 0);
+    close(ends[0]);
 }
 
 static void scenario(void) {
@@ -74,6 +101,7 @@ static void scenario(void) {
         gone += mincore((char*)to - 4096, 4096, &present) != 0;
     }
     say("told of, and not there: %d", gone);
+    count_threads();
     say("no such process %zu", take_in("/proc/4194304/stat"));
 }
 
