@@ -21,7 +21,8 @@ std::string add_learner(const MembershipChange& change, Membership& membership) 
         return "replica id " + std::to_string(change.id) + " is out of range";
     if (membership.find(change.id) != nullptr) return name(change.id) + " is a member already";
     if (change.id <= membership.highest_id)
-        return "replica id " + std::to_string(change.id) + " has been used: the next that can be added is " +
+        return "replica id " + std::to_string(change.id) +
+               " is past: ids are given once, in ascending order, and the next is " +
                std::to_string(membership.highest_id + 1);
     if (change.id > membership.highest_id + kMaxIdStep)
         return "replica id " + std::to_string(change.id) + " would use up all ids from " +

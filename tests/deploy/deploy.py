@@ -89,6 +89,8 @@ def members(trial, settings):
     trial.play_again("deploy", "web")
     load.goes_on()
     trial.bed.host(5).wait()
+    trial.inventory([1, 2, 4, 5], {5: {"crane_replica": 3}}, **settings)
+    trial.refused("add", "web", "Give h5 crane_replica: 5", "crane_host=h5")
     trial.inventory([1, 2, 4, 5], **settings)
     trial.play("add", "web", "crane_host=h5")
     for one in load.writers:

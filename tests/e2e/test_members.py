@@ -151,7 +151,7 @@ class MembersTest(CraneTest):
             self.assertEqual(self.started[NEWCOMER].wait(20), 0)
             again = cluster.crane("member", "add", "127.0.0.1:1", "--id", NEWCOMER)
             self.assertNotEqual(again.returncode, 0)
-            self.assertIn("has been used", again.stdout)
+            self.assertIn(f"and the next is {NEWCOMER + 1}", again.stdout)
             with RedisClient(cluster.address(2)) as client:
                 self.assertEqual(client("GET", "key7"), b"value" * 20 + b"more")
             self.stop_started()
