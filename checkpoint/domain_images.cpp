@@ -115,10 +115,14 @@ nlohmann::json sizes_of_traces(const std::string& shared) {
     return sizes;
 }
 
+constexpr auto kTraceMode = static_cast<fs::perms>(0644);
+
 void make_traces(const std::string& shared, const nlohmann::json& sizes) {
     for (const auto& [name, bytes] : sizes.items()) {
         const std::string path = shared + "/" + fs::path(name).filename().string();
         write_file(path, "");  // not what another server left there
+        // As the server's first process had made it, whatever craned's umask is: CRIU compares.
+        fs::permissions(path, kTraceMode);
         give_size(path, bytes);
     }
 }

@@ -267,6 +267,17 @@ class Images(CraneTest):
             self.assertNotEqual(done.returncode, 0, done.stdout)
             self.assertIn("has not read yet what inotify has told it", self.log(cluster, 2) + self.log(cluster, 3))
 
+    def test_server_whose_schedule_is_traced(self):
+        """Also where craned's files are for root alone, as under its unit."""
+        self.built_program("watched")
+        self.addCleanup(os.umask, os.umask(0o077))
+        with self.crane(Program, "watched", options=("--env", "CRANE_TRACE=trace")) as cluster:
+            told = fixed(ask(cluster.address()))
+            for victim in self.take(cluster):
+                self.begin_there(cluster, victim)
+                self.assertEqual(fixed(ask(cluster.address())), told)
+            self.check_equal(cluster)
+
     def test_server_that_saves(self):
         with self.crane(SavingRedis) as cluster:
             with RedisClient(cluster.address(cluster.primary())) as redis:
