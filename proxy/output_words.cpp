@@ -58,6 +58,13 @@ std::string describe_record(const OutputLogReader& log, size_t excerpt_from) {
             out += " port " + std::to_string(listen.port);
         }
     }
+    if (kind == OutputKind::kExit) {
+        timebubble::ExitRecord exit;
+        if (log.payload().size() == sizeof(exit)) {
+            memcpy(&exit, log.payload().data(), sizeof(exit));
+            out += " of pid " + std::to_string(exit.pid) + ", wait status " + std::to_string(exit.status);
+        }
+    }
     if (kind != OutputKind::kSend && kind != OutputKind::kDatagram) return out;
     out += ", " + std::to_string(record.bytes) + " bytes";
     if (log.hashed()) return out + ", hash " + log.payload_hash().hex();

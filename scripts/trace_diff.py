@@ -7,9 +7,9 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 # pylint: disable=wrong-import-position
-from crane_launch.traces import RECORD, Comparison, Symbols, read_names, show, without_hole  # noqa: E402
+from crane_launch.traces import RECORD, Comparison, Symbols, read_names, show, without_hole, without_pids  # noqa: E402
 
-__all__ = ["RECORD", "main", "read_names", "show"]
+__all__ = ["RECORD", "main", "read_names", "show", "without_pids"]
 
 
 def main():

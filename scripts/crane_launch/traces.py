@@ -67,12 +67,12 @@ def from_the_same_clock(first, second):
 
 class Comparison:
     """Two traces as far as they are equal: `count` records, the last of them `before`, then `first` and `second`, of which
-    one may be None, where its trace ends."""
+    one may be None, where its trace ends. `seen`: what of a record counts."""
 
-    def __init__(self, one, other, context=5):
+    def __init__(self, one, other, context=5, seen=lambda record: record):
         self.count, self.before, self.first, self.second = 0, [], None, None
         for a, b in itertools.zip_longest(*from_the_same_clock(without_hole(one), without_hole(other))):
-            if a != b:
+            if (a and seen(a)) != (b and seen(b)):
                 self.first, self.second = a, b
                 return
             self.before = (self.before + [a])[-context:] if context else []
@@ -127,6 +127,12 @@ class Symbols:
             return ""
         line = told[1] if len(told) > 1 and not told[1].startswith("??") else ""
         return f"{told[0]} ({line})" if line else told[0]
+
+
+def without_pids(kinds):
+    """For runs whose processes' numbers are the host's: what of a record counts all the same."""
+    processes = {kind for kind, name in kinds.items() if name == "Process"}
+    return lambda record: record[:5] + tuple(key >> KIND_SHIFT if key >> KIND_SHIFT in processes else key for key in record[5:])
 
 
 def show_object(key, kinds):

@@ -49,6 +49,11 @@ class Verify(CraneTest):
         self.assertEqual((code, found["same"], found["runs"]), (0, True, 2), found)
         self.assertIn("status 3", found["end"])
 
+    def test_pids_of_the_host_make_no_difference(self):
+        code, found = self.verify("--isolation", "none", "--", self.drawing(), "fail")
+        self.assertEqual((code, found["same"], found["runs"]), (0, True, 3), found)
+        self.assertIn("status 3", found["end"])
+
     def test_runs_that_differ_are_told_with_the_operation_and_its_caller(self):
         code, found = self.verify("--env", "CRANE_RDRAND=real", "--state-dir", self.dir / "kept", "--", self.drawing(), "roll")
         self.assertEqual((code, found["same"]), (1, False), found)

@@ -47,6 +47,14 @@ class TraceDiffTest(unittest.TestCase):
         status, said = self.run_on([hole, later], self.same + [(2, 1, 28, 0xABC, 60, DESCRIPTOR_5, SOCKET_7)])
         self.assertEqual((status, "record 0 differs" in said), (1, True))
 
+    def test_pids_of_the_host_count_for_nothing_where_that_is_wanted(self):
+        kinds = trace_diff.read_names()[1]
+        process = next(kind for kind, name in kinds.items() if name == "Process") << 60
+        seen = trace_diff.without_pids(kinds)
+        for key, other, equal in ((process | 7, process | 8, True), (SOCKET_7, SOCKET_7 + 1, False)):
+            one, two = ((1, 0, 2, 0xABC, 40, key, 0), (1, 0, 2, 0xABC, 40, other, 0))
+            self.assertEqual(seen(one) == seen(two), equal)
+
     def test_a_trace_alone_is_printed(self):
         self.assertEqual(self.run_on(self.same)[1],
                          "clock 1 slot 0 MutexLock (Address 0x1000) caller 0xabc time 40\n")
