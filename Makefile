@@ -191,7 +191,7 @@ install: all
 	install -d $(ROOTLIB)/bin $(ROOTLIB)/crane_launch $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(addprefix $(BUILD)/bin/,craned crane crane-init crane-criu) $(ROOTLIB)/bin/
 	install -m 644 $(BUILD)/lib/libcrane.so VERSION $(ROOTLIB)/
-	install -m 755 scripts/crane scripts/crane-run scripts/install_deps.sh scripts/install_criu.sh $(ROOTLIB)/
+	install -m 755 scripts/crane scripts/crane-run scripts/trace_diff.py scripts/install_deps.sh scripts/install_criu.sh $(ROOTLIB)/
 	install -D -m 644 -t $(ROOTLIB)/criu checkpoint/criu/*.patch
 	install -m 644 scripts/crane_launch/*.py $(ROOTLIB)/crane_launch/
 	install -D -m 644 -t $(ROOTLIB)/core interpose/core/operation.hpp interpose/core/objects.hpp
