@@ -22,6 +22,9 @@ std::string make_state_dir(const std::string& path) {
     const bool exists = errno == EEXIST && stat(path.c_str(), &found) == 0;
     if (!exists) throw std::runtime_error("cannot make " + path + ": " + strerror(errno));
     if (!S_ISDIR(found.st_mode)) throw std::runtime_error("state_dir " + path + " is no directory");
+    if (found.st_uid != geteuid() && found.st_uid != 0)
+        return "the state directory " + path + " belongs to user " + std::to_string(found.st_uid) +
+               ", who may change all that this replica knows; chown -R " + std::to_string(geteuid()) + " it";
     if ((found.st_mode & 0077) == 0) return "";
     return "others may look into the state directory " + path +
            ", where the server's output and the log are; chmod 700 it";

@@ -281,6 +281,10 @@ class Craned(CraneTest):
         (self.dir / "state").chmod(0o750)
         self.assertEqual(self.mode_after_a_run(), 0o750)
         self.assertIn("others may look into", (self.dir / "state/craned.log").read_text())
+        if os.geteuid() == 0:
+            os.chown(self.dir / "state", 65534, -1)
+            self.assertEqual(self.mode_after_a_run(), 0o750)
+            self.assertIn("belongs to user 65534, who may change all", (self.dir / "state/craned.log").read_text())
         shutil.rmtree(self.dir / "state")
         self.assertEqual(self.mode_after_a_run(), 0o700)
 
