@@ -46,19 +46,22 @@ const json& members_of(const json& row) {
 }
 
 /// The primary's own word counts, if it is there: others may have come later.
-int64_t leads_since_s(const json& rows, const json& best) {
-    for (const json& row : rows)
-        if (is_alive(row) && row.value("replica", 0u) == best.value("leader", 0u) &&
-            row.value("view", uint64_t{0}) == best.value("view", uint64_t{0}))
-            return row.value("leader_since_s", int64_t{0});
-    return best.value("leader_since_s", int64_t{0});
+void judge_tenure(const json& rows, const json& best, ClusterHealth& out) {
+    out.primary_since_s = best.value("leader_since_s", int64_t{0});
+    for (const json& row : rows) {
+        if (!is_alive(row) || row.value("replica", 0u) != best.value("leader", 0u) ||
+            row.value("view", uint64_t{0}) != best.value("view", uint64_t{0}))
+            continue;
+        out.primary_since_s = row.value("leader_since_s", int64_t{0});
+        out.primary_says_so = true;
+    }
 }
 
 void judge_leadership(const json& rows, ClusterHealth& out) {
     const json* best = newest(rows);
     if (best) {
         out.primary = best->value("leader", 0u);
-        out.primary_since_s = leads_since_s(rows, *best);
+        judge_tenure(rows, *best, out);
         for (const json& member : members_of(*best))
             if (member.value("replica", 0u) == out.primary) out.primary_address = member.value("address", "");
     } else {

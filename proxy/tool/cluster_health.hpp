@@ -16,6 +16,7 @@ struct ClusterHealth {
     uint32_t primary = 0;               ///< 0: nobody leads, as far as is known here
     std::string primary_address;        ///< where its peers reach it
     int64_t primary_since_s = 0;        ///< it leads; since 1970, 0: not known
+    bool primary_says_so = false;       ///< itself; else it is what others have learned, maybe later
     std::vector<std::string> problems;  ///< each a sentence; none: all is well
     std::vector<std::string> warnings;  ///< to be looked at, while all are served
 };

@@ -38,7 +38,8 @@ void print_primary(const ClusterHealth& health) {
     const std::string where = health.primary_address.empty() ? "" : ", at " + health.primary_address;
     const std::string since = health.primary_since_s == 0
                                   ? ""
-                                  : ", since " + utc_text(health.primary_since_s) + " (for " +
+                                  : (health.primary_says_so ? ", since " : ", known here since ") +
+                                        utc_text(health.primary_since_s) + " (for " +
                                         span_text(time(nullptr) - health.primary_since_s) + ")";
     printf("the primary is replica %u%s%s\n", health.primary, where.c_str(), since.c_str());
 }
@@ -67,15 +68,26 @@ std::string side_text(const json& side) {
            side["excerpt"].get<std::string>() + "\"";
 }
 
-/// While it is of account, as one of those here knows it.
+/// As one of those here knows it. What clients may see of it is shown while it is of account.
 void print_difference(const json& rows) {
     const json::json_pointer diverged("/divergence/diverged"), where("/divergence/first_difference");
     const json* first = nullptr;
+    const json* found = nullptr;
     bool differ = false;
     for (const json& row : rows) {
         differ |= !row.value("fenced", "").empty() || !row.value(diverged, json::array()).empty();
-        if (!row.contains(where) || row.at(where).is_null() || row.at(where)["record"].is_null()) continue;
+        if (!row.contains(where) || row.at(where).is_null()) continue;
+        if (!found || row.at(where)["found_s"] > (*found)["found_s"]) found = &row.at(where);
+        if (row.at(where)["record"].is_null()) continue;
         if (!first || row.at(where)["sides"].size() > (*first)["sides"].size()) first = &row.at(where);
+    }
+    if (!differ && found) {
+        const int64_t found_s = (*found)["found_s"];
+        printf(
+            "replicas were found to differ at log index %lu, %s (%s ago): crane status --json has what each "
+            "put out, as first_difference\n",
+            (*found)["index"].get<uint64_t>(), utc_text(found_s).c_str(),
+            span_text(time(nullptr) - found_s).c_str());
     }
     if (!differ || !first) return;
     printf("what they put out %s, at log index %lu, as record %lu:\n",

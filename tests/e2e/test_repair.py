@@ -119,7 +119,9 @@ class Repair(CraneTest):
             for n in {1, 2, 3} - {odd}:  # it told them before it was made anew
                 sides = cluster.status()[n]["divergence"]["first_difference"]["sides"]
                 self.assertEqual({side["replica"]: "cosmos" in side["excerpt"] for side in sides}, {m: m == odd for m in (1, 2, 3)})
-            self.assertNotIn("what they put out", cluster.crane("status").stdout, "all is well again")
+            said = cluster.crane("status").stdout
+            self.assertNotIn("what they put out", said, "all is well again")
+            self.assertRegex(said, r"replicas were found to differ at log index \d+, .* ago\): crane status --json has what each put out")
 
     def test_left_to_the_operator(self):
         with self.crane(Redis, options=("--no-repair",)) as cluster:

@@ -77,8 +77,10 @@ TEST_CASE(
     rows[0]["leader_since_s"] = 100;
     rows[1]["leader_since_s"] = 160;
     CHECK(assess_cluster(rows).primary_since_s == 100);
+    CHECK(assess_cluster(rows).primary_says_so);
     rows[0] = down(1);
     CHECK(assess_cluster(rows).primary_since_s == 160);
+    CHECK(!assess_cluster(rows).primary_says_so);
     rows[2]["view"] = 5;
     rows[2]["leader"] = 2;
     rows[2]["leader_since_s"] = 200;
