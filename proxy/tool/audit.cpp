@@ -41,11 +41,8 @@ int exit_status(Verdict verdict) {
 /// Of a replica here: the one that is named, or else in its directory, or in /etc/crane.
 Config config_here(const std::string& state_dir, const std::string& named) {
     if (!named.empty()) return load_config(named);
-    std::error_code error;
-    const std::string packaged = packaged_config(state_dir);
     for (const ReplicaDir& one : find_replicas(state_dir))
-        if (fs::exists(one.path + "/craned.toml", error)) return load_config(one.path + "/craned.toml");
-    if (fs::exists(packaged, error)) return load_config(packaged);
+        if (const std::string path = config_file(one.path); !path.empty()) return load_config(path);
     throw std::runtime_error("no configuration of a replica is in " + state_dir +
                              ": name one with --config, it says whose key signs");
 }
@@ -53,7 +50,7 @@ Config config_here(const std::string& state_dir, const std::string& named) {
 /// By its configuration. What has none, or one that cannot be read, is taken for a replica.
 bool is_witness(const std::string& path) {
     try {
-        return load_config(path + "/craned.toml").witness;
+        return load_config(config_file(path)).witness;
     } catch (const std::exception&) {
         return false;
     }

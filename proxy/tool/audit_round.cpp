@@ -20,16 +20,21 @@ bool all_equal(const std::map<uint32_t, json>& marks) {
     });
 }
 
-/// Whose chain is not the one that most have; where no chain is a majority's, all.
-std::string odd_ones(const std::map<uint32_t, json>& marks) {
+/// Whose chain is not the one that most have, or that there is no such chain.
+std::string who_differs(const std::map<uint32_t, json>& marks) {
     std::map<std::string, std::vector<uint32_t>> by_chain;
     for (const auto& [replica, mark] : marks) by_chain[mark.value("chain", "")].push_back(replica);
-    std::string out;
+    std::string odd;
+    bool majority = false;
     for (const auto& [chain, replicas] : by_chain) {
-        if (replicas.size() * 2 > marks.size()) continue;
-        for (const uint32_t replica : replicas) out += (out.empty() ? "" : ", ") + std::to_string(replica);
+        if (replicas.size() * 2 > marks.size()) {
+            majority = true;
+            continue;
+        }
+        for (const uint32_t replica : replicas) odd += (odd.empty() ? "" : ", ") + std::to_string(replica);
     }
-    return out;
+    return majority ? "the output of replica " + odd + " differs from the others'"
+                    : "the outputs of replicas " + odd + " differ, and no majority of them agrees";
 }
 
 }  // namespace
@@ -112,14 +117,13 @@ AuditRound Auditor::compare(const std::vector<uint32_t>& replicas, const std::op
             if (further && round.difference.empty() && here.size() == replicas.size())
                 round.equal = position(here.begin()->second);
         } else {
-            const std::string odd = odd_ones(here);
             std::vector<uint32_t> compared;
             compared.reserve(here.size());
             for (const auto& [replica, unused] : here) compared.push_back(replica);
             const bool from_start = oldest == common || !equal_at(compared, oldest, round);
             if (!from_start) find_difference(compared, oldest, common, round);
             round.difference =
-                "the output of replica " + odd + " differs from the others', " +
+                who_differs(here) + ", " +
                 (from_start ? "before record " + std::to_string(oldest) + ", where a log begins"
                             : "first in record " + std::to_string(*round.first_different));
         }

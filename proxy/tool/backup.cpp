@@ -225,11 +225,11 @@ bool runs(const std::string& state_dir) {
 
 /// The configuration of a replica here, before anything is done that it would have been needed for.
 std::string config_of(const std::string& state_dir, const BackupRequest& request) {
-    std::string path =
-        request.config.empty() ? sources(state_dir).front().path + "/craned.toml" : request.config;
-    if (request.config.empty() && !fs::exists(path))
-        throw std::runtime_error(path +
-                                 " is not there: name the configuration of the craned of this directory "
+    const std::string own = sources(state_dir).front().path;
+    const std::string path = request.config.empty() ? config_file(own) : request.config;
+    if (path.empty())
+        throw std::runtime_error("neither " + own + "/craned.toml nor " + packaged_config(own) +
+                                 " is there: name the configuration of the craned of this directory "
                                  "with --config");
     load_config(path);
     return path;

@@ -107,7 +107,7 @@ uint64_t highest_decided(const std::vector<std::string>& paths) {
 /// It puts nothing out. What has no configuration, or one that cannot be read, is taken for a replica.
 bool is_witness(const std::string& path) {
     try {
-        return load_config(path + "/craned.toml").witness;
+        return load_config(config_file(path)).witness;
     } catch (const std::exception&) {
         return false;
     }
@@ -193,6 +193,12 @@ int compare_each_two(const std::vector<std::string>& paths, bool as_json) {
     return differ ? kExitNo : compared ? kExitOk : kExitError;
 }
 
+/// Whose logs are there to be asked for, not to be read.
+bool has_replicas_elsewhere(const std::string& state_dir) {
+    return std::ranges::any_of(whole_cluster(state_dir),
+                               [](const ReplicaDir& replica) { return replica.elsewhere; });
+}
+
 }  // namespace
 
 int tool_diff(const std::string& state_dir, const DiffRequest& request, bool as_json) {
@@ -209,7 +215,12 @@ int tool_diff(const std::string& state_dir, const DiffRequest& request, bool as_
         for (const ReplicaDir& replica : find_replicas(state_dir))
             if (is_member(replica) && !is_witness(replica.path)) paths.push_back(replica.path);
     }
-    if (paths.size() < 2) throw std::runtime_error("there is one log only, and nothing to compare it with");
+    if (request.logs.empty() && paths.size() < 2 && has_replicas_elsewhere(state_dir))
+        return compare_by_chain(state_dir, as_json);
+    if (paths.size() < 2)
+        throw std::runtime_error(
+            "there is one log only, and nothing to compare it with: where the other replicas are on other "
+            "hosts, this one has to run to ask them (crane status); or name the logs, copied here");
     if (request.anew) {
         for (const std::string& path : paths) ask_status(path);
         return compare_each_two(paths, as_json);

@@ -36,6 +36,32 @@ std::string packaged_config(const std::string& state_dir, const std::string& fol
     return folder + "/" + packaged_name(state_dir) + ".toml";
 }
 
+std::string config_file(const std::string& replica_dir, const std::string& folder) {
+    std::error_code error;
+    for (const std::string& path : {replica_dir + "/craned.toml", packaged_config(replica_dir, folder)})
+        if (fs::exists(path, error)) return path;
+    return "";
+}
+
+namespace {
+
+/// Who names no directory may mean the replica of a unit crane@NAME.
+std::string others_beside(const std::string& state_dir) {
+    std::string out;
+    std::error_code error;
+    for (fs::directory_iterator it(fs::path(state_dir).parent_path(), error), end; !error && it != end;
+         it.increment(error))
+        for (const char* sign : {"/run.json", "/control.sock", "/db"}) {
+            if (!fs::exists(it->path().string() + sign, error)) continue;
+            out += (out.empty() ? "" : ", ") + it->path().string();
+            break;
+        }
+    return out.empty() ? "; give the cluster's directory with --state-dir"
+                       : "; say which with --state-dir: there is " + out;
+}
+
+}  // namespace
+
 std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
     if (is_remote(state_dir)) return whole_cluster(state_dir);
     std::vector<ReplicaDir> out;
@@ -47,7 +73,7 @@ std::vector<ReplicaDir> find_replicas(const std::string& state_dir) {
         if (entry.is_directory())
             out.push_back({static_cast<uint32_t>(atoi(name.c_str() + 1)), entry.path()});
     }
-    if (error) throw std::runtime_error(state_dir + ": " + error.message());
+    if (error) throw std::runtime_error(state_dir + ": " + error.message() + others_beside(state_dir));
     for (const char* name :
          {"/craned.toml", "/control.sock", "/output.log", "/db"}) {  // one replica of several hosts
         if (out.empty() && fs::exists(state_dir + name, error)) out.push_back({0, state_dir});
@@ -73,16 +99,16 @@ uint32_t holder(const std::string& path, const json& status) {
     }
 }
 
-/// "on its host (10.0.0.3, where its peers reach it)", or that there is none.
+/// On whose host to say it, or that there is none.
 std::string where_it_is(const json& status, uint32_t replica) {
     const std::string name = "replica " + std::to_string(replica);
-    if (!status.contains("membership")) return "say this on the host of " + name;
+    if (!status.contains("membership")) return ": say this on the host of " + name;
     for (const json& member : status["membership"]["members"]) {
         const std::string address = member.value("address", "");
         if (member.value("replica", 0u) == replica)
-            return "say this on the host of " + name + ", which its peers reach at " + address;
+            return ": say this on the host of " + name + ", which its peers reach at " + address;
     }
-    return "and the cluster has no " + name + " (crane member list)";
+    return ", and the cluster has no " + name + " (crane member list)";
 }
 
 }  // namespace
@@ -98,7 +124,7 @@ std::vector<ReplicaDir> chosen_replicas(const std::string& state_dir, uint32_t o
         }
         const uint32_t whose = holder(state_dir, status);
         if (whose != 0 && whose != only)
-            throw std::runtime_error(state_dir + " is that of replica " + std::to_string(whose) + ": " +
+            throw std::runtime_error(state_dir + " is that of replica " + std::to_string(whose) +
                                      where_it_is(status, only));
         here[0].id = whose;
         return here;

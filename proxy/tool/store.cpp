@@ -21,12 +21,20 @@ using nlohmann::json;
 
 namespace {
 
-// What keeps one database from being opened is told as its report: the others are looked at all the same.
-paxos::StoreReport verify_any(const ReplicaDir& replica) {
+paxos::StoreReport verify_unused(const ReplicaDir& replica) {
     try {
         return paxos::verify_store(replica.path + "/db");
     } catch (const paxos::StoreInUse&) {
-        throw;
+        throw std::runtime_error("database " + replica.path +
+                                 "/db is in use, so its replica runs, and nothing was done: end it first (" +
+                                 how_to_stop(replica.path) + ")");
+    }
+}
+
+// What keeps one database from being opened is told as its report: the others are looked at all the same.
+paxos::StoreReport verify_any(const ReplicaDir& replica) {
+    try {
+        return verify_unused(replica);
     } catch (const paxos::StorageError& error) {
         paxos::StoreReport report;
         report.replica = replica.id;
@@ -102,10 +110,16 @@ void note_in_log(const std::string& replica_dir, const std::string& text) {
 }  // namespace
 
 std::string how_to_start(const std::string& replica_dir, const std::string& folder) {
-    const std::string own = replica_dir + "/craned.toml";
-    if (!fs::exists(own) && fs::exists(packaged_config(replica_dir, folder)))
+    const std::string config = config_file(replica_dir, folder);
+    if (config == packaged_config(replica_dir, folder))
         return "systemctl start crane@" + packaged_name(replica_dir);
-    return "craned --config " + (fs::exists(own) ? own : "FILE, its configuration");
+    return "craned --config " + (config.empty() ? "FILE, its configuration" : config);
+}
+
+std::string how_to_stop(const std::string& replica_dir, const std::string& folder) {
+    return config_file(replica_dir, folder) == packaged_config(replica_dir, folder)
+               ? "systemctl stop crane@" + packaged_name(replica_dir)
+               : "crane stop";
 }
 
 int tool_verify(const std::string& state_dir, uint32_t replica, bool as_json) {
@@ -133,7 +147,7 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
     for (const ReplicaDir& one : all) {
         // One that cannot be opened now may be the best of them: nothing is done until it can, or until
         // --replica names another.
-        paxos::StoreReport report = paxos::verify_store(one.path + "/db");
+        paxos::StoreReport report = verify_unused(one);
         const std::string why_not = paxos::why_not_forced(report.replica, report.state);
         if (report.problems.empty() && !why_not.empty()) report.problems = {why_not};
         if (!report.problems.empty()) {

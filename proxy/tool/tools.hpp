@@ -33,6 +33,8 @@ std::string default_state_dir();
 /// NAME of the unit crane@NAME whose replica has this directory, /var/lib/crane/NAME, and its configuration.
 std::string packaged_name(const std::string& state_dir);
 std::string packaged_config(const std::string& state_dir, const std::string& folder = "/etc/crane");
+/// The configuration of the replica of this directory: in it, or else a package's; empty: in neither.
+std::string config_file(const std::string& replica_dir, const std::string& folder = "/etc/crane");
 /// STATE/r1, STATE/r2…; or STATE itself if it is one replica's. Throws if there is none.
 std::vector<ReplicaDir> find_replicas(const std::string& state_dir);
 /// Those that --replica means; `only` 0: all of find_replicas(). Throws where the replica is on another host,
@@ -189,8 +191,10 @@ struct RecoverRequest {
     uint32_t replica = 0;  ///< 0: the one whose log goes furthest
     bool force_new_cluster = false;
 };
-/// The command that starts the replica of this directory; `folder` is where a package's configurations are.
+/// The commands that start and end the replica of this directory; `folder` is where a package's
+/// configurations are.
 std::string how_to_start(const std::string& replica_dir, const std::string& folder = "/etc/crane");
+std::string how_to_stop(const std::string& replica_dir, const std::string& folder = "/etc/crane");
 int tool_recover(const std::string& state_dir, const RecoverRequest& request, bool json);
 
 struct MemberRequest {

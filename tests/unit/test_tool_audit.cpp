@@ -134,6 +134,8 @@ TEST_CASE(
     all.logs[2].words[7] = "another";
     CHECK(all.compare().verdict == Verdict::kDifferent);
     CHECK(all.compare().first_different == 7);
+    CHECK(all.compare().difference ==
+          "the outputs of replicas 1, 2 differ, and no majority of them agrees, first in record 7");
     all.logs.erase(2);
     CHECK(all.compare().verdict == Verdict::kIncomplete);
 }

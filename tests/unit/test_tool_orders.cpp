@@ -1,5 +1,7 @@
 // What an operator's command asks of craneds, and what it does not: the answers are made up, the orders
 // counted.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -99,6 +101,7 @@ class FakeCraned {
             if (left_ > 0 && --left_ == 0) catch_up();
             return status_;
         }
+        if (request["cmd"] == "output") return {{"error", "it has no log"}};
         orders_ += request["cmd"] == "member"
                        ? request["do"].get<std::string>() + " " + request["id"].dump() + " "
                        : request["cmd"].get<std::string>() + " ";
@@ -200,7 +203,7 @@ TEST_CASE("--replica: what is on another host is refused, and that host named", 
     CHECK_THAT(say([&] {
                    return tool_checkpoint(craned.dir(), {"list", 9}, false);
                }),
-               Catch::EndsWith("and the cluster has no replica 9 (crane member list)"));
+               Catch::EndsWith(", and the cluster has no replica 9 (crane member list)"));
     CHECK(say([&] {
               return tool_checkpoint(craned.dir(), {"list", 1}, false);
           }) == "there are no checkpoints\n");
@@ -215,6 +218,42 @@ TEST_CASE("recover: what starts the replica is its unit where its configuration 
     std::ofstream(etc + "/web.toml") << "";
     CHECK(how_to_start(state, etc) == "systemctl start crane@web");
     CHECK(how_to_start(state + "/", etc) == "systemctl start crane@web");
+    CHECK(how_to_stop(state, etc) == "systemctl stop crane@web");
+    CHECK(config_file(state, etc) == etc + "/web.toml");
     std::ofstream(state + "/craned.toml") << "";
     CHECK(how_to_start(state, etc) == "craned --config " + state + "/craned.toml");
+    CHECK(how_to_stop(state, etc) == "crane stop");
+    CHECK(config_file(state, etc) == state + "/craned.toml");
+}
+
+TEST_CASE("--state-dir: where there is none, those beside it are named", "[tool]") {
+    const crane::paxos::testing::TemporaryDirectory dir;
+    const std::string missing = dir.path + "/default";
+    CHECK_THAT(say([&] { return tool_status(missing, false); }),
+               Catch::StartsWith("refused: " + missing) &&
+                   Catch::EndsWith("; give the cluster's directory with --state-dir"));
+    fs::create_directories(dir.path + "/web/db");
+    fs::create_directories(dir.path + "/images");
+    CHECK_THAT(say([&] { return tool_status(missing, false); }),
+               Catch::EndsWith("; say which with --state-dir: there is " + dir.path + "/web"));
+}
+
+TEST_CASE("log verify: of a replica that runs it is said how to end it", "[tool]") {
+    const crane::paxos::testing::TemporaryDirectory dir;
+    fs::create_directories(dir.path + "/db");
+    const int lock = open((dir.path + "/db/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(flock(lock, LOCK_EX | LOCK_NB) == 0);
+    for (const std::string& said : {say([&] { return tool_verify(dir.path, 0, false); }), say([&] {
+                                        return tool_recover(dir.path, {0, true}, false);
+                                    })})
+        CHECK_THAT(said,
+                   Catch::Contains("is in use, so its replica runs") && Catch::EndsWith("(crane stop)"));
+    close(lock);
+}
+
+TEST_CASE("diff: the logs of other hosts are asked for", "[tool]") {
+    FakeCraned craned(primary_of_four(9000));
+    std::ofstream(craned.dir() + "/output.log") << "";
+    CHECK_THAT(say([&] { return tool_diff(craned.dir(), {}, false); }),
+               Catch::Contains("not compared: replica 3: it has no log"));
 }
