@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
-#include <linux/memfd.h>
 #include <sys/statfs.h>
 
 #include <algorithm>
@@ -12,8 +11,8 @@
 #include "interpose/core/chacha20.hpp"
 #include "interpose/core/entropy.hpp"
 #include "interpose/core/file_identity.hpp"
+#include "interpose/core/memory_file.hpp"
 #include "interpose/core/process_files.hpp"
-#include "interpose/core/text.hpp"
 
 namespace crane::interpose {
 
@@ -116,14 +115,7 @@ long open_machine_file(const char* path, bool close_on_exec, bool writes) {
         return -1;
     if (!is_machine_file(path)) return writes ? -1 : open_process_file(path, close_on_exec);
     if (writes) return -EROFS;  // as in a container; the machine is the cluster's setting
-    const long fd = raw(SYS_memfd_create, path, close_on_exec ? MFD_CLOEXEC : 0);
-    if (fd < 0) return fd == -1 ? -ENFILE : fd;
-    {
-        Text out(static_cast<int>(fd));
-        write_machine_file(out, path);
-    }
-    raw(SYS_lseek, fd, 0, SEEK_SET);
-    return fd;
+    return open_memory_file(path, close_on_exec, [&](Text& out) { write_machine_file(out, path); });
 }
 
 long show_opened(int fd, int flags) {

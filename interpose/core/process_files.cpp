@@ -1,6 +1,5 @@
 #include "interpose/core/process_files.hpp"
 
-#include <linux/memfd.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -8,9 +7,9 @@
 #include <string_view>
 
 #include "interpose/core/machine.hpp"
+#include "interpose/core/memory_file.hpp"
 #include "interpose/core/own_addresses.hpp"
 #include "interpose/core/processes.hpp"
-#include "interpose/core/text.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -494,14 +493,8 @@ long open_known(const Known& known, const char* path, int id, bool close_on_exec
     if (content.error() != 0) return content.error();
     const uint32_t process = process_with(id);
     const Subject subject{process, process == runtime.process_index};
-    const long fd = raw(SYS_memfd_create, "proc", close_on_exec ? MFD_CLOEXEC : 0);
-    if (fd < 0) return fd == -1 ? -ENFILE : fd;
-    {
-        Text out(static_cast<int>(fd));
-        write(out, known, content.text(), subject);
-    }
-    raw(SYS_lseek, fd, 0, SEEK_SET);
-    return fd;
+    return open_memory_file("proc", close_on_exec,
+                            [&](Text& out) { write(out, known, content.text(), subject); });
 }
 
 bool fits(std::string_view known, std::string_view name) {

@@ -44,6 +44,15 @@ static void* until_told(void* end) {
     return NULL;
 }
 
+// What is opened for reading is so, whoever asks.
+static void look_how_opened(const char* path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    say("%s: mode %d, flags %d, write %s", path, fcntl(fd, F_GETFL) & O_ACCMODE, fcntl(fd, F_GETFD), outcome(write(fd, "x", 1)));
+    CHECK(read(fd, text, 1) == 1);
+    close(fd);
+}
+
 // As sandboxes find out whether they have one thread.
 static void count_threads(void) {
     int ends[2];
@@ -102,6 +111,9 @@ static void scenario(void) {
     }
     say("told of, and not there: %d", gone);
     count_threads();
+    look_how_opened("/proc/self/status");
+    look_how_opened("/proc/stat");
+    look_how_opened("/proc/self/maps");
     say("no such process %zu", take_in("/proc/4194304/stat"));
 }
 
