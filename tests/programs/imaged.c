@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <x86intrin.h>
 
-static int pipe_ends[2], pair[2], written, deleted, renamed, shared, memfd, timer_fd, looks;
+static int pipe_ends[2], pair[2], written, deleted, renamed, shared, memfd, timer_fd, told_of, looks;
 static timer_t timer;
 static pid_t child, zombie;
 static int *shared_memory, *segment;
@@ -97,6 +97,8 @@ static void show_all(void) {
     show("program", -1, "/bin/sh");
     show("library", -1, "/etc/passwd");
     show("processor", -1, "/proc/cpuinfo");
+    show("processor, open", told_of, NULL);
+    order("at %ld of it, mode %d", (long)lseek(told_of, 0, SEEK_CUR), fcntl(told_of, F_GETFL) & O_ACCMODE);
     show("moved", -1, "moved-there");
     show("below what moved", -1, "folder-there/file");
     show("replaced", -1, "replaced");
@@ -150,6 +152,9 @@ static void make(void) {
     CHECK(segment != (void*)-1);
     memfd = memfd_create("kept", 0);
     write_all(memfd, "in a memfd", 10);
+    told_of = open("/proc/cpuinfo", O_RDONLY);
+    char some[10];
+    CHECK(told_of >= 0 && read(told_of, some, sizeof some) == sizeof some);
     child = fork();
     CHECK(child >= 0);
     if (child == 0) be_child();
