@@ -11,7 +11,7 @@ usage: install_deps.sh [--demo | --test | --bench | --coverage | --trials | --ma
   --test    besides: every server and client of the tests and the evaluation
   --bench   besides: what consensus is measured against (etcd), and what draws the plots
   --trials  besides what --test has: further servers and their loads, for make takes; load balancers and a browser
-  --matrix  besides what --trials has: the servers and clients of make matrix, two gigabytes
+  --matrix  besides what --trials has: the servers and clients of make matrix, three gigabytes
   --coverage  besides: what tells which lines the tests run (gcovr)
   --package  besides: what Debian packages are built with (make deb)
   --deploy  besides what --package has: ansible, what hosts for make deploy-test are made with, and their loads
@@ -51,7 +51,9 @@ matrix=(libapache2-mod-php8.2 libapache2-mod-wsgi-py3 libnginx-mod-http-brotli-f
     opentracker netdata-core dnsdist knot-resolver apt-cacher-ng rrdcached gjs gir1.2-soup-3.0 minidlna
     rinetd redir simpleproxy stone dante-server websockify pgpool2 gophernicus ipsvd micro-httpd ucspi-tcp tang cvs yaws libwebsockets-test-server
     daphne python3-hypercorn python3-cherrypy3 yadifa pdns-recursor rbldnsd graphite-carbon nbd-server qemu-utils tgt libiscsi-bin
-    nagios-nrpe-server nagios-nrpe-plugin zabbix-agent redis-sentinel ser2net oidentd nats-server bip)
+    nagios-nrpe-server nagios-nrpe-plugin zabbix-agent redis-sentinel ser2net oidentd nats-server bip
+    nfs-ganesha nfs-ganesha-mem libnfs-utils groonga-bin gdnsd gccgo rakudo emacs-nox crystal neovim picolisp openvswitch-common nbdkit
+    389-ds-base libvirt-daemon libvirt-clients debuginfod janus libreoffice-writer-nogui python3-uno chromium pulseaudio pulseaudio-utils)
 # Each takes another one's place, so they are not installed beside them: proftpd-core, ircd-hybrid, atftpd, chrony.
 command -v rustc >/dev/null || matrix+=(rustc)
 # From wherever they are.

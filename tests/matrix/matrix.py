@@ -31,6 +31,7 @@ import runtimes  # noqa: E402
 import stores  # noqa: E402
 import tongues  # noqa: E402
 import udp  # noqa: E402
+import unusual  # noqa: E402
 import web  # noqa: E402
 from entry import Entry  # noqa: E402
 from support.paths import Settings  # noqa: E402
@@ -42,7 +43,7 @@ GOOD = ("ok", "refused", "absent", "slow")
 
 
 def entries():
-    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp, tongues, daemons, frameworks, further, others, rarer, relays) for value in vars(module).values()
+    found = [value for module in (web, proxies, runtimes, mail, names, files, stores, more, udp, tongues, daemons, frameworks, further, others, rarer, relays, unusual) for value in vars(module).values()
              if isinstance(value, type) and issubclass(value, Entry) and "name" in vars(value) and value.__module__ == module.__name__]
     assert len({entry.name for entry in found}) == len(found)
     return found
