@@ -100,15 +100,16 @@ OutputLogReader::Next OutputLogReader::next() {
     const size_t got = fread(&record_, 1, sizeof(record_), file);
     if (got == 0 && next_file()) return next();
     if (got == 0) return stay(begin, Next::kEnd);
-    if (got != sizeof(record_) || record_.bytes > timebubble::kMaxOutputPayload)
-        return stay(begin, Next::kTorn);
+    damaged_ = got == sizeof(record_) && record_.bytes > timebubble::kMaxOutputPayload;
+    if (got != sizeof(record_) || damaged_) return stay(begin, Next::kTorn);
     payload_.resize(hashed() ? sizeof(Hash128) : record_.bytes);
     const size_t stored = padded(payload_.size());
     payload_.resize(stored);
     if (stored != 0 && fread(payload_.data(), 1, stored, file) != stored) return stay(begin, Next::kTorn);
     payload_.resize(hashed() ? sizeof(Hash128) : record_.bytes);
     const Hash128 chain = next_chain(chain_, record_, payload_hash());
-    if (!(chain == record_.chain)) return stay(begin, Next::kTorn);
+    damaged_ = !(chain == record_.chain);
+    if (damaged_) return stay(begin, Next::kTorn);
     chain_ = chain;
     number_ = next_number_++;
     if (record_.kind == static_cast<uint16_t>(OutputKind::kAdmitted) && payload_.size() >= 8) {

@@ -37,6 +37,8 @@ class OutputLogReader {
     OutputPosition position() const { return {next_number_, admitted_index_, chain_}; }  ///< behind record()
     uint64_t first_number() const { return first_number_; }  ///< of the oldest record kept
     uint64_t admitted_index() const { return admitted_index_; }
+    /// After kTorn: what is there is whole, and no record. It will not become one by waiting.
+    bool damaged() const { return damaged_; }
     const OutputLogHeader& header() const { return header_; }
     const std::string& path() const { return path_; }
 
@@ -61,6 +63,7 @@ class OutputLogReader {
     uint64_t next_number_ = 0;
     uint64_t first_number_ = 0;
     uint64_t admitted_index_ = 0;
+    bool damaged_ = false;
 };
 
 const char* output_kind_name(uint16_t kind);

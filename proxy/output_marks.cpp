@@ -45,6 +45,10 @@ nlohmann::json OutputMarks::mark(std::optional<uint64_t> at, bool in_words) {
     if (at && kept_.back().records < *at)
         throw std::runtime_error(whose + " has " + std::to_string(kept_.back().records) + " records, not " +
                                  std::to_string(*at) + " yet");
+    if (!at && torn_ && log_->damaged())
+        throw std::runtime_error(whose + " is damaged behind record " + std::to_string(kept_.back().records) +
+                                 ", and what its replica puts out is no longer compared. Restart its craned: "
+                                 "the log is then made anew by replay");
     const OutputPosition& here = at ? known(*at) : kept_.back();
     nlohmann::json out = {{"replica", log_->header().replica},
                           {"log", log_->path()},

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "paxos/link/certificate.hpp"
@@ -198,6 +199,15 @@ TEST_CASE("output marks: they follow a log as it grows and rotates, and read one
     settled();
     CHECK(marks.mark(std::nullopt)["records"] == 10);
     CHECK(marks.mark(10)["chain"] == log->chain().hex());
+    // What is not whole yet may become a record; what is whole and none may not.
+    const std::string chain = log->chain().hex();
+    log.reset();
+    const std::string file = dir.path + "/output.log";
+    std::ofstream(file, std::ios::app) << "junk";
+    CHECK(marks.mark(std::nullopt)["torn_end"] == true);
+    std::ofstream(file, std::ios::app) << std::string(200, 'k');
+    CHECK_THROWS_WITH(marks.mark(std::nullopt), Catch::Contains("damaged behind record 10"));
+    CHECK(marks.mark(10)["chain"] == chain);
 }
 
 TEST_CASE("audit statement: it is good for its own authority, and any change of it is seen", "[audit]") {
