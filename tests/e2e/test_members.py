@@ -201,7 +201,7 @@ class MembersTest(CraneTest):
             wait_until(lambda: len({row["decided"] for row in cluster.status().values()}) == 1, 20, "all have the log")
             running = cluster.crane("recover", "--force-new-cluster")
             self.assertNotEqual(running.returncode, 0)
-            self.assertIn("already running", running.stdout)
+            self.assertIn("is in use, so its replica runs", running.stdout)
             cluster.stop()
 
             self.done(cluster, "log", "verify")
