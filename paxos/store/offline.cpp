@@ -134,7 +134,10 @@ ForcedCluster force_new_cluster(const std::string& directory) {
     ForcedCluster forced;
     forced.before = store.load();
     Membership members;
-    members.add({log.replica, true, ""});
+    std::string address;  // whoever is added later looks for it there
+    for (const MembershipAt& at : forced.before.memberships)
+        if (const Member* own = at.membership.find(log.replica); own != nullptr) address = own->address;
+    members.add({log.replica, true, address});
     for (const MembershipAt& at : forced.before.memberships)
         members.highest_id = std::max(members.highest_id, at.membership.highest_id);
     std::string value;

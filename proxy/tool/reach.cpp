@@ -106,7 +106,8 @@ std::string where_it_is(const json& status, uint32_t replica) {
     for (const json& member : status["membership"]["members"]) {
         const std::string address = member.value("address", "");
         if (member.value("replica", 0u) == replica)
-            return ": say this on the host of " + name + ", which its peers reach at " + address;
+            return ": say this on the host of " + name +
+                   (address.empty() ? "" : ", which its peers reach at " + address);
     }
     return ", and the cluster has no " + name + " (crane member list)";
 }

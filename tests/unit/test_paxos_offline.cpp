@@ -138,6 +138,23 @@ TEST_CASE("paxos offline: one replica goes on as the only member, and never agai
     REQUIRE_FALSE(members.removed(4));
 }
 
+TEST_CASE("paxos offline: the only member is found where the others found it") {
+    const TemporaryDirectory directory;
+    {
+        BdbStore store(options(directory.path));
+        write_log(store, 5);
+        Membership members;
+        for (const ReplicaId id : {1u, 2u, 3u})
+            members.add({id, true, "10.0.0." + std::to_string(id) + ":7400"});
+        PersistBatch batch;
+        batch.memberships = {{3, members}};
+        store.persist(batch);
+    }
+    force_new_cluster(directory.path);
+    BdbStore store(options(directory.path));
+    REQUIRE(store.load().memberships.back().membership.find(2)->address == "10.0.0.2:7400");
+}
+
 TEST_CASE("paxos offline: a log that was still catching up is not taken for a cluster's") {
     const TemporaryDirectory directory;
     {
