@@ -226,7 +226,7 @@ bool runs(const std::string& state_dir) {
 /// The configuration of a replica here, before anything is done that it would have been needed for.
 std::string config_of(const std::string& state_dir, const BackupRequest& request) {
     const std::string own = sources(state_dir).front().path;
-    const std::string path = request.config.empty() ? config_file(own) : request.config;
+    std::string path = request.config.empty() ? config_file(own) : request.config;
     if (path.empty())
         throw std::runtime_error("neither " + own + "/craned.toml nor " + packaged_config(own) +
                                  " is there: name the configuration of the craned of this directory "
