@@ -122,7 +122,7 @@ void write_stat(Text& out, std::string_view text, const Subject& subject) {
         } else if (field == 14) {
             out << ticks;
         } else if (field == 20) {
-            out << (count_threads_of(subject.process));
+            out << count_threads_of(subject.process);
         } else if (field == 22) {
             out << (born - domain().monotonic_offset_ns) / kTickNs;
         } else if (field == 23) {
@@ -217,7 +217,7 @@ void write_status_line(Text& out, std::string_view line, const Subject& subject)
     } else if (starts_with_any(key, {"Vm", "Rss"})) {
         out << "\t" << kShownKilobytes << " kB";
     } else if (key == "Threads") {
-        out << "\t" << (count_threads_of(subject.process));
+        out << "\t" << count_threads_of(subject.process);
     } else if (key == "FDSize") {
         out << "\t256";
     } else if (key == "SigQ") {

@@ -68,6 +68,21 @@ int taken(uint64_t set) {
     return take_pending(set, info) ? info.signal : 0;
 }
 
+/// How a process of the domain ends that hears of the death of the one that `die` makes.
+template <typename Die>
+int end_of_who_hears(Die die) {
+    const int pid = fork();
+    if (pid == 0) {
+        die();
+        close(STDERR_FILENO);
+        on_child(SIGCHLD, nullptr, nullptr);
+        _exit(0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(pid, &status, 0) == pid);
+    return WEXITSTATUS(status);
+}
+
 }  // namespace
 
 TEST_CASE("deaths: a process that died with the turn is buried, and the turn goes on", "[interpose]") {
@@ -97,16 +112,7 @@ TEST_CASE("deaths: a process that died with the turn is buried, and the turn goe
 
 TEST_CASE("deaths: a process killed while it waited ends the domain, and says why", "[interpose]") {
     PlainDomain domain;
-    const int pid = fork();
-    if (pid == 0) {
-        domain.process(dead_child(0, SIGKILL));
-        close(STDERR_FILENO);
-        on_child(SIGCHLD, nullptr, nullptr);
-        _exit(0);
-    }
-    int status = 0;
-    REQUIRE(waitpid(pid, &status, 0) == pid);
-    CHECK(WEXITSTATUS(status) == 125);
+    CHECK(end_of_who_hears([&] { domain.process(dead_child(0, SIGKILL)); }) == 125);
     CHECK(domain.status().attachment == static_cast<uint32_t>(crane::timebubble::Attachment::kRefused));
     CHECK(std::string(domain.status().refusal).find("SIGKILL") != std::string::npos);
 }
@@ -117,17 +123,11 @@ TEST_CASE("deaths: a process killed from outside in the midst of an operation en
           "[interpose]") {
     const int signal = GENERATE(SIGKILL, SIGTERM);
     PlainDomain domain;
-    const int pid = fork();
-    if (pid == 0) {
+    const auto die = [&] {
         give_turn(domain, domain.process(dead_child(0, signal)));
         runtime.view.control->gate.working = 1;
-        close(STDERR_FILENO);
-        on_child(SIGCHLD, nullptr, nullptr);
-        _exit(0);
-    }
-    int status = 0;
-    REQUIRE(waitpid(pid, &status, 0) == pid);
-    CHECK(WEXITSTATUS(status) == 125);
+    };
+    CHECK(end_of_who_hears(die) == 125);
     CHECK(std::string(domain.status().refusal).find(signal == SIGKILL ? "SIGKILL" : "SIGTERM") !=
           std::string::npos);
 }
