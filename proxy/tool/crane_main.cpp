@@ -281,6 +281,8 @@ class Commands {
     void use_remote() {
         if (!compared_.logs.empty())
             throw UsageError("diff of logs that are files does not go with --cluster");
+        if (compared_.anew)
+            throw UsageError("--anew reads the logs themselves, and does not go with --cluster");
         use_credentials(credentials_);
         state_dir_ = remote_place(cluster_);
     }

@@ -215,8 +215,13 @@ int tool_diff(const std::string& state_dir, const DiffRequest& request, bool as_
         for (const ReplicaDir& replica : find_replicas(state_dir))
             if (is_member(replica) && !is_witness(replica.path)) paths.push_back(replica.path);
     }
-    if (request.logs.empty() && paths.size() < 2 && has_replicas_elsewhere(state_dir))
+    if (request.logs.empty() && paths.size() < 2 && has_replicas_elsewhere(state_dir)) {
+        if (request.anew)
+            throw std::runtime_error(
+                "--anew reads the logs themselves, and the others' are on other hosts: copy them here and "
+                "name them, or leave it out (all are then asked for their chains)");
         return compare_by_chain(state_dir, as_json);
+    }
     if (paths.size() < 2)
         throw std::runtime_error(
             "there is one log only, and nothing to compare it with: where the other replicas are on other "

@@ -19,6 +19,12 @@ namespace {
 
 using Visit = std::function<void(json entry)>;
 
+/// Indexes of the first and the last entry that a replica holds.
+struct Held {
+    uint64_t first = 1;
+    uint64_t last = 0;
+};
+
 void print_entry(const json& entry) {
     std::cout << "#" << entry["index"] << " view " << entry["view"].get<std::string>() << " "
               << entry["kind"].get<std::string>();
@@ -52,25 +58,39 @@ void complete(const ReplicaDir& replica, json& entry) {
 }
 
 /// Of a replica that runs, a piece of its log after the other.
-void ask_for_log(const ReplicaDir& replica, const LogRequest& request, const Visit& visit) {
+Held ask_for_log(const ReplicaDir& replica, const LogRequest& request, const Visit& visit) {
+    const json status = ask_replica(replica, {{"cmd", "status"}});
+    if (status.contains("error")) throw std::runtime_error(status["error"].get<std::string>());
+    const Held held{status.value("first_log_index", uint64_t{1}), status.value("decided", uint64_t{0})};
     for (uint64_t from = request.from; from <= request.to;) {
         json piece = ask_replica(replica, {{"cmd", "log"}, {"from", from}, {"to", request.to}});
         if (piece.contains("error")) throw std::runtime_error(piece["error"].get<std::string>());
-        if (piece["entries"].empty()) return;
+        if (piece["entries"].empty()) break;
         from = piece["entries"].back()["index"].get<uint64_t>() + 1;
         for (json& entry : piece["entries"]) {
             complete(replica, entry);
             visit(std::move(entry));
         }
     }
+    return held;
 }
 
-void read_log(const std::string& db, const LogRequest& request, const Visit& visit) {
-    paxos::read_offline(db, request.from, [&](const paxos::Entry& entry) {
+Held read_log(const std::string& db, const LogRequest& request, const Visit& visit) {
+    const paxos::OfflineLog log = paxos::read_offline(db, request.from, [&](const paxos::Entry& entry) {
         if (entry.index > request.to) return false;
         visit(entry_json(entry));
         return true;
     });
+    return {log.state.start.index + 1, log.state.end.index};
+}
+
+/// What of the request the log does not hold, and why; empty if all of it was there.
+std::string missing(const LogRequest& request, const Held& held) {
+    if (request.from < held.first)
+        return "the log begins at #" + std::to_string(held.first) +
+               ": what is before is in a checkpoint, and was cut";
+    if (request.from > held.last && request.from > 1) return "the log ends at #" + std::to_string(held.last);
+    return "";
 }
 
 bool runs(const std::string& path) {
@@ -95,18 +115,27 @@ ReplicaDir choose(const std::string& state_dir, uint32_t wanted) {
 int tool_log(const std::string& state_dir, const LogRequest& request, bool as_json) {
     const ReplicaDir replica = choose(state_dir, request.replica);
     json entries = json::array();
+    bool any = false;
     const Visit visit = [&](json entry) {
+        any = true;
         if (as_json)
             entries.push_back(std::move(entry));
         else
             print_entry(entry);
     };
-    if (is_remote(state_dir) || runs(replica.path))
-        ask_for_log(replica, request, visit);
-    else
-        read_log(replica.path + "/db", request, visit);
-    if (as_json) std::cout << json{{"replica", replica.id}, {"entries", entries}}.dump(1) << "\n";
-    return kExitOk;
+    const Held held = is_remote(state_dir) || runs(replica.path)
+                          ? ask_for_log(replica, request, visit)
+                          : read_log(replica.path + "/db", request, visit);
+    if (as_json)
+        std::cout << json{{"replica", replica.id},
+                          {"first", held.first},
+                          {"last", held.last},
+                          {"entries", entries}}
+                         .dump(1)
+                  << "\n";
+    const std::string lacks = missing(request, held);
+    if (!lacks.empty() && !as_json) std::cerr << "crane log: replica " << replica.id << ": " << lacks << "\n";
+    return lacks.empty() || any ? kExitOk : kExitNo;
 }
 
 }  // namespace crane::proxy

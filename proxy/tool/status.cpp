@@ -132,7 +132,7 @@ int tool_status(const std::string& state_dir, bool as_json) {
 
 int tool_health(const std::string& state_dir, const HealthRequest& request, bool as_json) {
     const json rows = ask_all(state_dir, kHealthTimeoutMs);
-    std::string line = request.replica ? "replica " + std::to_string(request.replica) + " is not here" : "";
+    std::string line;
     bool ok = false;
     for (const json& row : rows) {
         const uint32_t replica = row["replica"];
@@ -148,6 +148,9 @@ int tool_health(const std::string& state_dir, const HealthRequest& request, bool
         }
         line += (line.empty() ? "not ok: " : "; ") + who + ": " + why;
     }
+    if (line.empty())
+        line = "not ok: replica " + std::to_string(request.replica) +
+               " is not on this host (crane status names all, and says where the primary is)";
     if (as_json) {
         std::cout << json{{"healthy", ok}, {"detail", line}}.dump() << "\n";
     } else {

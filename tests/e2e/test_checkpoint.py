@@ -62,6 +62,9 @@ class Checkpoint(CraneTest):
                 for number in range(SOME):
                     redis("SET", f"before:{number}", number)
             index = self.take(cluster, 2)
+            cut = cluster.crane("log", "--to", "1")
+            self.assertEqual((cut.returncode, cut.stdout),
+                             (1, f"crane log: replica 1: the log begins at #{index + 1}: what is before is in a checkpoint, and was cut\n"))
             with RedisClient(cluster.address(2)) as redis:
                 for number in range(SOME):
                     redis("SET", f"after:{number}", number)

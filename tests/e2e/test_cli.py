@@ -56,6 +56,7 @@ class CommandLine(CraneTest):
                                 (["ca"], "init, issue or show"), (["ca", "bogus"], "bogus"),
                                 (["status", "--bogus"], "--bogus"), (["diff", "/nope"], "/nope does not exist"),
                                 (["log", "--from", "10", "--to", "2"], "--from 10 is behind --to 2"),
+                                (["diff", "--anew", "--cluster", "h:1", "--cert", "c", "--key", "k"], "--anew reads the logs themselves"),
                                 (["status", "--state-dir", ""], "--state-dir is empty")):
             done = subprocess.run([CRANE_TOOL, *words], capture_output=True, text=True, timeout=20, check=False)
             self.assertEqual(done.returncode, 2, words)
@@ -77,6 +78,12 @@ class CommandLine(CraneTest):
             self.assertEqual(compared.returncode, 0, compared.stdout)
             json.loads(compared.stdout)
             self.assertRegex(cluster.crane("log").stdout.lower(), "connect|send")
+            nobody = cluster.crane("health", "--replica", "9")
+            self.assertEqual(nobody.returncode, 1, nobody.stdout)
+            self.assertIn("replica 9 is not on this host", nobody.stdout)
+            behind = cluster.crane("log", "--from", "99999999")
+            self.assertEqual(behind.returncode, 1)
+            self.assertRegex(behind.stdout, r"^crane log: replica 1: the log ends at #\d+$")
 
     def test_log_of_a_running_replica_that_has_more_than_one_file(self):
         with self.crane(Redis, options=("--checkpoint-log-mib=0",)) as cluster:  # nobody cuts it
