@@ -165,6 +165,10 @@ bool is_further(AlarmKind kind) {
 
 }  // namespace
 
+void add_word_of_primary(const json& primary, ClusterHealth& health) {
+    judge_divergence(primary, health);
+}
+
 std::vector<std::string> further_alarms(const json& rows, int64_t now_s) {
     std::vector<std::string> out;
     for (const json& row : rows) {

@@ -24,6 +24,9 @@ struct ClusterHealth {
 /// `rows` is an array: the answer to "status" with "alive" = true, or {"replica", "alive" = false, "error"}.
 ClusterHealth assess_cluster(const nlohmann::json& rows);
 
+/// Whom the primary, which is on another host, has found to differ: it alone compares. `primary`: its status.
+void add_word_of_primary(const nlohmann::json& primary, ClusterHealth& health);
+
 /// The alarms that replicas have raised and that none of the problems and warnings above tells of: nobody is
 /// kept from being served by them, and somebody has to act all the same.
 std::vector<std::string> further_alarms(const nlohmann::json& rows, int64_t now_s);

@@ -14,6 +14,7 @@ using nlohmann::json;
 
 namespace {
 
+constexpr int kElsewhereTimeoutMs = 2000;
 constexpr int kHealthTimeoutMs = 2000;  // a load balancer asks often, and takes no answer for an answer
 
 void print_row(const json& row) {
@@ -97,11 +98,28 @@ void print_difference(const json& rows) {
         printf("    replica %u: %s\n", side["replica"].get<uint32_t>(), side_text(side).c_str());
 }
 
+/// The primary of another host is asked, through a replica here, whom it has found to differ. What it does
+/// not answer is no problem of its own: that it is in reach has been looked at.
+void ask_primary_elsewhere(const std::string& state_dir, const json& rows, ClusterHealth& health) {
+    if (health.primary == 0 || is_remote(state_dir)) return;
+    for (const json& row : rows)
+        if (row["alive"] && row.value("replica", 0u) == health.primary) return;
+    for (const ReplicaDir& one : whole_cluster(state_dir)) {
+        if (one.id != health.primary || !one.elsewhere) continue;
+        try {
+            const json answer = ask_replica(one, {{"cmd", "status"}}, kElsewhereTimeoutMs);
+            add_word_of_primary(answer, health);
+        } catch (const std::runtime_error&) {
+        }
+    }
+}
+
 }  // namespace
 
 int tool_status(const std::string& state_dir, bool as_json) {
     const json rows = ask_all(state_dir);
     ClusterHealth health = assess_cluster(rows);
+    ask_primary_elsewhere(state_dir, rows, health);
     for (std::string& one : further_alarms(rows, time(nullptr))) health.warnings.push_back(std::move(one));
     const int code = health.problems.empty() ? kExitOk : kExitNo;
     if (as_json) {

@@ -9,6 +9,7 @@ import test_checkpoint  # the module: a class by name would be run here again
 from support.case import CraneTest
 from support.cluster import parse_json
 from support.honest import Writer
+from support.paths import CRANE
 from support.procs import wait_until
 from support.redisclient import Redis as RedisClient
 from support.servers import Redis
@@ -42,6 +43,10 @@ class DecidedBase(CraneTest):
                 return status.returncode == 1 and "no majority agrees" in status.stdout and "crane base" in status.stdout
 
             wait_until(told, 30, f"it is said, and what to do\n{cluster.report()}")
+        for n in replicas:  # as the host of each would say it, whoever leads
+            alone = subprocess.run([CRANE, "status", "--state-dir", cluster.state / f"r{n}"], capture_output=True, text=True,
+                                   timeout=30, check=False)
+            self.assertEqual((alone.returncode, "no majority agrees" in alone.stdout), (1, True), alone.stdout + alone.stderr)
 
     def choose(self, cluster, replica):
         done = cluster.crane("base", replica, timeout_s=150)
