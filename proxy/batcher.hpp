@@ -37,6 +37,9 @@ class Batcher {
     /// A batch was seen in the log: later ones get a later timestamp.
     void saw_timestamp(uint64_t timestamp_ns);
 
+    /// The latest in the log, or on its way there.
+    uint64_t last_timestamp_ns() const { return last_timestamp_ns_; }
+
     bool empty() const { return !genesis_ && calls_ == 0; }
     /// Whether to propose what is queued: `undecided` batches are in the log and not decided, `under_way` are
     /// that or not admitted by the domain.

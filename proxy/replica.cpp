@@ -236,7 +236,7 @@ bool Replica::turn() {
         evtimer_add(flush_timer_, &kFlushDelay);
     }
     lag_.worked("the server's output and its clients", monotonic_ns() - began_ns);
-    if (more_output_ || !looked_ahead_) return false;
+    if (more_output_ || !looked_ahead_ || looks_first_) return false;
     // Announce first, then look again at all that the domain may have said meanwhile. What is held is looked
     // for when the log has been written, or at the next housekeeping.
     const bool listens = !domain_.killed() && !domain_.damaged() && !output_held_;

@@ -50,6 +50,7 @@
 #include "proxy/image_files.hpp"
 #include "proxy/image_rounds.hpp"
 #include "proxy/ingress.hpp"
+#include "proxy/input_first.hpp"
 #include "proxy/listeners.hpp"
 #include "proxy/loop_lag.hpp"
 #include "proxy/metrics/alarm.hpp"
@@ -258,6 +259,8 @@ class Replica : public Participant {
     void look_for_round();
     uint64_t under_way() const;
     bool may_propose() const;
+    uint64_t late_ns();
+    bool has_to_look_first();
     nlohmann::json clock_json() const;
     void track_connections(uint64_t index, const std::string& batch);
     const char* server_state() const;
@@ -274,6 +277,8 @@ class Replica : public Participant {
     OutputLog log_;
     Batcher batcher_;
     Bubbles bubbles_;
+    InputFirst input_first_;
+    bool looks_first_ = false;  ///< nothing is proposed before the loop has looked at clients once more
     DomainAccount account_;
     ClientPool pool_;
     ServerPorts ports_;

@@ -19,7 +19,23 @@ bool Replica::may_propose() const {
            timekeeper_.begun() && sequencer_.can_propose();
 }
 
+/// For how long time has come that the server has not been told of: since its next deadline, where it waits.
+uint64_t Replica::late_ns() {
+    const timebubble::DomainStatus& status = domain_.link().status();
+    const bool waits = status.quiescent.load(std::memory_order_seq_cst);
+    const uint64_t since =
+        waits ? status.deadline_ns.load(std::memory_order_seq_cst) : batcher_.last_timestamp_ns();
+    const uint64_t now = timekeeper_.now(host_time());
+    return since == 0 || now < since ? 0 : now - since;
+}
+
+bool Replica::has_to_look_first() {
+    if (native_ || !may_propose() || (batcher_.empty() && under_way() > 0)) return false;
+    return input_first_.holds(monotonic_ns(), late_ns(), batcher_.calls());
+}
+
 void Replica::propose() {
+    looks_first_ = false;
     begin_time();
     if (server_ended_) {
         propose_start();
@@ -32,6 +48,8 @@ void Replica::propose() {
         batcher_.add(timebubble::CallKind::kProgram, 0, program_payload(generation_.fed, domain_.program()));
     }
     const bool open = pace_.shut_percent() == 0 || pace_.open(monotonic_ns());
+    looks_first_ = open && has_to_look_first();
+    if (looks_first_) return;
     while (open && may_propose() &&
            batcher_.due(timekeeper_.now(host_time()), sequencer_.undecided(), under_way())) {
         propose_batch(batcher_.calls());
@@ -72,6 +90,7 @@ void Replica::propose_batch(uint64_t calls) {
     if (!sequencer_.propose(std::move(batch))) {
         throw std::logic_error("the log refused a batch that it had room for");
     }
+    input_first_.proposed();
     ++batches_proposed_;
     calls_proposed_ += calls - std::min<uint64_t>(calls, batcher_.calls());
 }

@@ -126,13 +126,18 @@ class WebWriter(Writer):
             raise ValueError(f"PUT was answered {answer.status}")
 
     def lost(self, address):
-        lost = []
+        lost, answered = [], time.monotonic()
         with contextlib.closing(http.client.HTTPConnection(address, self.port, timeout=READ_S)) as connection:
             for count in range(1, self.acknowledged + 1):
-                connection.request("GET", f"/dav/{self.key(count)}")
-                answer = connection.getresponse()
-                if answer.read().decode() != self.body(count):
-                    lost.append(self.key(count))
+                try:
+                    connection.request("GET", f"/dav/{self.key(count)}")
+                    answer = connection.getresponse()
+                    if answer.read().decode() != self.body(count):
+                        lost.append(self.key(count))
+                except (OSError, http.client.HTTPException) as error:
+                    raise OSError(f"{address}, asked for {self.key(count)} of {self.acknowledged}, {time.monotonic() - answered:.2f} s "
+                                  f"after its last answer: {type(error).__name__}: {error}") from error
+                answered = time.monotonic()
         return lost
 
 

@@ -8,6 +8,7 @@ identical.
 """
 
 import argparse
+import contextlib
 import http.client
 import os
 import pathlib
@@ -200,6 +201,13 @@ def options():
     return parser.parse_args()
 
 
+def report(bed):
+    """What the replicas said last."""
+    for number, host in bed.hosts.items():
+        for log in host.ssh("ls /var/lib/crane/*/craned.log", check=False).split():
+            print(f"--- h{number} {log}\n{host.ssh(f'tail -n 30 {log}', check=False)}", file=sys.stderr)
+
+
 def main():
     # Whoever ends it has the hosts ended, too.
     for end in (signal.SIGTERM, signal.SIGINT):
@@ -222,6 +230,9 @@ def main():
     except (BedError, subprocess.TimeoutExpired, OSError, http.client.HTTPException, KeyboardInterrupt) as error:
         print(f"deploy-test: {type(error).__name__}: {error}", file=sys.stderr)
         status = 1
+        if bed and not isinstance(error, KeyboardInterrupt):
+            with contextlib.suppress(BedError, subprocess.TimeoutExpired, OSError):
+                report(bed)
     finally:
         if bed and chosen.keep and bed.hosts:
             print(f"kept: nsenter --net=/run/netns/{bed.name} ssh {' '.join(map(str, bed.ssh_options))} root@{bed.hosts[1].address}; {work}")

@@ -110,3 +110,25 @@ class ClockTest(CraneTest):
                 self.assert_time_goes_on(cluster, leads)
             self.assertEqual(cluster.primary(), leads)
             cluster.assert_identical()
+
+
+class StoodStillTest(CraneTest):
+    timeout_s = 120
+
+    def test_what_clients_said_while_all_stood_still_comes_before_the_time_that_passed(self):
+        """As after a suspension of the machine: the server would close connections as idle on which it is being asked."""
+        self.needs_replicas()
+        with self.crane(RedisServer) as cluster:
+            leads = cluster.primary()
+            clients = [self.enterContext(Redis(cluster.address(leads), timeout_s=30)) for _ in range(100)]
+            clients[0]("CONFIG", "SET", "timeout", 3)
+            self.assertEqual({client("PING") for client in clients}, {"PONG"})
+            go_on = [self.stopped(cluster, replica) for replica in (leads, *({1, 2, 3} - {leads}))]
+            for client in clients:
+                client.send("PING")
+            time.sleep(5)  # more than the server lets anybody be idle
+            for one in go_on:
+                one()
+            self.assertEqual([client.reply() for client in clients], ["PONG"] * len(clients))
+            self.assertEqual(cluster.primary(), leads)
+            cluster.assert_identical()
