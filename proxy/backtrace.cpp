@@ -95,7 +95,8 @@ std::string what_keeps(const BusyThread& one, const std::string& innermost) {
                               "with --schedule parallel)"
                             : " is blocked in system call " + std::to_string(one.system_call) +
                                   ", which Crane does not schedule";
-    return what + (innermost == kMoves ? "; where in its code is not known, since " : ", in ") + innermost;
+    const bool is_frame = !innermost.starts_with("it ") && !innermost.starts_with("its ");
+    return what + (is_frame ? ", in " : "; where in its code is not known, since ") + innermost;
 }
 
 }  // namespace

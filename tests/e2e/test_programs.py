@@ -495,7 +495,8 @@ class Programs(CraneTest):
                 def told():
                     return all("spin_until_raised" in row["message"] for row in cluster.status().values())
 
-                procs.wait_until(told, 30, "every replica names the function that spins")
+                # Where others compute too, the next look comes when it has a CPU of its own for once.
+                procs.wait_until(told, 80, "every replica names the function that spins")
             log = (cluster.state / "r1" / "craned.log").read_text()
             self.assertIn("scenario+", log)
 
