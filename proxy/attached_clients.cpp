@@ -20,6 +20,8 @@ namespace {
 /// What a client has taken is told in these steps; less than the first window, so that it never closes for
 /// that.
 constexpr uint64_t kTakenStepBytes = timebubble::kFirstWindowBytes / 4;
+/// Where the primary's copy begins has not been heard.
+constexpr uint64_t kNotKnown = ~uint64_t{0};
 
 }  // namespace
 
@@ -32,7 +34,8 @@ struct AttachedClients::Client final : EndpointUser {
     uint64_t id = 0;
     bool opened = false;  ///< its connection is decided
     bool copy = false;
-    uint64_t replaced_by = 0;  ///< the server after the one that it is a client of; 0: none is decided
+    uint64_t joins_at = kNotKnown;  ///< from this offset on there is no gap in the copy
+    uint64_t replaced_by = 0;       ///< the server after the one that it is a client of; 0: none is decided
 
     ByteQueue input;       ///< from the first byte that is not decided on
     bool known = false;    ///< to the present primary
@@ -110,7 +113,10 @@ struct AttachedClients::Client final : EndpointUser {
         credit = 0;
         end_carried = end_decided;
         taken_told = taken;
+        joins_at = kNotKnown;
     }
+
+    bool is_served_by_copy() const { return copy && joins_at != kNotKnown && delivered >= joins_at; }
 
     void on_credit(uint64_t more) {
         credit += more;
@@ -184,7 +190,8 @@ void AttachedClients::attach(Endpoint* endpoint, const timebubble::ConnectPayloa
 void AttachedClients::name_new(std::unique_ptr<Client> client) {
     Client& named = *client;
     named.id = connection_id(self_, next_number_++);
-    named.copy = !own_output_ || wants_copy_();
+    named.copy = !own_output_ || copies_wanted_ || wants_copy_();
+    any_copies_ |= named.copy;
     named_.emplace(named.id, std::move(client));
     name(named);
 }
@@ -195,6 +202,33 @@ void AttachedClients::name(Client& client) {
     } else {
         primary_->open(client.id, client.addresses, client.copy);
     }
+}
+
+/// The primary knows it: to be named once more only changes what it sends.
+void AttachedClients::change_source(Client& client, bool copy) {
+    client.copy = copy;
+    client.joins_at = kNotKnown;
+    any_copies_ |= copy;
+    name(client);
+}
+
+void AttachedClients::want_copies(bool wanted) {
+    copies_wanted_ = wanted;
+    if (!own_output_ || !primary_ || (!wanted && !any_copies_)) return;
+    std::vector<uint64_t> changed;
+    any_copies_ = false;
+    for (const auto& [id, client] : named_) {
+        any_copies_ |= client->copy;
+        if (client->copy == wanted || !client->known) continue;
+        if (wanted || client->own >= client->delivered) changed.push_back(id);
+    }
+    std::sort(changed.begin(), changed.end());  // the same in each run
+    for (const uint64_t id : changed)
+        if (Client* client = find(id)) change_source(*client, wanted);
+}
+
+bool AttachedClients::copies_joined() const {
+    return std::ranges::all_of(named_, [](const auto& one) { return one.second->is_served_by_copy(); });
 }
 
 /// In the order of their numbers: the primary takes those that are above the last only.
@@ -223,8 +257,11 @@ void AttachedClients::welcome(uint64_t next_number) {
 void AttachedClients::accepted(uint64_t connection, uint64_t offset) {
     Client* client = find(connection);
     if (!client || !primary_) return;
-    client->known = true;
-    client->carried = std::clamp(offset, client->input.begin(), client->input.end());
+    if (!client->known) {
+        client->known = true;
+        client->carried = std::clamp(offset, client->input.begin(), client->input.end());
+        if (own_output_ && copies_wanted_ && !client->copy) return change_source(*client, true);
+    }
     client->carry();
 }
 
@@ -323,7 +360,14 @@ void AttachedClients::on_output(const timebubble::OutputHeader& header, std::str
 }
 
 void AttachedClients::copied(uint64_t connection, uint64_t offset, std::string_view bytes) {
-    if (Client* client = find(connection)) client->deliver(offset, bytes);
+    Client* client = find(connection);
+    if (!client) return;
+    if (offset > client->delivered) {
+        client->joins_at = offset + bytes.size();
+    } else if (client->joins_at == kNotKnown) {
+        client->joins_at = offset;
+    }
+    client->deliver(offset, bytes);
 }
 
 void AttachedClients::copied_end(uint64_t connection, uint64_t offset) {
@@ -348,7 +392,7 @@ void AttachedClients::leave(std::vector<uint64_t> connections, bool reset) {
 void AttachedClients::reset_unserved() {
     std::vector<uint64_t> unserved;
     for (const auto& [id, client] : named_) {
-        if (!client->copy) unserved.push_back(id);
+        if (!client->is_served_by_copy()) unserved.push_back(id);
     }
     leave(unserved, true);
 }

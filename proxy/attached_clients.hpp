@@ -3,7 +3,9 @@
 //
 // What a client sends is held here until it is decided, and said to the primary as far as that gives credit;
 // what the server sends to it comes out of the own domain, or from the primary where the own domain is behind
-// (`copy`). A client that is not named to a primary yet waits, and is not read.
+// (`copy`). Each can begin where the other ends, as output is named by its offset: so a client changes to the
+// copy before the own domain stands still, and back when that has caught up. Whose copy begins behind a gap
+// waits for the own domain to fill it. A client that is not named to a primary yet waits, and is not read.
 //
 // Bound kept: input is read only with credit, and only while what is held for the client, and for all of
 // them, is not too much: the primary may decide and take it long before that is delivered here, where the
@@ -58,7 +60,12 @@ class AttachedClients final : public FromPrimary {
     /// The servers before number `generation` have ended here, too: as close_all(), for their clients.
     void close_clients_before(uint64_t generation);
     void reset_all();
-    /// The own domain does not go on: its clients are reset, and come again to the primary's copy.
+    /// The own domain stands still, or is about to: all get the primary's copy, and later ones do. Else those
+    /// that the own domain has caught up with get its output again; call now and then.
+    void want_copies(bool wanted);
+    /// Nobody waits for the own domain, as far as is known.
+    bool copies_joined() const;
+    /// The own domain does not go on: those who wait for it are reset, and come again to the primary's copy.
     void reset_unserved();
 
     size_t size() const { return named_.size() + waiting_.size(); }
@@ -79,6 +86,7 @@ class AttachedClients final : public FromPrimary {
     Client* find(uint64_t connection);
     void name_new(std::unique_ptr<Client> client);
     void name(Client& client);
+    void change_source(Client& client, bool copy);
     void name_all();
     void end(uint64_t connection, bool reset);
     void leave(std::vector<uint64_t> connections, bool reset);
@@ -92,6 +100,8 @@ class AttachedClients final : public FromPrimary {
     uint64_t next_number_ = 1;
     Named named_;  ///< by connection
     std::list<std::unique_ptr<Client>> waiting_;
+    bool copies_wanted_ = false;
+    bool any_copies_ = false;     ///< perhaps
     std::vector<uint64_t> rich_;  ///< have been given more than the first credit
     uint64_t held_bytes_ = 0;
     uint64_t bytes_sent_ = 0;

@@ -45,7 +45,8 @@ class ToPrimary {
   public:
     /// A client whose connection is not known to be decided. `copy`: its output is wanted from the primary.
     virtual void open(uint64_t connection, const timebubble::ConnectPayload& addresses, bool copy) = 0;
-    /// A client whose connection is decided and that has taken so much output, after a welcome.
+    /// A client whose connection is decided and that has taken so much output, after a welcome, or when it
+    /// is to get its output from elsewhere.
     virtual void resume(uint64_t connection, bool copy, uint64_t taken) = 0;
     /// All have been named.
     virtual void listed() = 0;
@@ -73,7 +74,8 @@ class FromPrimary {
     virtual void accepted(uint64_t connection, uint64_t offset) = 0;
     /// So much more input may be said.
     virtual void credit(uint64_t connection, uint64_t more) = 0;
-    /// Output of a connection opened with `copy`; then its end, and what the server made of it.
+    /// Output of a connection named with `copy`, first of all where it begins (without bytes); then its end,
+    /// and what the server made of it.
     virtual void copied(uint64_t connection, uint64_t offset, std::string_view bytes) = 0;
     virtual void copied_end(uint64_t connection, uint64_t offset) = 0;
     virtual void copied_close(uint64_t connection, uint64_t offset, bool reset) = 0;

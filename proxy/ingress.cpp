@@ -208,6 +208,7 @@ void Ingress::take_name(uint64_t id, Connection& connection, bool copy, uint64_t
     FromPrimary* to = reply_(attached_replica(id));
     if (!to) return;
     to->accepted(id, connection.input);
+    if (copy) to->copied(id, connection.window.sent, {});  // from where on
     give_credit(id, connection);
     raise_window(id, connection);
 }

@@ -153,6 +153,7 @@ class Replica : public Participant {
     void on_turn_for_image(std::string_view said);
     void want_image(uint64_t first_index);
     void look_for_image();
+    bool clients_have_copies();
     bool stands_for_image(uint64_t wanted_ns) const;
     bool is_at_image() const;
     void tell_at_image(uint64_t now_ns);
@@ -217,6 +218,7 @@ class Replica : public Participant {
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
     bool own_domain_is_behind() const;
+    void choose_output(uint64_t now_ns);
     size_t clients_descriptors() const;
     void settle_connections();
     void send_queries();
@@ -313,6 +315,7 @@ class Replica : public Participant {
     LoopLag lag_;
     SessionShare share_;
     FrozenDetector frozen_;
+    uint64_t unserved_ns_ = 0;  ///< since when clients here need the primary's output; 0: they do not
     std::unique_ptr<DomainCores> cores_;  ///< null: the system places the server's threads
     DiskWatch disk_;
     std::optional<Admission> leaders_word_;  ///< what this replica's output is to be compared with
@@ -336,7 +339,10 @@ class Replica : public Participant {
     struct {
         ImagePhase phase = ImagePhase::kNone;
         uint64_t since_ns = 0;
-        uint64_t unadmitted = 0;   ///< the fewest seen since it is wanted
+        uint64_t unadmitted = 0;  ///< the fewest seen since it is wanted
+        bool copied = false;      ///< clients here have the primary's copy of the output, as far as they can
+        uint64_t copies_ns = 0;   ///< since when that is wanted; 0: not yet
+        uint64_t copies_looked_ns = 0;
         uint64_t first_index = 0;  ///< it is to stand there or behind
         uint64_t told_ns = 0;      ///< when the primary last heard that one is being taken
         uint64_t looked_ns = 0;    ///< when this one's server was last asked how long it has computed

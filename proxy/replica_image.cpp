@@ -22,6 +22,8 @@ constexpr uint64_t kRestWantedNs = 500'000'000;
 constexpr uint64_t kRestPatienceNs = 60'000'000'000;
 /// So many times the log between two rounds, and a replica that takes none itself fetches one.
 constexpr uint64_t kFetchBehind = 3;
+constexpr uint64_t kCopiesPatienceNs = 300'000'000;
+constexpr uint64_t kCopiesLookNs = 5'000'000;
 constexpr uint64_t kAskAgainNs = 10'000'000'000;
 constexpr uint64_t kTellAgainNs = 5'000'000'000;
 constexpr uint64_t kLookEveryNs = 5'000'000'000;
@@ -85,6 +87,8 @@ void Replica::want_image(uint64_t first_index) {
     image_.phase = ImagePhase::kWanted;
     image_.unadmitted = ~uint64_t{0};
     image_.since_ns = monotonic_ns();
+    image_.copied = false;
+    image_.copies_ns = 0;
 }
 
 bool Replica::is_at_image() const {
@@ -119,6 +123,21 @@ bool Replica::stands_for_image(uint64_t wanted_ns) const {
     return config_.policy == timebubble::Policy::kSerial && wanted_ns > kRestWantedNs && link.at_standstill();
 }
 
+/// Before the server stands still its clients get the primary's output. Those in the midst of an answer wait
+/// for their own server where the primary's is ahead of it all the time: nobody waits for them for long.
+bool Replica::clients_have_copies() {
+    if (sequencer_.leads() || clients_.size() == 0) return true;
+    const uint64_t now = monotonic_ns();
+    if (image_.copies_ns == 0) {
+        image_.copies_ns = image_.copies_looked_ns = now;
+        clients_.want_copies(true);
+    }
+    if (now - image_.copies_ns >= kCopiesPatienceNs) return true;
+    if (now - image_.copies_looked_ns < kCopiesLookNs) return false;
+    image_.copies_looked_ns = now;
+    return clients_.copies_joined();
+}
+
 /// In each turn while one is wanted. The server is given one batch after the other until it rests behind one
 /// that is far enough.
 void Replica::look_for_image() {
@@ -135,6 +154,8 @@ void Replica::look_for_image() {
         return;
     }
     if (!delivery_paused_) {
+        if (!image_.copied && !clients_have_copies()) return;
+        image_.copied = true;
         delivery_paused_ = true;
         sequencer_.pause_delivery(true);
     }

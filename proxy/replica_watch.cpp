@@ -110,9 +110,7 @@ void Replica::housekeep() {
                           !disk_.critical() && image_.phase != ImagePhase::kTaking && !output_held_;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
-    if (frozen_.frozen() && sequencer_.leader() != config_.replica_id) clients_.reset_unserved();
-    // It is made anew after a pause, of minutes where it is lost again and again.
-    if (domain_.state() == DomainState::kLost) clients_.reset_unserved();
+    choose_output(now);
     if (!native_) watch_catching_up();
     watch_program(now);
     watch_trial();

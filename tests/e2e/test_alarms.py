@@ -33,16 +33,24 @@ class Server(Looked):
             leads = cluster.primary()
             odd = next(n for n in (1, 2, 3) if n != leads)
             pids = [pid for pid in cluster.replica_pids(odd) if pid != cluster.craned_pid(odd)]
-            with RedisClient(cluster.address(leads)) as redis:
+            with RedisClient(cluster.address(leads)) as redis, RedisClient(cluster.address(odd), timeout_s=20) as here:
                 server = cluster.server_pid(odd)
                 self.assertIn(server, pids)
                 self.addCleanup(self.go_on, server)
+                here("SET", "before", 1)
                 os.kill(server, signal.SIGSTOP)
                 self.await_alarm(odd, "server-frozen", use=lambda: redis("INCR", "counter"))
+                for number in range(50):  # by the primary's copy of the output, on the same connection
+                    self.assertEqual(here("INCR", "here"), number + 1)
+                time.sleep(1)  # longer than those who wait for this server are kept
+                self.assertEqual(here("GET", "here"), b"50")
                 self.assertGreater(self.metrics(odd)["crane_admission_lag_entries"], 0)
                 self.go_on(server)
                 self.await_alarm(odd, "server-frozen", raised=False, use=lambda: redis("INCR", "counter"))
                 wait_until(lambda: self.metrics(odd)["crane_admission_lag_entries"] == 0, 30, "it has caught up")
+                for number in range(50, 100):  # by its own again, some time later
+                    self.assertEqual(here("INCR", "here"), number + 1)
+                self.assertEqual(here("GET", "before"), b"1")
             cluster.assert_identical()
 
     def go_on(self, pid):

@@ -107,6 +107,8 @@ struct Replica {
     Batcher batcher;
     DomainAccount account{1 << 20};
     bool lags = false;
+    bool will_stand = false;  ///< its domain
+    bool stands = false;
     AttachedClients clients;
     Carrier carrier;
     Ingress ingress;
@@ -138,6 +140,10 @@ class World {
         if (one_in(400)) kill_one();
         if (one_in(80)) lose_message();
         if (one_in(4) && clients_.size() < 60) arrive();
+        if (one_in(40)) {
+            Replica& one = at(1 + random_() % kReplicas);
+            one.stands = !one.stands;
+        }
         for (auto& client : clients_) act(*client);
         turn();
     }
@@ -172,6 +178,34 @@ class World {
         CHECK(at(leader_).ingress.output_bytes() == 0);
         CHECK(at(leader_).account.connections() == 0);
         CHECK(at(leader_).account.input_bytes() == 0);
+    }
+
+    /// Of a replica that does not lead, some that have been served before, and some that have just come.
+    bool serves_while_standing() {
+        Replica& stands = at(leader_ % kReplicas + 1);
+        for (int i = 0; i < 10; ++i) come_to(stands.id);
+        for (int i = 0; i < 30; ++i) {
+            for (auto& client : clients_) act(*client);
+            turn();
+        }
+        stands.will_stand = true;
+        stands.clients.want_copies(true);
+        for (int i = 0; i < 200 && !stands.clients.copies_joined(); ++i) turn();
+        if (!stands.clients.copies_joined()) return false;
+        stands.stands = true;
+        come_to(stands.id);
+        const size_t executed = stands.executed;
+        for (int i = 0; i < 400; ++i) {
+            for (auto& client : clients_) act(*client);
+            turn();
+        }
+        const bool served = stands.executed == executed && std::ranges::all_of(clients_, [](const auto& c) {
+                                return c->gone || (c->closed && c->heard == c->text);
+                            });
+        stands.will_stand = false;
+        settle();
+        check();
+        return served && stands.executed > executed;
     }
 
     uint64_t finished() const {
@@ -271,6 +305,10 @@ class World {
     void arrive() {
         const uint32_t id = static_cast<uint32_t>(1 + random_() % kReplicas);
         at(id).lags = one_in(3);
+        come_to(id);
+    }
+
+    void come_to(uint32_t id) {
         clients_.push_back(std::make_unique<TestClient>(id));
         ConnectPayload from{};
         from.peer_port = static_cast<uint16_t>(clients_.size());
@@ -311,7 +349,10 @@ class World {
         if (one_in(2) || finish_) propose(at(leader_));
         for (auto& [id, replica] : replicas_) {
             while (replica->delivered < log_.size() && (finish_ || !one_in(4))) deliver(*replica);
-            while (replica->executed < replica->delivered && (finish_ || !one_in(3))) execute(*replica);
+            replica->stands &= !finish_ && id != leader_;
+            if (one_in(5)) replica->clients.want_copies(replica->will_stand || replica->stands);
+            while (replica->executed < replica->delivered && !replica->stands && (finish_ || !one_in(3)))
+                execute(*replica);
             if (replica->ingress.leading() && replica->executed >= lead_entries_) replica->ingress.settle();
             replica->ingress.tick(now_);
             if (one_in(5)) replica->clients.reap(now_);
@@ -374,6 +415,14 @@ TEST_CASE("handover: clients of replicas that survive are never reset, and no by
         finished += world.finished();
     }
     CHECK(finished > 1000);
+}
+
+TEST_CASE("handover: clients are served by the primary's copy while their own domain stands still",
+          "[proxy]") {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        CHECK(World(seed).serves_while_standing());
+    }
 }
 
 TEST_CASE("handover: what waits for a slow replica takes the memory that it is, and no more", "[memory]") {
