@@ -204,6 +204,7 @@ nlohmann::json Replica::status() const {
         {"role", sequencer_.role_name()},
         {"view", sequencer_.view_counter()},
         {"leader", sequencer_.leader()},
+        {"rejoining", sequencer_.rejoining()},
         {"ready", sequencer_.ready()},
         {"primary_takes_clients", sequencer_.leads() ? sequencer_.ready() : carrier_.carries()},
         {"stop_s", config_.stop_s},

@@ -105,6 +105,8 @@ class Sequencer {
     std::vector<paxos::PeerStatus> peers() const;
     paxos::NodeStats stats() const;
     bool disowned() const { return node_ && node_->disowned(); }
+    /// No vote until all that is decided is copied from the others.
+    bool rejoining() const { return node_ && node_->rejoining(); }
     void shutdown(std::function<void()> done);
 
   private:

@@ -282,6 +282,7 @@ nlohmann::json Witness::status() const {
             {"role", sequencer_.role_name()},
             {"view", sequencer_.view_counter()},
             {"leader", sequencer_.leader()},
+            {"rejoining", sequencer_.rejoining()},
             {"ready", sequencer_.ready()},
             {"durability", config_.durable ? "disk" : "memory"},
             {"decided", sequencer_.decided_index()},

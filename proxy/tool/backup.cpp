@@ -231,7 +231,12 @@ std::string config_of(const std::string& state_dir, const BackupRequest& request
         throw std::runtime_error("neither " + own + "/craned.toml nor " + packaged_config(own) +
                                  " is there: name the configuration of the craned of this directory "
                                  "with --config");
-    load_config(path);
+    const Config config = load_config(path);
+    if (config.witness && config.server.empty())
+        throw std::runtime_error(path +
+                                 " is a witness', and does not say how the server runs, which a backup "
+                                 "records: make it on a host that has a server, or name a copy of "
+                                 "that one's configuration with --config");
     return path;
 }
 

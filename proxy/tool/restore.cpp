@@ -97,11 +97,12 @@ CheckpointState adopted(const checkpoint::Manifest& manifest, const Config& conf
     CheckpointState state;
     if (const std::string wrong = from_json(manifest.state, state); !wrong.empty())
         throw std::runtime_error("its checkpoint is of no use: " + wrong);
-    if (state.live && state.live->words.transport_version != timebubble::kTransportVersion)
+    const bool begins = state.live && !config.witness;
+    if (begins && state.live->words.transport_version != timebubble::kTransportVersion)
         throw std::runtime_error(
             "its server ran under a shim of another version, which this Crane does not "
             "understand: restore it with the version that made the backup");
-    if (state.live && checkpoint::find_criu().empty())
+    if (begins && checkpoint::find_criu().empty())
         throw std::runtime_error(
             "it holds an image of a running server, and this host has no CRIU to restore that: see "
             "crane check");
@@ -179,13 +180,13 @@ BackupRecord read_record(const std::string& file, const std::string& folder) {
     return record;
 }
 
-/// A new cluster, with the server as it ran.
+/// A new cluster, with the server as it ran. A witness runs none.
 void check_record(const RestoreRequest& request, const BackupRecord& record, const Config& config) {
     if (record.cluster == config.cluster_id)
         throw std::runtime_error(request.config +
                                  " has the cluster_id of the cluster that was backed up, whose "
                                  "replicas would take this one for one of theirs: choose another");
-    if (record.settings != backup_settings(config))
+    if (!config.witness && record.settings != backup_settings(config))
         throw std::runtime_error(request.config +
                                  " would run the server otherwise than it ran in the backup: server, cwd, "
                                  "environment, [schedule], "
@@ -229,7 +230,9 @@ int tool_restore(const RestoreRequest& request, bool as_json) {
                   << "\n";
     } else {
         std::cout << "replica " << config.replica_id << " begins at log entry " << record.index
-                  << (state.live ? ", with the server as it ran there" : ", with the server's files")
+                  << (config.witness ? ", as a witness"
+                      : state.live   ? ", with the server as it ran there"
+                                     : ", with the server's files")
                   << ". When all replicas have been given this backup, start their craneds\n";
     }
     return kExitOk;

@@ -300,3 +300,16 @@ class Backup(CraneTest):
             sound = subprocess.run([str(CRANE_TOOL), "log", "verify", "--state-dir", str(folder), "--json"],
                                    stdout=subprocess.PIPE, text=True, timeout=60, check=False)
             self.assertTrue(json.loads(sound.stdout)["sound"], sound.stdout)
+            self.witness_begins(file, text, cluster.dir / "witness")
+
+    def witness_begins(self, file, text, folder):
+        """It runs no server, so its configuration does not say how it ran; and no backup is made by that alone."""
+        config = folder.with_suffix(".toml")
+        servers = ("server", "shim", "init", "cwd", "environment", "witness")
+        lines = [line for line in text.splitlines() if line.split(" ")[0] not in servers]
+        lines = [line if not line.startswith("state_dir") else f'state_dir = "{folder}"' for line in lines]
+        config.write_text("witness = true\n" + "\n".join(lines) + "\n")
+        done = subprocess.run([str(CRANE_TOOL), "restore", str(file), "--config", str(config)], stdout=subprocess.PIPE, text=True,
+                              timeout=60, check=False)
+        self.assertEqual((done.returncode, "as a witness" in done.stdout), (0, True), done.stdout)
+        self.assertIn("is a witness'", self.refused(CRANE_TOOL, "backup", folder / "backup", "--state-dir", folder, "--config", config))
