@@ -28,6 +28,8 @@ using nlohmann::json;
 namespace {
 
 constexpr char kMakeSquashfs[] = "/usr/bin/mksquashfs";
+/// The /tmp of services that run (PrivateTmp=), which come and go meanwhile. For mksquashfs -wildcards.
+constexpr char kServicesOwn[] = "var/tmp/systemd-private-*\n";
 
 /// A file that goes with this, unless it was renamed.
 struct Unfinished {
@@ -132,7 +134,7 @@ void write_lines(const std::string& path, const std::string& text) {
 /// Into the two files that mksquashfs reads; `own` are files that are no part of the image.
 void write_left_out(const LeftOut& out, const std::string& from, const std::vector<std::string>& own,
                     const std::string& list, const std::string& emptied) {
-    std::string paths, folders;
+    std::string paths = kServicesOwn, folders;
     for (const std::string& path : out.paths) paths += escaped(path.substr(1)) + "\n";
     // One below another is not there.
     for (const std::string& folder : out.emptied) {

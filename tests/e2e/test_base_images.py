@@ -102,15 +102,17 @@ class BaseImages(CraneTest):
     def test_what_belongs_to_a_host_is_left_out_of_an_image(self):
         tree = make_tree(self.dir / "tree", ["/bin/cat"], [("/etc/shadow", "x"), ("/etc/odd*name", "x"), ("/run/left", "x"),
                                                            ("/etc/oddname", "x")])
+        for folder in ("mine", "systemd-private-0a1b-x.service-Ab3/tmp"):
+            (tree / "var/tmp" / folder).mkdir(parents=True)
         (tree / "srv/data/kept").mkdir(parents=True)
         (tree / "srv/data/big").write_text("x", encoding="ascii")
         file = tree / "inside.img"  # nor itself
         self.crane_tool("image", "make", file, "--from", tree, "--exclude", "/etc/odd*name", "--exclude", "/srv",
                          "--keep", "/srv/data/kept")
         listed = self.tool("unsquashfs", "-l", file)
-        for path in ("/etc/oddname", "/srv/data/kept", "/run", "/proc", "/usr/bin/cat"):
+        for path in ("/etc/oddname", "/var/tmp/mine", "/srv/data/kept", "/run", "/proc", "/usr/bin/cat"):
             self.assertIn(f"squashfs-root{path}\n", listed)
-        for path in ("/etc/shadow", "/etc/odd*name", "/run/left", "/srv/data/big", "/inside.img"):
+        for path in ("/etc/shadow", "/etc/odd*name", "/run/left", "/srv/data/big", "/inside.img", "/var/tmp/systemd-private-"):
             self.assertNotIn(f"squashfs-root{path}", listed)
 
     def test_processes_that_begin_meanwhile_are_left_out_of_an_image(self):
