@@ -1,5 +1,6 @@
 """What a trial of the deployment is made of: the inventories, the playbooks on them, and the load meanwhile."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -119,10 +120,13 @@ class Trial:
 class Load:
     """Writers to one cluster, from here to check(): by the hosts' addresses, or by the virtual one alone."""
 
+    numbers = itertools.count()
+
     def __init__(self, trial, cluster, kind, numbers, through=None, writers=2):
         self.trial, self.cluster = trial, cluster
         self.addresses = [trial.bed.hosts[number].address for number in numbers]
-        self.writers = [kind([through] if through else self.addresses, number) for number in range(writers)]
+        # No write is found that an earlier load's writer had written.
+        self.writers = [kind([through] if through else self.addresses, next(Load.numbers)) for _ in range(writers)]
         for one in self.writers:
             one.start()
         wait_until(lambda: all(one.acknowledged > 3 for one in self.writers), 60,
@@ -134,15 +138,30 @@ class Load:
         wait_until(lambda: all(one.acknowledged > count + 1 for one, count in zip(self.writers, before)), 60,
                    f"writes to {self.cluster} go on: {[one.last_error for one in self.writers]}")
 
-    def check(self, addresses=None):
-        """Ends the writers, and asks each host for everything."""
-        for one in self.writers:
-            one.end()
-        for address in addresses or self.addresses:
+    def ask(self, addresses):
+        """Of writers that have ended."""
+        for address in addresses:
             for one in self.writers:
                 lost = one.lost(address)
                 if lost:
                     raise BedError(f"{self.cluster} at {address}: acknowledged and lost: {len(lost)}, as {lost[:5]}")
+
+    def in_copy(self, port, numbers):
+        """What was acknowledged before the backup is in the cluster that is served at this port."""
+        for number in numbers:
+            for one in self.writers:
+                copy = type(one)([], one.number)
+                copy.port, copy.acknowledged = port, one.acknowledged
+                lost = copy.lost(self.trial.bed.hosts[number].address)
+                if lost:
+                    raise BedError(f"not in the copy on h{number}: {len(lost)}, as {lost[:5]}")
+        self.trial.say(f"the copy has all that the backup was of, on {len(numbers)} hosts")
+
+    def check(self, addresses=None):
+        """Ends the writers, and asks each host for everything."""
+        for one in self.writers:
+            one.end()
+        self.ask(addresses or self.addresses)
         self.trial.say(f"{self.cluster}: {sum(one.acknowledged for one in self.writers)} writes acknowledged, none lost on "
                        f"{len(addresses or self.addresses)} hosts; {sum(one.failures for one in self.writers)} connections lost; "
                        f"longest pause {max(one.longest_s for one in self.writers):.2f} s")
