@@ -21,7 +21,7 @@ def plugin(name):
 inventory, hosts = plugin("crane_inventory"), plugin("crane_hosts")
 
 SAID = {
-    "crane_replica": 1, "crane_cluster": "web", "crane_profile": "apache2", "crane_peer_port": 7400, "crane_address": "10.0.0.1",
+    "crane_replica": 1, "crane_witness": False, "crane_cluster": "web", "crane_profile": "apache2", "crane_peer_port": 7400, "crane_address": "10.0.0.1",
     "crane_client_address": "10.0.0.1", "crane_virtual_address": "", "crane_virtual_id": "6", "crane_ports": {80: 8080},
     "crane_settings": {}, "crane_limits": {"CPUWeight": 200}, "crane_own_addresses": [], "crane_image_release": "1",
     "crane_image_name": "web", "crane_image_packages": [], "crane_image_files": [], "crane_image_commands": [["a2enmod", "dav_fs"]],
@@ -32,7 +32,7 @@ SAID = {
     "crane_profile_environment": {"LANG": "C"}, "crane_profile_ports": {80: 80}, "crane_profile_settings": {}, "crane_profile_files": []}
 THREE = {f"h{n}": {"ansible_host": f"10.0.0.{n}", "crane_replica": n} for n in (1, 2, 3)}
 LOOK = {"uid": 0, "system": "debian", "release": "12", "machine": "x86_64", "addresses": ["10.0.0.1", "127.0.0.1"],
-        "resolved": ["10.0.0.1"], "listening": [], "log": False, "contained": False, "synchronised": True, "time_daemon": "chrony", "time": 5.0}
+        "resolved": ["10.0.0.1"], "listening": [], "log": False, "witness": None, "contained": False, "synchronised": True, "time_daemon": "chrony", "time": 5.0}
 
 
 def of_inventory(names=(), group=None, founded=False, **said):
@@ -70,7 +70,7 @@ class InventoryTest(Refusals):
                              "crane_settings": [[], {"checkpoint": 3}, {"checkpiont": {}}, {"checkpoint": {"log_mb": 1}}, {"tls": {}},
                                                 {"checkpoint": {"log_mib": "64"}}, {"schedule": {"policy": "fast"}},
                                                 {"disk": {"reserve_bytes": True}}, {"restart": "never"}, {"egress": {"allow": "any"}}],
-                             "crane_limits": [[], {"a": []}], "crane_virtual_id": [0, 256], "crane_wait_s": ["soon"],
+                             "crane_witness": ["maybe", 1, {}], "crane_limits": [[], {"a": []}], "crane_virtual_id": [0, 256], "crane_wait_s": ["soon"],
                              "crane_image_files": [[{"path": "/a"}], [{"path": "/a", "content": "", "mode": 420}], "x"],
                              "crane_image_commands": [["a2enmod dav_fs"], "a2enmod"], "crane_image_packages": ["nano"],
                              "crane_image_exclude": [["/a/"]], "crane_image_release": ["a/b"],
@@ -92,6 +92,23 @@ class InventoryTest(Refusals):
             group = {f"h{n}": {"ansible_host": f"10.0.0.{n}", "crane_replica": n} for n in range(1, count + 1)}
             self.refused(of_inventory(group=group), f"group crane has {count} host", "3, 5 or 7")
             self.assertEqual([], of_inventory(group=group, founded=True))
+
+    def test_one_host_at_least_has_a_server(self):
+        def of(*witnesses, **more):
+            return of_inventory(group={name: host | {"crane_witness": name in witnesses} for name, host in THREE.items()}, **more)
+        for founded in (False, True):
+            self.assertEqual([], of("h1", founded=founded))
+            self.assertEqual([], of("h2", "h3", founded=founded))  # as crane-run --witnesses 2
+            self.refused(of("h1", "h2", "h3", founded=founded), "crane_witness is true of all hosts (h1, h2, h3)", "has to run the server")
+        two = {name: THREE[name] for name in ("h1", "h2")}
+        self.refused(of_inventory(group=two | {"h2": THREE["h2"] | {"crane_witness": True}}), "group crane has 2 hosts", "3, 5 or 7")
+        self.refused(of_inventory(crane_settings={"witness": True}), "has witness", "crane_witness of a host")
+        self.assertEqual(["h2"], inventory.witnesses(list(THREE), THREE | {"h1": {"crane_witness": "false"}, "h2": {"crane_witness": "True"}}))
+
+    def test_a_witness_has_no_clients(self):
+        own = SAID | {"crane_witness": True, "crane_settings": {"metrics": {"listen": "0.0.0.0:9464"}}}
+        self.assertEqual([7400, 9464], [port for port, *_ in inventory.ports_wanted(own)])
+        self.assertEqual([], of_inventory(crane_witness=True, crane_ports={80: 7400}, crane_client_address="nowhere", crane_virtual_address="10.0.0.100/24"))
 
     def test_ports_do_not_meet(self):
         self.refused(of_inventory(crane_ports={80: 7400}), "port 7400", "crane_peer_port", "crane_ports")
@@ -151,6 +168,22 @@ class HostTest(Refusals):
         self.refused(of_host(listening=used(7400, "10.0.0.1", "crane@other.service")), "port 7400 (crane_peer_port)", "crane@other.service")
         self.assertEqual([], of_host(listening=used(8080, "127.0.0.1", "x.service")))
         self.assertEqual([], of_host(listening=used(8080, "10.0.0.1", "crane@web.service")))
+
+    def test_a_witness_wants_no_clients_port_or_address(self):
+        web = [{"port": 8080, "address": "0.0.0.0", "program": "x", "unit": "apache2.service"}]
+        self.refused(of_host(listening=web), "port 8080")
+        self.assertEqual([], of_host(listening=web, said={"crane_witness": True, "crane_client_address": "10.0.0.9"}))
+        peers = [web[0] | {"port": 7400}]
+        self.refused(of_host(listening=peers, said={"crane_witness": "true"}), "port 7400 (crane_peer_port)")
+
+    def test_a_replica_does_not_become_another_kind_while_others_know_it(self):
+        for asks in ("upgrade", "image", "reboot", "rejoin"):
+            self.refused(of_host(log=True, witness=False, said={"crane_witness": True}, founded=True, asks=asks), "is no witness, and crane_witness is true",
+                         "playbooks/stop.yml")
+            self.refused(of_host(log=True, witness=True, founded=True, asks=asks), "is a witness, and crane_witness is false", "playbooks/stop.yml")
+            self.assertEqual([], of_host(log=True, witness=True, said={"crane_witness": "yes"}, founded=True, asks=asks))
+            self.assertEqual([], of_host(witness=True, founded=True, asks=asks))  # it has not come to know anybody
+        self.assertEqual([], of_host(log=True, witness=True, founded=True, asks="deploy"))  # which looks whether they run
 
     def test_a_host_that_the_cluster_has_not_had_is_no_replica_by_being_deployed_to(self):
         self.refused(of_host(founded=True), "playbooks/add.yml", "playbooks/rejoin.yml")

@@ -9,6 +9,11 @@ import re
 ANYWHERE = ("0.0.0.0", "::", "", "*")
 
 
+def is_true(value):
+    """As ansible's bool: INI files and extra variables give texts."""
+    return value is True or str(value).lower() in ("true", "yes")
+
+
 def system_mistakes(look):
     mistakes = []
     if look["uid"] != 0:
@@ -35,6 +40,8 @@ def own_address_mistakes(look, said):
         found = f" (which it takes for {', '.join(look['resolved'])})" if look["resolved"] not in ([], [said["crane_address"]]) else ""
         mistakes.append(f"crane_address (else ansible_host) is {said['crane_address']}{found}, and no address of this host, which has {there}: "
                         "give the one at which the others reach it")
+    if is_true(said["crane_witness"]):
+        return mistakes  # it has no clients
     clients = ipaddress.ip_address(said["crane_client_address"])
     virtual = said["crane_virtual_address"].partition("/")[0]
     if not clients.is_unspecified and str(clients) not in look["addresses"] and str(clients) != virtual:
@@ -68,6 +75,15 @@ def foreign_members(look, said, founded, asks):
             "playbooks/destroy.yml first"]
 
 
+def other_kind(look, said, asks):
+    """The others take a replica for what it said when they came to know it. deploy looks at whether they run (tasks/running.yml)."""
+    is_witness = look["witness"] is True
+    if not look["log"] or look["witness"] is None or is_witness == is_true(said["crane_witness"]) or asks not in ("upgrade", "image", "reboot", "rejoin"):
+        return []
+    return [f"its replica is {'a' if is_witness else 'no'} witness, and crane_witness is {str(not is_witness).lower()}: take that back; or stop the "
+            "cluster (playbooks/stop.yml), and deploy"]
+
+
 def host_mistakes(look, said, wanted, founded=False, asks="deploy"):
     """All, as texts. look: what crane_look gave, or ansible's word on why it gave nothing; wanted: (port, address, what for)."""
     if look.get("unreachable"):
@@ -77,7 +93,7 @@ def host_mistakes(look, said, wanted, founded=False, asks="deploy"):
         said_of_it = look.get("module_stderr") or look.get("msg") or ""
         return ["it could not be looked at (python3 is to be there): " + " ".join(str(said_of_it).split())[:300]]
     found = look["found"]
-    mistakes = system_mistakes(found) + own_address_mistakes(found, said)
+    mistakes = system_mistakes(found) + own_address_mistakes(found, said) + other_kind(found, said, asks)
     if asks in ("check", "deploy", "add", "replace", "rejoin", "restore"):
         mistakes += used_port_mistakes(found, said, wanted) + foreign_members(found, said, founded, asks)
     if asks != "destroy":

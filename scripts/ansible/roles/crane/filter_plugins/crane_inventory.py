@@ -17,7 +17,7 @@ PROFILE = {"crane_profile_packages": "texts", "crane_profile_units": "texts", "c
 
 # What a setting is to be.
 KINDS = {
-    "crane_replica": "replica", "crane_cluster": "name", "crane_profile": "text", "crane_peer_port": "port", "crane_address": "text",
+    "crane_replica": "replica", "crane_witness": "boolean", "crane_cluster": "name", "crane_profile": "text", "crane_peer_port": "port", "crane_address": "text",
     "crane_client_address": "text", "crane_virtual_address": "any text", "crane_virtual_id": "id", "crane_ports": "ports",
     "crane_settings": "tables", "crane_limits": "mapping", "crane_own_addresses": "own addresses", "crane_image_release": "word",
     "crane_image_name": "word", "crane_image_packages": "texts", "crane_image_files": "files", "crane_image_commands": "commands",
@@ -60,7 +60,7 @@ ELSEWHERE = {
     "environment": "crane_profile", "shim": "it is the package's", "init": "it is the package's", "tls": "it is made",
     "port_map": "crane_ports", "replica": "the inventory's hosts", "image": "crane_image_name and crane_image_release",
     "mode": "these playbooks know no other mode than full", "isolation": "these playbooks know containers alone",
-    "witness": "these playbooks know no witnesses"}
+    "witness": "crane_witness of a host"}
 
 
 def as_number(value):
@@ -70,6 +70,11 @@ def as_number(value):
     if isinstance(value, int):
         return value
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value) else None
+
+
+def is_true(value):
+    """As ansible's bool: INI files and extra variables give texts."""
+    return value is True or str(value).lower() in ("true", "yes")
 
 
 def as_address(value):
@@ -302,7 +307,7 @@ def settings_of(said):
 def ports_wanted(said):
     """[(port, address, what for)] that craned listens at."""
     wanted = [(as_number(said["crane_peer_port"]), said["crane_address"], "crane_peer_port")]
-    for port in said["crane_ports"].values():
+    for port in () if is_true(said["crane_witness"]) else said["crane_ports"].values():
         wanted.append((as_number(port), said["crane_client_address"], "crane_ports"))
     for table in ("metrics", "admin"):
         listen = settings_of(said).get(table, {}).get("listen", "")
@@ -332,6 +337,8 @@ def address_mistakes(said):
     own = as_address(said["crane_address"])
     if own is not None and (own.is_unspecified or own.is_multicast):
         mistakes.append(f"crane_address is {own}, at which no other host can reach this one")
+    if is_true(said["crane_witness"]):
+        return mistakes  # it has no clients
     clients = said["crane_client_address"]
     if as_address(clients) is None:
         mistakes.append(f"crane_client_address is to be an address of the host, or 0.0.0.0 for all, and is {clients!r}")
@@ -383,11 +390,22 @@ def number_mistakes(hosts, founded):
             "majority is left when some are lost. Take one out, or put one in"]
 
 
+def witnesses(names, hosts):
+    """Those of the hosts whose replica has no server."""
+    return [name for name in names if is_true(hosts[name].get("crane_witness", False))]
+
+
+def witness_mistakes(hosts):
+    if len(witnesses(hosts, hosts)) < len(hosts):
+        return []
+    return [f"crane_witness is true of {'all hosts' if len(hosts) != 1 else 'the only host'} ({', '.join(hosts)}): at least one has to run the server"]
+
+
 def inventory_mistakes(said, name, variables, hosts, founded=False, playbooks="."):
     """All, as texts. said: the settings as they come out for this host; variables: what the inventory says of it."""
     path = profile_path(said["crane_profile"], playbooks)
     known = default_names() | set(OF_A_RUN) | set(PROFILE) | names_of_profiles(path)
-    mistakes = unknown_names(variables, known) + kind_mistakes(said) + number_mistakes(hosts, founded)
+    mistakes = unknown_names(variables, known) + kind_mistakes(said) + number_mistakes(hosts, founded) + witness_mistakes(hosts)
     if not mistakes:  # what follows takes the values for what they are to be
         mistakes = port_mistakes(said) + address_mistakes(said) + among_hosts(said, name, hosts)
     package = said.get("crane_package")
@@ -406,4 +424,4 @@ class FilterModule:
 
     def filters(self):
         return {"crane_setting_names": lambda _: setting_names(), "crane_profile_mistakes": profile_mistakes, "crane_lines": as_lines,
-                "crane_inventory_mistakes": inventory_mistakes, "crane_ports_wanted": ports_wanted}
+                "crane_inventory_mistakes": inventory_mistakes, "crane_ports_wanted": ports_wanted, "crane_witnesses": witnesses}

@@ -25,6 +25,10 @@ options:
     description: The cluster's state folder.
     type: str
     required: true
+  config:
+    description: What the replica's craned reads.
+    type: str
+    required: true
 author: The Crane authors
 """
 LISTENING = "0A"
@@ -114,13 +118,22 @@ def time_daemon():
     return ""
 
 
+def witness(config):
+    """What the replica was deployed as; None: it was not."""
+    try:
+        with open(config, encoding="utf-8") as file:
+            return "witness = true" in (line.rstrip() for line in file)
+    except OSError:
+        return None
+
+
 def main():
-    module = AnsibleModule({"address": {"type": "str", "required": True}, "state": {"type": "str", "required": True}},
-                           supports_check_mode=True)
+    module = AnsibleModule({name: {"type": "str", "required": True} for name in ("address", "state", "config")}, supports_check_mode=True)
     contained = subprocess.run(["systemd-detect-virt", "--container", "--quiet"], check=False).returncode == 0 \
         if os.path.exists("/usr/bin/systemd-detect-virt") else False
     found = {"uid": os.geteuid(), "machine": platform.machine(), "addresses": addresses(), "resolved": resolved(module.params["address"]),
              "listening": listening(), "log": os.path.exists(os.path.join(module.params["state"], "db", "log.db")),
+             "witness": witness(module.params["config"]),
              "contained": contained, "synchronised": say("timedatectl", "show", "--property=NTPSynchronized", "--value").strip() == "yes",
              "time_daemon": time_daemon(), "time": time.time(), **system()}
     module.exit_json(changed=False, found=found)
