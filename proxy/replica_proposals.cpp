@@ -20,12 +20,13 @@ bool Replica::may_propose() const {
 }
 
 /// For how long time has come that the server has not been told of: since its next deadline, where it waits.
+/// The server's words are not looked at where that cannot be long: it writes them all the time.
 uint64_t Replica::late_ns() {
+    const uint64_t now = timekeeper_.now(host_time()), told = batcher_.last_timestamp_ns();
+    if (now < told + InputFirst::kLateNs) return 0;
     const timebubble::DomainStatus& status = domain_.link().status();
     const bool waits = status.quiescent.load(std::memory_order_seq_cst);
-    const uint64_t since =
-        waits ? status.deadline_ns.load(std::memory_order_seq_cst) : batcher_.last_timestamp_ns();
-    const uint64_t now = timekeeper_.now(host_time());
+    const uint64_t since = waits ? status.deadline_ns.load(std::memory_order_seq_cst) : told;
     return since == 0 || now < since ? 0 : now - since;
 }
 
