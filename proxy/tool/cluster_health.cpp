@@ -106,6 +106,21 @@ void judge_missing(const json& rows, ClusterHealth& out) {
             out.problems.push_back(name(replica) + " is not connected to any replica here");
 }
 
+/// Left alone a witness decides what nobody executes.
+void judge_servers(const json& rows, ClusterHealth& out) {
+    std::set<uint32_t> members, witnesses;
+    for (const json& row : rows) {
+        if (!is_alive(row)) continue;
+        for (const json& member : members_of(row)) members.insert(member.value("replica", 0u));
+        if (row.value("witness", false)) witnesses.insert(row.value("replica", 0u));
+    }
+    if (!members.empty() && std::ranges::includes(witnesses, members))
+        out.problems.push_back(
+            "no member has a server, so nobody is served: stop the witness, let its configuration say how "
+            "the "
+            "server runs, without witness = true, and start it");
+}
+
 void judge_divergence(const json& row, ClusterHealth& out) {
     const auto found = row.find("divergence");
     if (found == row.end()) return;
@@ -204,6 +219,7 @@ ClusterHealth assess_cluster(const json& rows) {
     }
     judge_leadership(rows, out);
     judge_missing(rows, out);
+    judge_servers(rows, out);
     for (const json& row : rows)
         if (is_alive(row)) judge_replica(row, out);
     return out;

@@ -193,3 +193,16 @@ TEST_CASE("health of a replica: clients are sent where they can be served", "[pr
     one["message"] = "DISK FULL";
     CHECK(why_unhealthy(one) == "input is stopped: DISK FULL");
 }
+
+TEST_CASE("cluster health: a witness that is left alone serves nobody", "[proxy]") {
+    json left = row(1);
+    left["witness"] = true;
+    left["server"] = "witness";
+    left["peers"] = json::array();
+    left["membership"]["members"] = json::array({members()[0]});
+    CHECK(text(assess_cluster(json::array({left}))).find("no member has a server") != std::string::npos);
+    json beside = row(1);
+    beside["witness"] = true;
+    CHECK(text(assess_cluster(json::array({beside, row(2), row(3)}))).empty());
+    CHECK(text(assess_cluster(json::array({beside}))).empty());  // what the others have is not known here
+}
