@@ -116,9 +116,8 @@ void judge_servers(const json& rows, ClusterHealth& out) {
     }
     if (!members.empty() && std::ranges::includes(witnesses, members))
         out.problems.push_back(
-            "no member has a server, so nobody is served: stop the witness, let its configuration say how "
-            "the "
-            "server runs, without witness = true, and start it");
+            "no member has a server, so nobody is served: stop the witness, give it a configuration with a "
+            "server and without witness = true, and start it");
 }
 
 void judge_divergence(const json& row, ClusterHealth& out) {

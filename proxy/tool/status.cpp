@@ -166,7 +166,7 @@ int tool_health(const std::string& state_dir, const HealthRequest& request, bool
         }
         line += (line.empty() ? "not ok: " : "; ") + who + ": " + why;
     }
-    if (line.empty())
+    if (line.empty() && request.replica != 0)
         line = "not ok: replica " + std::to_string(request.replica) +
                " is not on this host (crane status names all, and says where the primary is)";
     if (as_json) {
