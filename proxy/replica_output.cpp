@@ -136,6 +136,8 @@ void Replica::on_domain_changed() {
             if (stopping_) return;
             spdlog::error("{}", domain_.message());
             if (domain_.image_refused()) checkpoints_.refuse(domain_.message());
+            // At once: what is answered before the copy begins is the client's connection.
+            if (sequencer_.leader() != config_.replica_id) clients_.want_copies(true);
             events_.lost();
             break;
         case DomainState::kStarting:
