@@ -162,8 +162,9 @@ class Replica : public Participant {
     void begin_image();
     void pack_image(const CheckpointState& state, DomainRunner::Pack pack);
     void start_from_image();
-    void open_restored_ports();
+    void open_ports();
     bool replays_before(uint64_t checkpoint) const;
+    bool will_begin_anew() const;
     bool shim_is_another() const;
     void fetch_to_keep();
     void ask_for_new_image(uint64_t now_ns);
@@ -350,7 +351,8 @@ class Replica : public Participant {
         uint64_t next_index = 0;   ///< so far behind is the next one that is wanted then; 0: none is
     } image_;                      ///< of the server, by this replica
     ImageRounds image_rounds_;
-    bool lacking_ = false;  ///< without a checkpoint from others this replica has no server
+    bool ports_open_ = false;  ///< once it is known to go on from where it began
+    bool lacking_ = false;     ///< without a checkpoint from others this replica has no server
     struct {
         uint64_t index = 0;  ///< since this entry; 0: none was decided, as far as the log goes here
         uint32_t replica = 0;

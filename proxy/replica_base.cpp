@@ -80,7 +80,7 @@ void Replica::note_base(uint64_t index, uint32_t replica) {
         if (lacking_) shipping_.want(0);
         lacking_ = false;
         judge_fitness();
-        if (domain_.state() == DomainState::kAttached) open_restored_ports();
+        if (domain_.state() == DomainState::kAttached) open_ports();
         return;
     }
     fenced_ = named(replica) + "'s state counts from log index " + std::to_string(index) +

@@ -241,7 +241,7 @@ void Replica::watch_trial() {
     if (sequencer_.leads() && monotonic_ns() - lead_since_ns_ > kTrialAsLeaderNs) repairs_.acquit();
     if (repairs_.on_trial()) return;
     spdlog::info("this replica's output is the primary's again: it serves clients");
-    open_restored_ports();
+    open_ports();
     judge_fitness();
 }
 

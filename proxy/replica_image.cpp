@@ -261,8 +261,9 @@ void Replica::start_from_image() {
 }
 
 /// Clients come to a restored server, too, which does not say again where it listens.
-void Replica::open_restored_ports() {
-    if (!serves()) return;
+void Replica::open_ports() {
+    if (!serves() || (!ports_open_ && will_begin_anew())) return;
+    ports_open_ = true;
     for (const timebubble::ListenRecord& one : ports_.records()) listeners_.listen(one);
 }
 
@@ -284,6 +285,13 @@ bool Replica::replays_before(uint64_t checkpoint) const {
     if (sequencer_.leads() || checkpoint <= admitted) return false;
     if (domain_.program_refused()) return shim_is_another();
     return domain_.state() == DomainState::kAttached && checkpoint > admitted + Standing::kFarBehind;
+}
+
+/// As far as is known: whoever came to it before would be cut off.
+bool Replica::will_begin_anew() const {
+    const uint64_t common = sequencer_.common_checkpoint();
+    const uint64_t last = std::max(sequencer_.last_index(), sequencer_.delivered_position().index);
+    return lacking_ || replays_before(common) || (!sequencer_.leads() && common > last);
 }
 
 /// A server that does nothing at all since it was restored, for whatever reason, would stay so for ever: it

@@ -98,6 +98,7 @@ void Replica::on_port(const timebubble::OutputHeader& header, std::string_view p
     if (header.kind == OutputKind::kDatagramPortEnd) egress_datagrams_.close(record.port);
     if (native_ && header.kind == OutputKind::kListen) native_->listen(record);
     if (!serves()) return;
+    if (!ports_open_) return open_ports();
     if (ends) {
         listeners_.unlisten(record);
     } else if (header.flags & timebubble::kListenChanged) {
@@ -120,7 +121,7 @@ void Replica::on_domain_changed() {
         case DomainState::kAttached:
             spdlog::info("the server is under the shim");
             batcher_.set_first_program(domain_.program());
-            open_restored_ports();
+            open_ports();
             feed();
             break;
         case DomainState::kRefused:

@@ -104,6 +104,7 @@ void Replica::housekeep() {
     watch_begin_from_others(now);
     watch_restored(now);
     watch_base(now);
+    if (!ports_open_ && domain_.state() == DomainState::kAttached) open_ports();
     // One that lacks a checkpoint stands still for want of the log, as does one without room for it; what a
     // server says is held while the output log has no place for it.
     const bool attached = domain_.state() == DomainState::kAttached && !native_ && !lacking_ &&
