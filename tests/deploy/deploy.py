@@ -199,7 +199,7 @@ def options():
 def report(bed):
     """What the replicas said last."""
     for number, host in bed.hosts.items():
-        for log in host.ssh("ls /var/lib/crane/*/craned.log", check=False).split():
+        for log in host.ssh("ls /var/lib/crane/*/craned.log 2>/dev/null", check=False).split():
             print(f"--- h{number} {log}\n{host.ssh(f'tail -n 30 {log}', check=False)}", file=sys.stderr)
 
 
