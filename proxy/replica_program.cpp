@@ -49,8 +49,8 @@ std::string Replica::program_difference() const {
 
 /// And nothing else, so that an image of the server that the log is of can be restored here.
 bool Replica::shim_is_another() const {
-    const auto known = programs_.find(generation_.fed);
-    return generation_.starting == 0 && known != programs_.end() &&
+    const auto known = programs_.find(generation_.starting != 0 ? generation_.starting : generation_.fed);
+    return known != programs_.end() &&
            checkpoint::inventory_difference(known->second, domain_.program(), false).empty();
 }
 

@@ -109,23 +109,37 @@ class Rolled(CraneTest):
                 self.assertEqual(shim.read_bytes(), (installed.folder / "lib" / "libcrane.so").read_bytes())
             cluster.assert_identical()
 
+    def begin_with_another_ones(self, cluster, installed):
+        """A primary takes no checkpoint of a server that runs."""
+        first = cluster.primary()
+        with RedisClient(cluster.address(first)) as client:
+            for _ in range(100):
+                client("INCR", "counter")
+        held = cluster.status()[first]["checkpoint"]["index"]
+        self.assertEqual(cluster.crane("checkpoint", "take").returncode, 0, cluster.report())
+        self.assertEqual(cluster.status()[first]["checkpoint"]["index"], held)
+        installed.become_next()
+        pid = cluster.craned_pid(first)
+        cluster.kill_craned(first)
+        wait_until(lambda: cluster.status().get(first, {}).get("pid", pid) != pid and
+                   cluster.status()[first].get("server") == "listening", 60, "it serves under the shim of the one before")
+        with RedisClient(cluster.address(first)) as client:
+            self.assertEqual(client("INCR", "counter"), 101)
+        cluster.assert_identical()
+
     def test_one_that_holds_no_checkpoint_begins_with_another_ones(self):
         cluster, installed = self.cluster_of_its_own()
         with cluster:
-            first = cluster.primary()
-            with RedisClient(cluster.address(first)) as client:
-                for _ in range(100):
-                    client("INCR", "counter")
-            self.assertEqual(cluster.crane("checkpoint", "take").returncode, 0, cluster.report())
-            self.assertEqual(cluster.status()[first]["checkpoint"]["index"], 0)  # a primary takes none
-            installed.become_next()
-            pid = cluster.craned_pid(first)
-            cluster.kill_craned(first)
-            wait_until(lambda: cluster.status().get(first, {}).get("pid", pid) != pid and
-                       cluster.status()[first].get("server") == "listening", 60, "it serves under the shim of the one before")
-            with RedisClient(cluster.address(first)) as client:
-                self.assertEqual(client("INCR", "counter"), 101)
-            cluster.assert_identical()
+            self.begin_with_another_ones(cluster, installed)
+
+    def test_one_that_holds_a_beginning_of_the_server_alone_begins_with_another_ones(self):
+        """The place of a decided restart, which would be replayed from under another shim."""
+        cluster, installed = self.cluster_of_its_own()
+        with cluster:
+            self.assertEqual(cluster.crane("restart").returncode, 0, cluster.report())
+            wait_until(lambda: all(row.get("generation") == 2 and row.get("server") == "listening" and row["checkpoint"]["index"] > 0
+                                   for row in cluster.status().values()), 60, "all have begun anew, and keep that")
+            self.begin_with_another_ones(cluster, installed)
 
     def test_without_any_checkpoint_the_server_is_restarted_before_craneds_are_replaced(self):
         cluster, installed = self.cluster_of_its_own()
