@@ -35,6 +35,7 @@ struct AttachedClients::Client final : EndpointUser {
     bool opened = false;  ///< its connection is decided
     bool copy = false;
     uint64_t joins_at = kNotKnown;  ///< from this offset on there is no gap in the copy
+    uint32_t unserved_looks = 0;    ///< one after the other
     uint64_t replaced_by = 0;       ///< the server after the one that it is a client of; 0: none is decided
 
     ByteQueue input;       ///< from the first byte that is not decided on
@@ -78,6 +79,9 @@ struct AttachedClients::Client final : EndpointUser {
     }
     void on_taken(size_t bytes) override {
         taken += bytes;
+        tell_taken();
+    }
+    void tell_taken() {
         if (taken < taken_told + kTakenStepBytes || !may_carry()) return;
         taken_told = taken;
         all.primary_->taken(id, taken);
@@ -112,11 +116,16 @@ struct AttachedClients::Client final : EndpointUser {
         known = false;
         credit = 0;
         end_carried = end_decided;
-        taken_told = taken;
+        taken_told = opened ? taken : 0;  // as it is named
         joins_at = kNotKnown;
     }
 
     bool is_served_by_copy() const { return copy && joins_at != kNotKnown && delivered >= joins_at; }
+    /// As well as can be while the own domain stands still, and does not take the input that is held either.
+    bool goes_on_by_copy() const {
+        if (!opened && !known) return true;  // the primary takes it when the server has a place
+        return is_served_by_copy() && (input_ended || room_here() != 0);
+    }
 
     void on_credit(uint64_t more) {
         credit += more;
@@ -262,6 +271,7 @@ void AttachedClients::accepted(uint64_t connection, uint64_t offset) {
         client->carried = std::clamp(offset, client->input.begin(), client->input.end());
         if (own_output_ && copies_wanted_ && !client->copy) return change_source(*client, true);
     }
+    client->tell_taken();
     client->carry();
 }
 
@@ -372,12 +382,16 @@ void AttachedClients::copied(uint64_t connection, uint64_t offset, std::string_v
 
 void AttachedClients::copied_end(uint64_t connection, uint64_t offset) {
     Client* client = find(connection);
-    if (client && client->delivered == offset) client->endpoint->finish();
+    if (!client) return;
+    if (client->delivered == offset) return client->endpoint->finish();
+    client->joins_at = kNotKnown;  // the end is not said again
 }
 
 void AttachedClients::copied_close(uint64_t connection, uint64_t offset, bool reset) {
     Client* client = find(connection);
-    if (client && client->delivered == offset) end(connection, reset);
+    if (!client) return;
+    if (client->delivered == offset) return end(connection, reset);
+    client->joins_at = kNotKnown;
 }
 
 /// They end here, and the primary closes what it has opened for them.
@@ -389,10 +403,14 @@ void AttachedClients::leave(std::vector<uint64_t> connections, bool reset) {
     }
 }
 
-void AttachedClients::reset_unserved() {
+void AttachedClients::look_for_unserved(bool stands) {
+    if (!stands && !any_unserved_) return;
+    any_unserved_ = false;
     std::vector<uint64_t> unserved;
     for (const auto& [id, client] : named_) {
-        if (!client->is_served_by_copy()) unserved.push_back(id);
+        client->unserved_looks = !stands || client->goes_on_by_copy() ? 0 : client->unserved_looks + 1;
+        any_unserved_ |= client->unserved_looks != 0;
+        if (client->unserved_looks >= kUnservedLooks) unserved.push_back(id);
     }
     leave(unserved, true);
 }

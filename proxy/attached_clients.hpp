@@ -65,8 +65,10 @@ class AttachedClients final : public FromPrimary {
     void want_copies(bool wanted);
     /// Nobody waits for the own domain, as far as is known.
     bool copies_joined() const;
-    /// The own domain does not go on: those who wait for it are reset, and come again to the primary's copy.
-    void reset_unserved();
+    /// Call now and then. Where the own domain stands still, those who wait for it at each of kUnservedLooks
+    /// are reset, and come again to the primary's copy.
+    void look_for_unserved(bool stands);
+    static constexpr uint32_t kUnservedLooks = 3;
 
     size_t size() const { return named_.size() + waiting_.size(); }
     size_t waiting() const { return waiting_.size(); }
@@ -102,6 +104,7 @@ class AttachedClients final : public FromPrimary {
     std::list<std::unique_ptr<Client>> waiting_;
     bool copies_wanted_ = false;
     bool any_copies_ = false;     ///< perhaps
+    bool any_unserved_ = false;   ///< at the last look
     std::vector<uint64_t> rich_;  ///< have been given more than the first credit
     uint64_t held_bytes_ = 0;
     uint64_t bytes_sent_ = 0;

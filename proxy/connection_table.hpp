@@ -19,6 +19,7 @@ struct ConnectionState {
     uint64_t sent = 0;                                    ///< bytes put out by this replica's domain
     uint64_t window_end = timebubble::kFirstWindowBytes;  ///< decided
     bool input_ended = false;
+    bool output_ended = false;  ///< by this replica's domain
 };
 
 struct ConnectionTable {

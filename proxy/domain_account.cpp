@@ -137,6 +137,9 @@ void DomainAccount::on_output(const OutputHeader& header, std::string_view paylo
         case OutputKind::kSend:
             if (Connection* const one = find(header.connection)) one->sent += payload.size();
             return;
+        case OutputKind::kShutdown:
+            if (Connection* const one = find(header.connection)) one->output_ended = true;
+            return;
         case OutputKind::kClose:
             remove(header.connection);
             return;
@@ -224,6 +227,7 @@ void DomainAccount::restore(const Kept& kept, const ConnectionTable::Map& open) 
         one->sent = state.sent;
         one->window_end = state.window_end;
         one->input_ended = state.input_ended;
+        one->output_ended = state.output_ended;
     }
 }
 
@@ -231,7 +235,7 @@ ConnectionTable::Map DomainAccount::open() const {
     ConnectionTable::Map out;
     for (const auto& [id, one] : all_) {
         if (one.is_decided && !one.reset_decided)
-            out[id] = {one.received, one.sent, one.window_end, one.input_ended};
+            out[id] = {one.received, one.sent, one.window_end, one.input_ended, one.output_ended};
     }
     return out;
 }

@@ -113,6 +113,7 @@ class DomainAccount {
         uint64_t sent = 0;                                    ///< put out by the own domain
         uint64_t window_end = timebubble::kFirstWindowBytes;  ///< decided
         bool input_ended = false;                             ///< decided
+        bool output_ended = false;                            ///< by the own domain
     };
     struct Port {
         uint32_t places = 0;

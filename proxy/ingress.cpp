@@ -41,6 +41,7 @@ void Ingress::lead(const ConnectionTable& table, uint64_t now_ns) {
         connection.connected = true;
         connection.input = state.input;
         connection.input_ended = state.input_ended;
+        connection.output_ended = state.output_ended;
         connection.window.end = state.window_end;
         connection.window.sent = state.sent;
         peers_[attached_replica(id)];
@@ -54,6 +55,19 @@ void Ingress::lead(const ConnectionTable& table, uint64_t now_ns) {
 
 void Ingress::stop() {
     leading_ = false;
+    close_all();
+}
+
+void Ingress::server_ended() {
+    std::vector<uint64_t> copied;
+    for (const auto& [id, connection] : live_)
+        if (connection.named && connection.connected && connection.copy) copied.push_back(id);
+    std::sort(copied.begin(), copied.end());
+    for (const uint64_t id : copied) {
+        const auto found = live_.find(id);
+        FromPrimary* to = reply_(attached_replica(id));
+        if (to && found != live_.end()) to->copied_close(id, found->second.window.sent, false);
+    }
     close_all();
 }
 
@@ -209,6 +223,7 @@ void Ingress::take_name(uint64_t id, Connection& connection, bool copy, uint64_t
     if (!to) return;
     to->accepted(id, connection.input);
     if (copy) to->copied(id, connection.window.sent, {});  // from where on
+    if (copy && connection.output_ended) to->copied_end(id, connection.window.sent);
     give_credit(id, connection);
     raise_window(id, connection);
 }
@@ -340,6 +355,7 @@ void Ingress::on_output(const timebubble::OutputHeader& header, std::string_view
         if (header.kind == OutputKind::kSend && payload.size() > connection.window.unsent())
             throw ImpossibleOutput(kBeyondWindow);
         copy_output(header, payload, connection);
+        connection.output_ended |= header.kind == OutputKind::kShutdown;
         if (header.kind == OutputKind::kSend) {
             connection.window.sent += payload.size();
             raise_window(header.connection, connection);

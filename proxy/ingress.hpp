@@ -58,8 +58,8 @@ class Ingress {
     void on_output(const timebubble::OutputHeader& header, std::string_view payload);
     /// What clients have not taken yet of connections that the server has closed.
     void set_closing(uint64_t bytes) { windows_.set_closing(bytes); }
-    /// The server has ended: there is nothing left to propose for.
-    void close_all();
+    /// The server has ended: there is nothing left to propose for, and whoever has the copy hears of it.
+    void server_ended();
 
     /// What a replica says (ToPrimary).
     void open(uint32_t replica, uint64_t id, const timebubble::ConnectPayload& addresses, bool copy);
@@ -87,6 +87,7 @@ class Ingress {
         bool named = false;      ///< by its replica, since the last welcome
         bool copy = false;
         bool input_ended = false;
+        bool output_ended = false;
         bool windowed = false;  ///< `window` is counted
         uint64_t input = 0;     ///< bytes proposed
         uint64_t promised = 0;  ///< input that its replica may still say
@@ -104,6 +105,7 @@ class Ingress {
     using HeldBack = std::map<uint64_t, uint64_t>;
 
     Connection* find(uint32_t replica, uint64_t id);
+    void close_all();
     void take_name(uint64_t id, Connection& connection, bool copy, uint64_t taken);
     void name_again();
     void connect_waiting();

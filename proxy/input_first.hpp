@@ -22,6 +22,8 @@ class InputFirst {
     static constexpr uint64_t kLongNs = 500'000'000;
     static constexpr uint64_t kForOthersNs = 5'000'000;
     static constexpr uint64_t kMostNs = 50'000'000;
+    /// A look that takes so long itself, again and again, is a busy machine's.
+    static constexpr uint32_t kBeginnings = 3;
     /// A look accepts a client, the next one reads it, and one more sees that there is nothing.
     static constexpr uint32_t kQuietLooks = 2;
 
@@ -29,10 +31,17 @@ class InputFirst {
     /// passed, and that the server has not been told. `calls`: queued so far.
     bool holds(uint64_t now_ns, uint64_t late_ns, uint64_t calls);
     /// A batch was proposed, and carries that time.
-    void proposed() { since_ns_ = 0; }
+    void proposed() { since_ns_ = beginnings_ = 0; }
 
   private:
-    uint64_t since_ns_ = 0;  ///< it is late; 0: it is not
+    bool ends() {
+        beginnings_ = 0;
+        return false;
+    }
+
+    uint64_t looked_ns_ = 0;
+    uint32_t beginnings_ = 0;  ///< without an end
+    uint64_t since_ns_ = 0;    ///< it is late; 0: it is not
     bool long_ = false;
     uint64_t calls_ = 0;
     uint32_t quiet_looks_ = 0;

@@ -64,7 +64,7 @@ json open_json(const ConnectionTable::Map& open) {
     const std::map<uint64_t, ConnectionState> sorted(open.begin(), open.end());
     json out = json::array();
     for (const auto& [id, one] : sorted)
-        out.push_back({id, one.input, one.sent, one.window_end, one.input_ended});
+        out.push_back({id, one.input, one.sent, one.window_end, one.input_ended, one.output_ended});
     return out;
 }
 
@@ -72,7 +72,8 @@ ConnectionTable::Map open_from(const json& in) {
     ConnectionTable::Map out;
     for (const json& one : in)
         out[one.at(0).get<uint64_t>()] = {one.at(1).get<uint64_t>(), one.at(2).get<uint64_t>(),
-                                          one.at(3).get<uint64_t>(), one.at(4).get<bool>()};
+                                          one.at(3).get<uint64_t>(), one.at(4).get<bool>(),
+                                          one.size() > 5 && one[5].get<bool>()};  // an earlier version's
     return out;
 }
 

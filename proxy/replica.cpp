@@ -221,7 +221,7 @@ bool Replica::turn() {
     look_for_image();
     if (server_ended_ || ends_.count(generation_.fed) != 0) {
         listeners_.close_all();
-        ingress_.close_all();
+        ingress_.server_ended();
         clients_.close_all();
         end_egress();
     }

@@ -163,6 +163,7 @@ class Replica : public Participant {
     void pack_image(const CheckpointState& state, DomainRunner::Pack pack);
     void start_from_image();
     void open_ports();
+    void close_ports();
     bool replays_before(uint64_t checkpoint) const;
     bool will_begin_anew() const;
     bool shim_is_another() const;
@@ -219,7 +220,7 @@ class Replica : public Participant {
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
     bool own_domain_is_behind() const;
-    void choose_output(uint64_t now_ns);
+    void choose_output();
     size_t clients_descriptors() const;
     void settle_connections();
     void send_queries();
@@ -316,7 +317,6 @@ class Replica : public Participant {
     LoopLag lag_;
     SessionShare share_;
     FrozenDetector frozen_;
-    uint64_t unserved_ns_ = 0;  ///< since when clients here need the primary's output; 0: they do not
     std::unique_ptr<DomainCores> cores_;  ///< null: the system places the server's threads
     DiskWatch disk_;
     std::optional<Admission> leaders_word_;  ///< what this replica's output is to be compared with

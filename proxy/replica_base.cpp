@@ -86,7 +86,7 @@ void Replica::note_base(uint64_t index, uint32_t replica) {
     fenced_ = named(replica) + "'s state counts from log index " + std::to_string(index) +
               " on, as was decided (crane base), and the server is begun from that one's checkpoint";
     judge_fitness();
-    listeners_.close_all();
+    close_ports();
     pool_.fail_all();
     lack_checkpoint(index);
 }

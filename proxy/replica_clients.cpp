@@ -10,8 +10,6 @@ namespace crane::proxy {
 
 namespace {
 
-/// For the primary to say where its copies begin.
-constexpr uint64_t kCopiesPatienceNs = 500'000'000;
 constexpr uint64_t kMaxWaitNs = 15ULL * 1'000'000'000;
 /// A domain that is this many batches behind would let a client wait.
 constexpr uint64_t kBehindBatches = 64;
@@ -57,26 +55,25 @@ size_t Replica::clients_descriptors() const {
 
 /// Then the primary's copy of the output is there sooner.
 bool Replica::own_domain_is_behind() const {
-    if (domain_.state() != DomainState::kAttached || frozen_.frozen()) return true;
+    if (domain_.state() != DomainState::kAttached || frozen_.frozen() || lacking_) return true;
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     return last_batch_index_ > admitted + kBehindBatches || delivery_paused_;
 }
 
 /// Where clients here get the output from. In the housekeeping; who cannot be served by the primary's copy is
 /// known soon after it was asked for.
-void Replica::choose_output(uint64_t now_ns) {
+void Replica::choose_output() {
     const bool leads = sequencer_.leader() == config_.replica_id;
-    // It is made anew after a pause, of minutes where it is lost again and again.
-    const bool lost = domain_.state() == DomainState::kLost;
+    // It is made anew after a pause, of minutes where it is lost again and again; or when a checkpoint has
+    // come.
+    const bool lost = domain_.state() == DomainState::kLost || lacking_;
     const bool stands = lost || (frozen_.frozen() && !leads);
-    if (!stands) unserved_ns_ = 0;
-    if (stands && unserved_ns_ == 0) unserved_ns_ = now_ns;
     if (!leads && (stands || image_.phase != ImagePhase::kNone)) {
         clients_.want_copies(true);
     } else if (leads || !own_domain_is_behind()) {
         clients_.want_copies(false);
     }
-    if (stands && (leads || now_ns - unserved_ns_ >= kCopiesPatienceNs)) clients_.reset_unserved();
+    clients_.look_for_unserved(stands);
 }
 
 }  // namespace crane::proxy

@@ -180,7 +180,7 @@ void Replica::fence(const std::string& why, uint64_t index) {
     fenced_ = why;
     spdlog::critical("this replica is fenced: {}", fenced_);
     judge_fitness();
-    listeners_.close_all();
+    close_ports();
     pool_.fail_all();
     if (config_.repair) {
         make_anew_from(index);

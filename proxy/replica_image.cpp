@@ -262,9 +262,14 @@ void Replica::start_from_image() {
 
 /// Clients come to a restored server, too, which does not say again where it listens.
 void Replica::open_ports() {
-    if (!serves() || (!ports_open_ && will_begin_anew())) return;
+    if (ports_open_ || !serves() || will_begin_anew()) return;
     ports_open_ = true;
     for (const timebubble::ListenRecord& one : ports_.records()) listeners_.listen(one);
+}
+
+void Replica::close_ports() {
+    listeners_.close_all();
+    ports_open_ = false;
 }
 
 /// What the others have was tried here, and no server could be restored from it; or it is from before the
@@ -291,7 +296,8 @@ bool Replica::replays_before(uint64_t checkpoint) const {
 bool Replica::will_begin_anew() const {
     const uint64_t common = sequencer_.common_checkpoint();
     const uint64_t last = std::max(sequencer_.last_index(), sequencer_.delivered_position().index);
-    return lacking_ || replays_before(common) || (!sequencer_.leads() && common > last);
+    if (lacking_) return true;
+    return checkpoints_.takes_images() && !sequencer_.leads() && (common > last || replays_before(common));
 }
 
 /// A server that does nothing at all since it was restored, for whatever reason, would stay so for ever: it

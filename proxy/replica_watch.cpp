@@ -111,7 +111,7 @@ void Replica::housekeep() {
                           !disk_.critical() && image_.phase != ImagePhase::kTaking && !output_held_;
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
-    choose_output(now);
+    choose_output();
     if (!native_) watch_catching_up();
     watch_program(now);
     watch_trial();

@@ -44,3 +44,20 @@ TEST_CASE("input first: looking has an end, whatever comes", "[proxy]") {
         CHECK(first.holds(now, 100 * kMs, ++calls));
     CHECK_FALSE(first.holds(kStartNs + InputFirst::kMostNs, 100 * kMs, ++calls));
 }
+
+TEST_CASE("input first: a standstill behind one in which nothing was proposed is looked at anew", "[proxy]") {
+    InputFirst first;
+    const uint64_t late = 100 * kMs;
+    for (int look = 0; look < 3; ++look) first.holds(kStartNs, late, 0);
+    REQUIRE_FALSE(first.holds(kStartNs, late, 0));  // the server computes: there is nothing to propose
+    const uint64_t later = kStartNs + 3000 * kMs;
+    CHECK(first.holds(later, late + 3000 * kMs, 0));
+    CHECK(first.holds(later + kMs, late + 3000 * kMs, 32));
+}
+
+TEST_CASE("input first: looks that take long have an end, too", "[proxy]") {
+    InputFirst first;
+    uint64_t now = kStartNs, calls = 0;
+    int looks = 0;
+    while (first.holds(now += 2 * InputFirst::kLateNs, 1000 * kMs, ++calls)) REQUIRE(++looks < 20);
+}
