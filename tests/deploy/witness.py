@@ -103,6 +103,8 @@ def witness(trial, package, anew):
             trial.bed.host(number).wait()
         trial.package = package
     written(trial)
+    if anew:  # what had run under that name on the hosts that there were is given up
+        trial.play("destroy", "web", "crane_destroy=web")
     trial.play("deploy", "web")
     trial.play_again("deploy", "web")
     bare(trial, 1)
