@@ -239,10 +239,10 @@ class Cluster:
         return [pid for pid in self._own_pids() if "crane-run" in procs.command_line(pid)]
 
     def kill_craned(self, replica):
-        os.kill(self.craned_pid(replica), signal.SIGKILL)
+        procs.kill(self.craned_pid(replica))
 
     def kill_server(self, replica):
-        os.kill(self.server_pid(replica), signal.SIGKILL)
+        procs.kill(self.server_pid(replica))
 
     def cpu_seconds(self, replica):
         return procs.cpu_seconds(self.replica_pids(replica))

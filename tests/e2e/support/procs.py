@@ -2,10 +2,12 @@
 
 import os
 import pathlib
+import select
 import signal
 import time
 
 TICKS = os.sysconf("SC_CLK_TCK")
+KILLED_WITHIN_S = 30
 
 
 def read(path, default=""):
@@ -82,6 +84,18 @@ def listening(host, port, protocol="tcp"):
             if fields[3] == ready and fields[1] in wanted:
                 return True
     return False
+
+
+def kill(pid):
+    """And wait until it is gone: before, its sockets may still take a client that its end then cuts off."""
+    handle = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        gone, _, _ = select.select([handle], [], [], KILLED_WITHIN_S)
+        if not gone:
+            raise AssertionError(f"process {pid} was killed and is not gone after {KILLED_WITHIN_S} s")
+    finally:
+        os.close(handle)
 
 
 def end_group(process):
