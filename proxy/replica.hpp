@@ -400,6 +400,8 @@ class Replica : public Participant {
         uint64_t proposed = 0;     ///< by this primary
         uint64_t fed_time_ns = 0;  ///< of the last batch that the domain was given
         bool used = false;         ///< of the one that is decided: calls were decided for it
+        /// The one whose beginning this replica is at.
+        uint64_t begun() const { return starting != 0 ? starting : fed; }
     };
     Generation generation_;
     ServerEnds ends_known_;   ///< as the others say, or the leader says of them

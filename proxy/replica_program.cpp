@@ -40,7 +40,7 @@ void Replica::note_program(timebubble::BatchDecoder decoder) {
 
 /// Of what is here to what the server is to be made of; empty: none that anybody knows of.
 std::string Replica::program_difference() const {
-    const auto known = programs_.find(generation_.starting != 0 ? generation_.starting : generation_.fed);
+    const auto known = programs_.find(generation_.begun());
     if (known == programs_.end()) return "";  // the log is of an earlier version
     // A server out of an image has its own shim.
     const bool with_shim = program_.image.empty() || generation_.starting != 0;
@@ -49,14 +49,14 @@ std::string Replica::program_difference() const {
 
 /// And nothing else, so that an image of the server that the log is of can be restored here.
 bool Replica::shim_is_another() const {
-    const auto known = programs_.find(generation_.starting != 0 ? generation_.starting : generation_.fed);
+    const auto known = programs_.find(generation_.begun());
     return known != programs_.end() &&
            checkpoint::inventory_difference(known->second, domain_.program(), false).empty();
 }
 
 /// Before the server is given its first batch, which says what it is made of.
 bool Replica::program_fits() {
-    const uint64_t generation = generation_.starting != 0 ? generation_.starting : generation_.fed;
+    const uint64_t generation = generation_.begun();
     if (native_ || program_.compared == generation) return true;
     if (program_.begins_anew) return false;
     if (programs_.count(generation) == 0) return true;

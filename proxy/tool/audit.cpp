@@ -47,15 +47,6 @@ Config config_here(const std::string& state_dir, const std::string& named) {
                              ": name one with --config, it says whose key signs");
 }
 
-/// By its configuration. What has none, or one that cannot be read, is taken for a replica.
-bool is_witness(const std::string& path) {
-    try {
-        return load_config(config_file(path)).witness;
-    } catch (const std::exception&) {
-        return false;
-    }
-}
-
 /// All replicas, and the way to their logs.
 class Cluster {
   public:

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.hpp"
-#include "proxy/config.hpp"
 #include "proxy/tool/compare.hpp"
 #include "proxy/tool/tools.hpp"
 
@@ -102,15 +101,6 @@ uint64_t highest_decided(const std::vector<std::string>& paths) {
         if (status.is_object()) highest = std::max(highest, status.value("decided", uint64_t{0}));
     }
     return highest;
-}
-
-/// It puts nothing out. What has no configuration, or one that cannot be read, is taken for a replica.
-bool is_witness(const std::string& path) {
-    try {
-        return load_config(config_file(path)).witness;
-    } catch (const std::exception&) {
-        return false;
-    }
 }
 
 /// Has every replica, or every one that runs, admitted all up to `index`?

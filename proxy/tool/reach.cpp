@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "paxos/store/store.hpp"
+#include "proxy/config.hpp"
 #include "proxy/tool/cluster_health.hpp"
 #include "proxy/tool/tools.hpp"
 
@@ -41,6 +42,14 @@ std::string config_file(const std::string& replica_dir, const std::string& folde
     for (const std::string& path : {replica_dir + "/craned.toml", packaged_config(replica_dir, folder)})
         if (fs::exists(path, error)) return path;
     return "";
+}
+
+bool is_witness(const std::string& replica_dir) {
+    try {
+        return load_config(config_file(replica_dir)).witness;
+    } catch (const std::exception&) {
+        return false;
+    }
 }
 
 namespace {

@@ -94,6 +94,13 @@ paxos::ForcedCluster force(const std::string& replica_dir, const std::string& ma
     }
 }
 
+std::string to_serve_there(const std::string& replica_dir) {
+    const std::string config = config_file(replica_dir);
+    return "give its configuration (" + (config.empty() ? "which is not in " + replica_dir : config) +
+           ") what one with a server says of it, without witness = true; then the server begins at its "
+           "checkpoint, or anew, and runs through what the log has.";
+}
+
 // So that whoever reads craned's log later sees why it goes on as another cluster.
 void note_in_log(const std::string& replica_dir, const std::string& text) {
     const std::string path = replica_dir + "/craned.log";
@@ -175,8 +182,10 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
                              " is the only member from entry " + paxos::describe(forced.entry.position()) +
                              " on; its log ended at " + paxos::describe(forced.before.end);
     note_in_log(best->path, text);
+    const bool witness = is_witness(best->path);
     if (as_json) {
         std::cout << json{{"replica", paxos::view_leader(forced.entry.view)},
+                          {"witness", witness},
                           {"database", best->path + "/db"},
                           {"index", forced.entry.index},
                           {"view", paxos::view_name(forced.entry.view)},
@@ -184,7 +193,10 @@ int tool_recover(const std::string& state_dir, const RecoverRequest& request, bo
                          .dump(1)
                   << "\n";
     } else {
-        std::cout << text << ".\nStart its craned (" << how_to_start(best->path)
+        std::cout << text << ".\n"
+                  << (witness ? "It is a witness, which serves nobody: " + to_serve_there(best->path) + " "
+                              : "")
+                  << "Start its craned (" << how_to_start(best->path)
                   << "), then add replicas under new ids: crane member add\n";
     }
     return kExitOk;

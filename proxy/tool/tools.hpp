@@ -35,6 +35,8 @@ std::string packaged_name(const std::string& state_dir);
 std::string packaged_config(const std::string& state_dir, const std::string& folder = "/etc/crane");
 /// The configuration of the replica of this directory: in it, or else a package's; empty: in neither.
 std::string config_file(const std::string& replica_dir, const std::string& folder = "/etc/crane");
+/// By its configuration. What has none, or one that cannot be read, is taken for a replica with a server.
+bool is_witness(const std::string& replica_dir);
 /// STATE/r1, STATE/r2…; or STATE itself if it is one replica's. Throws if there is none.
 std::vector<ReplicaDir> find_replicas(const std::string& state_dir);
 /// Those that --replica means; `only` 0: all of find_replicas(). Throws where the replica is on another host,

@@ -225,7 +225,7 @@ def main():
     in_lanes = options.in_lanes and not (options.names or options.no_e2e or options.list)
     folders = ([here.parent / "unit_py"] if options.unit else []) + ([] if options.no_e2e or in_lanes else [here])
     tests = [test for folder in folders for test in discover(folder)
-             if (not options.names or any(name in test.id() for name in options.names))
+             if (not options.names or "_FailedTest" in test.id() or any(name in test.id() for name in options.names))
              and options.lane in (None, getattr(test, "lane", 0))]
     if options.list:
         print("\n".join(short_name(test) for test in tests))

@@ -3,15 +3,18 @@
 import os
 import pathlib
 import signal
+import subprocess
 
 from support.case import CraneTest
 from support.cluster import ClusterError
+from support.paths import CRANE_TOOL
 from support.procs import read, wait_until
 from support.redisclient import Redis as RedisClient
 from support.servers import Redis
 from test_repair import FLIPPED, VALUE, flip
 
 ONE_WITNESS = ("--witnesses=1",)
+CRANED = CRANE_TOOL.parent / "craned"
 WITNESS = 3
 
 
@@ -154,6 +157,23 @@ class WitnessTest(CraneTest):
             wait_until(lambda: self.served(cluster, 1) > 2, 40, f"it serves again\n{cluster.report()}")
             self.assertFalse(pathlib.Path(cluster.state / "r2" / "output.log").exists())
             self.assertIn("witness", read(cluster.state / "r2" / "craned.log"))
+
+    def test_left_alone_it_serves_when_it_is_given_a_server(self):
+        with self.crane(Redis, options=ONE_WITNESS) as cluster:
+            for count in range(1, 6):
+                self.assertEqual(self.served(cluster, cluster.primary()), count)
+            wait_until(lambda: len({row["decided"] for row in cluster.status().values()}) == 1, 20, "all have the log")
+            cluster.stop()
+            told = cluster.crane("recover", "--force-new-cluster", "--replica", WITNESS)
+            self.assertEqual(told.returncode, 0, told.stdout)
+            self.assertIn("It is a witness, which serves nobody", told.stdout)
+            config = cluster.state / f"r{WITNESS}" / "craned.toml"
+            self.assertIn(str(config), told.stdout)
+            config.write_text(read(config).replace("witness = true", "witness = false"))
+            with subprocess.Popen([CRANED, "--config", config], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as craned:
+                wait_until(lambda: self.served(cluster, WITNESS) > 5, 60, f"it serves\n{cluster.report()}")
+                craned.terminate()
+                self.assertEqual(craned.wait(30), 0)
 
     def test_all_cannot_be_witnesses(self):
         with self.assertRaisesRegex(ClusterError, "at least one has to run the server"):
