@@ -1,6 +1,8 @@
 // What is looked at regularly, whatever happens: the server, the event loop, the clients, the disk.
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "base/clock.hpp"
 #include "proxy/backtrace.hpp"
 #include "proxy/computing_thread.hpp"
@@ -117,9 +119,10 @@ void Replica::housekeep() {
     watch_trial();
     judge_fitness();
     if (without_server() && sequencer_.leads() && !alone() && now - last_step_down_ns_ > kStepDownPauseNs) {
-        last_step_down_ns_ = now;
-        spdlog::warn("this replica leads {}: leadership is handed over",
-                     frozen_.frozen() ? "while its server does not run at all" : "without a server");
+        // Where nobody can take over it is tried again and again, and said once.
+        if (now - std::exchange(last_step_down_ns_, now) > 5 * kStepDownPauseNs)
+            spdlog::warn("this replica leads {}: leadership is handed over",
+                         frozen_.frozen() ? "while its server does not run at all" : "without a server");
         sequencer_.transfer(0);
     }
 }
