@@ -77,7 +77,10 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
         error = signal ? replica_->signal_server(*signal) : needs_number(command, "signal");
     }
     if (error.empty()) return {{"ok", true}};
-    return {{"error", error}, {"fetching", command == "restart" && replica_->fetches_image()}};
+    const bool restart = command == "restart";
+    return {{"error", error},
+            {"fetching", restart && replica_->fetches_image()},
+            {"beginning", restart && replica_->begins_server()}};
 }
 
 /// To that replica, or to the primary; says where the answer will be.

@@ -67,6 +67,8 @@ class Participant {
                                        std::optional<uint32_t> within_s) = 0;
     /// It is to come from another replica.
     virtual bool fetches_image() const = 0;
+    /// The log's server, which is not there yet: a restart is to be asked for again then.
+    virtual bool begins_server() const = 0;
     /// A checkpoint of the server that runs.
     virtual std::string take_checkpoint() = 0;
     /// This replica's server alone, from its newest checkpoint and the log; nobody decides it.

@@ -105,6 +105,7 @@ class Replica : public Participant {
     std::string restart_server(const std::optional<std::string>& image,
                                std::optional<uint32_t> within_s) override;
     bool fetches_image() const override { return image_shipping_.wanted() != 0; }
+    bool begins_server() const override;
     std::string take_checkpoint() override;
     std::string remake_server() override;
     std::string choose_base(uint32_t replica) override;

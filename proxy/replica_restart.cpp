@@ -211,6 +211,12 @@ void Replica::propose_next_server(Place end) {
     ++batches_proposed_;
 }
 
+/// One that the log has, and whether it can be begun here is not known yet.
+bool Replica::begins_server() const {
+    if (domain_.state() == DomainState::kRefused) return false;
+    return generation_.starting != 0 || (server_ended_ && generation_.decided > generation_.fed);
+}
+
 /// That a server has ended is agreed on before another begins: without a majority that could, the only server
 /// would be ended for nobody's good.
 std::string Replica::why_no_restart() const {
@@ -256,6 +262,11 @@ std::string Replica::restart_server(const std::optional<std::string>& image,
                ": it is fetched from the others if one of them has it; try again in a moment";
     }
     if (std::string reason = why_no_restart(); !reason.empty()) return reason;
+    // An order that is taken now would be for one that perhaps cannot be started, or would be forgotten
+    // with the process that is begun anew then.
+    if (begins_server())
+        return "server number " + std::to_string(generation_.decided) +
+               " is being begun where this replica leads: try again in a moment (crane status)";
     if (!image && domain_.state() == DomainState::kRefused)
         return "there is no server to be begun anew where this replica leads: " + domain_.message();
     program_.wanted_image = image;

@@ -63,6 +63,7 @@ class Witness : public Participant {
         return leads_for_a_moment();
     }
     bool fetches_image() const override { return false; }
+    bool begins_server() const override { return false; }
     std::string take_checkpoint() override { return leads_for_a_moment(); }
     std::string remake_server() override;
     std::string choose_base(uint32_t) override { return leads_for_a_moment(); }

@@ -40,17 +40,19 @@ json ask_leader(const std::string& state_dir, const json& request, std::optional
     return {{"error", "no replica here runs and knows a primary; try again (crane status)"}};
 }
 
-/// Orders the primary, whichever it is and wherever.
-int order(const std::string& state_dir, const json& request, bool as_json) {
+/// Orders the primary, whichever it is and wherever; `before`: as it was just before it was asked.
+int order(const std::string& state_dir, const json& request, bool as_json,
+          std::optional<Contact>* before = nullptr) {
     std::optional<Contact> contact;
     json answer;
     wait_until(
         [&] {
             answer = ask_leader(state_dir, request, contact);
-            return !answer.value("fetching", false);
+            return !answer.value("fetching", false) && !answer.value("beginning", false);
         },
         kFetchLimitMs, kFetchPollUs);
     if (!contact) throw std::runtime_error(answer["error"]);
+    if (before) *before = contact;
     if (as_json) std::cout << answer.dump() << "\n";
     if (!answer.contains("error")) return kExitOk;
     if (!as_json) std::cerr << "crane: " << answer["error"].get<std::string>() << "\n";
@@ -76,7 +78,7 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
 
 int tool_restart(const std::string& state_dir, const RestartRequest& wanted, bool as_json) {
     const std::string& image = wanted.image;
-    const std::optional<Contact> before = find_contact(state_dir);
+    std::optional<Contact> before = find_contact(state_dir);
     json request = {{"cmd", "restart"}};
     if (is_remote(state_dir) && !image.empty() && !checkpoint::image_sum_in(image))
         throw std::runtime_error("--image " + image +
@@ -89,9 +91,9 @@ int tool_restart(const std::string& state_dir, const RestartRequest& wanted, boo
                 : checkpoint::kImagePrefix + add_image(image, before->status.value("image_store", ""));
     if (wanted.within_s) request["within_s"] = *wanted.within_s;
     const uint32_t within_s = wanted.within_s.value_or(before ? before->status.value("stop_s", 10u) : 10);
-    const uint64_t generation = before ? before->status.value("generation", uint64_t{0}) : 0;
-    const int asked = order(state_dir, request, as_json);
+    const int asked = order(state_dir, request, as_json, &before);
     if (asked != kExitOk) return asked;
+    const uint64_t generation = before->status.value("generation", uint64_t{0});
     std::string unstarted;
     const bool done = wait_until(
         [&] {
