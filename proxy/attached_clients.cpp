@@ -38,12 +38,13 @@ struct AttachedClients::Client final : EndpointUser {
     uint32_t unserved_looks = 0;    ///< one after the other
     uint64_t replaced_by = 0;       ///< the server after the one that it is a client of; 0: none is decided
 
-    ByteQueue input;       ///< from the first byte that is not decided on
-    bool known = false;    ///< to the present primary
-    uint64_t carried = 0;  ///< to the present primary
-    uint64_t credit = 0;   ///< bytes that it still takes
-    bool is_rich = false;  ///< in rich_
-    bool spoke = false;    ///< since rich_ was last looked at
+    ByteQueue input;         ///< from the first byte that is not decided on
+    bool known = false;      ///< to the present primary
+    bool was_known = false;  ///< to any: that one has proposed its connection
+    uint64_t carried = 0;    ///< to the present primary
+    uint64_t credit = 0;     ///< bytes that it still takes
+    bool is_rich = false;    ///< in rich_
+    bool spoke = false;      ///< since rich_ was last looked at
     bool input_ended = false;
     bool end_carried = false;
     bool end_decided = false;
@@ -123,7 +124,7 @@ struct AttachedClients::Client final : EndpointUser {
     bool is_served_by_copy() const { return copy && joins_at != kNotKnown && delivered >= joins_at; }
     /// As well as can be while the own domain stands still, and does not take the input that is held either.
     bool goes_on_by_copy() const {
-        if (!opened && !known) return true;  // the primary takes it when the server has a place
+        if (!opened && !was_known) return true;  // the primary takes it when the server has a place
         return is_served_by_copy() && (input_ended || room_here() != 0);
     }
 
@@ -267,7 +268,7 @@ void AttachedClients::accepted(uint64_t connection, uint64_t offset) {
     Client* client = find(connection);
     if (!client || !primary_) return;
     if (!client->known) {
-        client->known = true;
+        client->known = client->was_known = true;
         client->carried = std::clamp(offset, client->input.begin(), client->input.end());
         if (own_output_ && copies_wanted_ && !client->copy) return change_source(*client, true);
     }

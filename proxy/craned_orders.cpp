@@ -51,6 +51,10 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
     std::string error;
     if (command == "member") {
         error = change_membership(request);
+    } else if (command == "restart" && lost_ns_ != 0) {
+        return {{"error",
+                 "the server is made anew from the log where this replica leads: try again (crane status)"},
+                {"beginning", true}};
     } else if (command == "restart") {
         const std::string name = request.value("image", "");
         const auto image = checkpoint::image_sum_in(name);

@@ -68,8 +68,10 @@ class DomainLink {
     uint64_t wakeups() const { return wakeups_; }
     DomainGate& gate() { return gate_; }
 
-  private:
+    /// All that it has said.
     bool all_drained() const;
+
+  private:
     void free_output();
     uint64_t published_output() const;
     void check_record(const timebubble::OutputHeader& header, std::string_view payload);

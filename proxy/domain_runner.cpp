@@ -270,7 +270,8 @@ struct DomainRunner::Interval {
 
 void DomainRunner::start_next(NextStart next) {
     forget_exit_fd();
-    gone_ = false;
+    gone_ = says_more_ = false;
+    event_del(poll_event_);
     init_pid_ = 0;
     ++launches_;
     enter(DomainState::kStarting, "");
@@ -442,6 +443,7 @@ void DomainRunner::forget_exit_fd() {
 void DomainRunner::kill() {
     if (killed_) return;
     killed_ = gone_ = true;
+    says_more_ = false;
     init_pid_ = 0;
     if (exit_event_) event_del(exit_event_);
     event_del(poll_event_);
@@ -517,9 +519,15 @@ void DomainRunner::check_damage(uint64_t admitted) {
     lose_damaged(admitted, "the server is damaged: " + reason);
 }
 
-void DomainRunner::on_poll(int, short, void* self) {
-    static_cast<DomainRunner*>(self)->poll_attachment();
+void DomainRunner::on_poll(int, short, void* argument) {
+    auto* self = static_cast<DomainRunner*>(argument);
+    if (self->says_more_) {
+        self->domain_gone(std::optional(self->gone_how_));
+    } else {
+        self->poll_attachment();
+    }
 }
+
 void DomainRunner::on_exit(int, short, void* argument) {
     auto* self = static_cast<DomainRunner*>(argument);
     auto report = std::make_shared<std::optional<checkpoint::ExitReport>>();
@@ -566,7 +574,18 @@ void DomainRunner::domain_gone(const std::optional<checkpoint::ExitReport>& repo
     if (killed_) return;
     gone_ = true;
     init_pid_ = 0;
+    // More than one turn takes, or held back while the output log is slow: its own exit comes behind that.
+    says_more_ = state_ == DomainState::kAttached && !link_->all_drained();
+    if (says_more_) {
+        gone_how_ = report;
+        event_add(poll_event_, &kPoll);
+        return;
+    }
     event_del(poll_event_);
+    conclude(report);
+}
+
+void DomainRunner::conclude(const std::optional<checkpoint::ExitReport>& report) {
     const std::string how = report ? report->text : "ended";
     if (state_ == DomainState::kExited) {
         changed_();

@@ -147,6 +147,7 @@ class DomainRunner {
     void poll_attachment();
     bool ended_by_its_own_deed(const checkpoint::ExitReport& report);
     void domain_gone(const std::optional<checkpoint::ExitReport>& report);
+    void conclude(const std::optional<checkpoint::ExitReport>& report);
     void forget_exit_fd();
     void enter(DomainState state, std::string message);
 
@@ -167,7 +168,9 @@ class DomainRunner {
     uint64_t files_since_ns_ = 0;  ///< as the server said it before it could do harm
     uint64_t launches_ = 0;        ///< what a worker says of an earlier one is not listened to
     pid_t init_pid_ = 0;
-    bool gone_ = false;  ///< the processes, or what would start them
+    bool gone_ = false;       ///< the processes, or what would start them
+    bool says_more_ = false;  ///< they are gone, and not all that they have said is drained
+    std::optional<checkpoint::ExitReport> gone_how_;
     bool killed_ = false;
     bool image_refused_ = false;
     std::string program_;

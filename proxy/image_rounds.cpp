@@ -22,9 +22,10 @@ void ImageRounds::computed(double cpu_s) {
     looked_at_s_ = cpu_s;
 }
 
-bool ImageRounds::due(uint64_t now_ns) const {
+bool ImageRounds::due(uint64_t now_ns, bool lacking) const {
     if (asked_) return true;
-    const uint64_t pause_ns = std::max(settings_.pause_ns, std::min(2 * took_ns_, kLongestPauseNs));
+    const uint64_t pause_ns =
+        lacking ? kLongestPauseNs : std::max(settings_.pause_ns, std::min(2 * took_ns_, kLongestPauseNs));
     const bool paused = began_ns_ == 0 || now_ns - began_ns_ >= pause_ns;
     if (settings_.log_bytes == 0) return false;
     if (paused && computed_s_ >= kMostComputedS) return true;
@@ -45,7 +46,9 @@ bool ImageRounds::is_over(uint64_t now_ns, const std::vector<Voter>& voters) {
 
 uint32_t ImageRounds::next(uint64_t now_ns, uint64_t index, const std::vector<Voter>& voters) {
     if (!open_) {
-        if (!due(now_ns)) return 0;
+        const bool lacking =
+            std::any_of(voters.begin(), voters.end(), [](const Voter& one) { return one.lacks; });
+        if (!due(now_ns, lacking)) return 0;
         open_ = true;
         began_ns_ = now_ns;
         asked_ = false;

@@ -5,7 +5,9 @@
 // one. It ends when a majority holds one, or nobody is left to ask. Whoever is asked says now and then that
 // it is still at it, since a large server's files take long to be packed; the next one is asked when it no
 // longer does. Where that lasts longer than the pause, as long a pause follows: under load that never ends
-// the backups have half of the time for their servers, and less is written to disks.
+// the backups have half of the time for their servers, and less is written to disks. As long as one lacks a
+// checkpoint, a round is held back as far as the log and the longest pause allow: over a slow link a large
+// one would else never have come before the next.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +29,10 @@ class ImageRounds {
 
     struct Voter {
         uint32_t id;
-        bool able;          ///< can be asked now
-        uint64_t held;      ///< entry of its newest checkpoint
-        bool takes = true;  ///< of its own server; a witness only fetches one that another has taken
+        bool able;           ///< can be asked now
+        uint64_t held;       ///< entry of its newest checkpoint
+        bool takes = true;   ///< of its own server; a witness only fetches one that another has taken
+        bool lacks = false;  ///< one is on its way to it, and is of no use when the log is cut behind it
     };
     void logged(uint64_t bytes) { bytes_ += bytes; }
     /// How long this replica's own server has computed so far, which is less again when it has begun anew.
@@ -60,7 +63,7 @@ class ImageRounds {
     bool wanted() const { return asked_ || open_; }
 
   private:
-    bool due(uint64_t now_ns) const;
+    bool due(uint64_t now_ns, bool lacking) const;
     /// Another one may have been asked for in the meantime.
     void finish(uint64_t now_ns) {
         took_ns_ = now_ns - began_ns_;

@@ -61,7 +61,7 @@ void Ingress::stop() {
 void Ingress::server_ended() {
     std::vector<uint64_t> copied;
     for (const auto& [id, connection] : live_)
-        if (connection.named && connection.connected && connection.copy) copied.push_back(id);
+        if (connection.named && connection.copy) copied.push_back(id);  // those that wait for a place, too
     std::sort(copied.begin(), copied.end());
     for (const uint64_t id : copied) {
         const auto found = live_.find(id);

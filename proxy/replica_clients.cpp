@@ -55,7 +55,10 @@ size_t Replica::clients_descriptors() const {
 
 /// Then the primary's copy of the output is there sooner.
 bool Replica::own_domain_is_behind() const {
-    if (domain_.state() != DomainState::kAttached || frozen_.frozen() || lacking_) return true;
+    // A backup takes nothing any more when its disk is as good as full, and goes over to the copy before.
+    const bool short_of_room = disk_.low() && sequencer_.leader() != config_.replica_id;
+    if (domain_.state() != DomainState::kAttached || frozen_.frozen() || lacking_ || short_of_room)
+        return true;
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     return last_batch_index_ > admitted + kBehindBatches || delivery_paused_;
 }
@@ -66,9 +69,9 @@ void Replica::choose_output() {
     const bool leads = sequencer_.leader() == config_.replica_id;
     // It is made anew after a pause, of minutes where it is lost again and again; or when a checkpoint has
     // come.
-    const bool lost = domain_.state() == DomainState::kLost || lacking_;
+    const bool lost = domain_.state() == DomainState::kLost || lacking_ || disk_.critical();
     const bool stands = lost || (frozen_.frozen() && !leads);
-    if (!leads && (stands || image_.phase != ImagePhase::kNone)) {
+    if (!leads && (stands || disk_.low() || image_.phase != ImagePhase::kNone)) {
         clients_.want_copies(true);
     } else if (leads || !own_domain_is_behind()) {
         clients_.want_copies(false);

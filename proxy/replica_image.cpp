@@ -50,7 +50,8 @@ void Replica::ask_for_images(uint64_t now_ns) {
     for (const paxos::PeerStatus& peer : sequencer_.peers())
         if (peer.voter)
             voters.push_back({peer.id, hears(peer) && !peer.rejoining && !peer.needs_checkpoint,
-                              peer.checkpoint, witnesses_.count(peer.id) == 0});
+                              peer.checkpoint, witnesses_.count(peer.id) == 0,
+                              peer.needs_checkpoint && peer.connected});
     // Who is behind has other things to do, and may have caught up when the others have taken theirs.
     std::stable_partition(voters.begin(), voters.end(),
                           [&](const ImageRounds::Voter& one) { return !pace_.lags(one.id, now_ns); });
@@ -323,8 +324,9 @@ void Replica::fetch_to_keep() {
     if (!checkpoints_.takes_images()) return;  // nor could it begin at one
     const uint64_t common = sequencer_.common_checkpoint();
     const bool far = checkpoints_.log_bytes() > kFetchBehind * config_.checkpoint_log_bytes;
-    if ((!far && !replays_before(common)) || common <= checkpoints_.held_index() ||
-        shipping_.wanted() >= common || lacking_)
+    // One that is on its way is good enough: a later one each round would never have come over a slow link.
+    if ((!far && !replays_before(common)) || common <= checkpoints_.held_index() || shipping_.wanted() != 0 ||
+        lacking_)
         return;
     if (!is_at_image()) shipping_.want(common);
 }

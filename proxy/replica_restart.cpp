@@ -87,6 +87,9 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     DomainRunner::NextStart next = next_start(generation, timestamp_ns);
     next.unstarted = decided_unstarted(generation);
     domain_.start_next(std::move(next));
+    // One that came to lead when this was decided already has forgotten the clients of this server with those
+    // of the one before: all name theirs again.
+    if (ingress_.leading() && lead_index_ >= batch.index) ingress_.lead(account_.table(), monotonic_ns());
     return false;
 }
 
@@ -211,10 +214,13 @@ void Replica::propose_next_server(Place end) {
     ++batches_proposed_;
 }
 
-/// One that the log has, and whether it can be begun here is not known yet.
+/// One that the log has, or is about to have, and whether it can be begun here is not known yet.
 bool Replica::begins_server() const {
-    if (domain_.state() == DomainState::kRefused) return false;
-    return generation_.starting != 0 || (server_ended_ && generation_.decided > generation_.fed);
+    const DomainState state = domain_.state();
+    if (state == DomainState::kRefused) return false;
+    const bool comes = generation_.starting != 0 || (server_ended_ && generation_.decided > generation_.fed);
+    return comes || state == DomainState::kStarting || state == DomainState::kLost || !sequencer_.ready() ||
+           next_proposed();
 }
 
 /// That a server has ended is agreed on before another begins: without a majority that could, the only server
@@ -267,7 +273,7 @@ std::string Replica::restart_server(const std::optional<std::string>& image,
     if (begins_server())
         return "server number " + std::to_string(generation_.decided) +
                " is being begun where this replica leads: try again in a moment (crane status)";
-    if (!image && domain_.state() == DomainState::kRefused)
+    if (domain_.state() == DomainState::kRefused)
         return "there is no server to be begun anew where this replica leads: " + domain_.message();
     program_.wanted_image = image;
     program_.looked = 0;

@@ -24,6 +24,8 @@ constexpr int kCheckpointTries = 3;
 constexpr int kCheckpointRoundMs = 12 * 60 * 60'000;
 constexpr int kFetchLimitMs = 600'000;
 constexpr unsigned kFetchPollUs = 500'000;
+/// For a server that is being begun, before another is ordered.
+constexpr uint64_t kBegunLimitNs = 60'000'000'000;
 
 /// Asks whoever leads; while another begins to, again: of what a replica refuses since it does not lead
 /// nothing is done.
@@ -45,10 +47,12 @@ int order(const std::string& state_dir, const json& request, bool as_json,
           std::optional<Contact>* before = nullptr) {
     std::optional<Contact> contact;
     json answer;
+    const uint64_t begun_by_ns = monotonic_ns() + kBegunLimitNs;
     wait_until(
         [&] {
             answer = ask_leader(state_dir, request, contact);
-            return !answer.value("fetching", false) && !answer.value("beginning", false);
+            const bool begins = answer.value("beginning", false) && monotonic_ns() < begun_by_ns;
+            return !answer.value("fetching", false) && !begins;
         },
         kFetchLimitMs, kFetchPollUs);
     if (!contact) throw std::runtime_error(answer["error"]);

@@ -1,6 +1,7 @@
 // Clients whose replica's own server stands still: who goes on by the primary's copy, and who is told at once
 // that it does not.
 #include <catch2/catch.hpp>
+#include <set>
 #include <string>
 
 #include "proxy/attached_clients.hpp"
@@ -80,8 +81,11 @@ struct Backup final : FromPrimary {
     void credit(uint64_t, uint64_t) override {}
     void copied(uint64_t, uint64_t offset, std::string_view bytes) override { mark = offset + bytes.size(); }
     void copied_end(uint64_t, uint64_t offset) override { end = offset; }
-    void copied_close(uint64_t, uint64_t offset, bool) override { close = offset; }
+    void copied_close(uint64_t id, uint64_t offset, bool) override {
+        if (closed.insert(id).second && closed.size() == 1) close = offset;
+    }
     static constexpr uint64_t kNever = ~uint64_t{0};
+    std::set<uint64_t> closed;
     uint64_t mark = kNever, end = kNever, close = kNever;
 };
 
@@ -153,6 +157,20 @@ TEST_CASE("copies: whom the primary has no place for yet waits", "[proxy]") {
     scene.clients.attach(&later, {}, 100);
     CHECK_FALSE(scene.is_cut_off());
     CHECK_FALSE(later.was_reset);
+}
+
+TEST_CASE("copies: whom an earlier primary had taken, and a later one does not know, is cut off", "[proxy]") {
+    Primary primary;
+    Client client;
+    AttachedClients clients(kSelf, true, [] { return true; });
+    clients.set_primary(&primary);
+    clients.welcome(1);
+    clients.attach(&client, {}, 100);
+    clients.accepted(primary.named, 0);
+    clients.copied(primary.named, 0, {});
+    clients.welcome(2);  // which has reset it meanwhile, and says so in the log alone
+    for (uint32_t look = 0; look < AttachedClients::kUnservedLooks; ++look) clients.look_for_unserved(true);
+    CHECK(client.was_reset);
 }
 
 TEST_CASE("copies: who has missed a part of the answer is cut off", "[proxy]") {
@@ -230,4 +248,17 @@ TEST_CASE("copies: the end of the server is the end of whoever has the copy", "[
     scene.ingress.server_ended();
     CHECK(scene.backup.close == 5);
     CHECK(scene.ingress.size() == 0);
+}
+
+TEST_CASE("copies: the end of the server is the end of those who wait for a place of it, too", "[proxy]") {
+    PrimaryScene scene;
+    ListenRecord one{};
+    one.places = 1;
+    scene.put_out(OutputKind::kListen, {reinterpret_cast<const char*>(&one), sizeof(one)});
+    scene.lead();
+    const uint64_t waits = connection_id(kSelf, 2);
+    scene.ingress.open(kSelf, waits, {}, true);
+    CHECK(scene.ingress.held_back() == 1);
+    scene.ingress.server_ended();
+    CHECK(scene.backup.closed == std::set<uint64_t>{scene.id, waits});
 }

@@ -297,6 +297,24 @@ TEST_CASE("three craneds: whose disk fills up leaves leading to others, and nobo
 }
 
 // It was ended by SIGSEGV instead: what else was to be done in that turn of the loop found no replica.
+TEST_CASE("three craneds: clients of a backup that has no room for the log are served by the primary's copy",
+          "[craned]") {
+    if (geteuid() != 0) return;  // who is not root can make no small disk
+    Cluster cluster(3, {.small_disks = true});
+    const int full = cluster.primary() % 3 + 1;
+    Client kept(cluster.port(full));
+    CHECK(kept.echoes("while there is room\n"));
+    cluster.fill_disk(full, 2 << 20);  // of 128: less than half of a twentieth
+    REQUIRE(wait_until(
+        [&] { return cluster.status(full).value("message", "").find("DISK FULL") != std::string::npos; }));
+    CHECK(kept.echoes("there is none any more\n"));
+    CHECK(Client(cluster.port(full)).echoes("nor for whom comes now\n"));
+    cluster.free_disk(full);
+    CHECK(cluster.settles());
+    CHECK(kept.echoes("and there is again\n"));
+    CHECK(cluster.compare().verdict == CompareResult::Verdict::kIdentical);
+}
+
 TEST_CASE("craned: one that cannot make its server anew says why, and ends with status 1", "[craned]") {
     Cluster cluster(1);
     Client asks(cluster.port(1));

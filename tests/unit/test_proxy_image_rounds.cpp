@@ -232,3 +232,30 @@ TEST_CASE("image rounds: after one that took long the servers have as long again
     rounds.ask();
     CHECK(rounds.next(304 * kSecond, 95, voters) == 2);
 }
+
+TEST_CASE("image rounds: as long as one lacks a checkpoint the next ones wait, within bounds",
+          "[checkpoint]") {
+    ImageRounds rounds(1, {1000, kSecond});
+    Voters voters{{1, true, 0}, {2, true, 0}, {3, false, 0, true, true}};
+    rounds.ask();
+    CHECK(rounds.next(kSecond, 50, voters) == 2);
+    voters[0].held = voters[1].held = 50;
+    CHECK(rounds.next(2 * kSecond, 50, voters) == 0);
+    rounds.logged(7999);
+    CHECK(rounds.next(500 * kSecond, 60, voters) == 0);
+    SECTION("of the log") {
+        rounds.logged(1);
+        CHECK(rounds.next(501 * kSecond, 60, voters) == 2);
+    }
+    SECTION("of time") {
+        CHECK(rounds.next(601 * kSecond, 60, voters) == 2);
+    }
+    SECTION("it has one") {
+        voters[2].lacks = false;
+        CHECK(rounds.next(501 * kSecond, 60, voters) == 2);
+    }
+    SECTION("unless one is asked for") {
+        rounds.ask();
+        CHECK(rounds.next(501 * kSecond, 60, voters) == 2);
+    }
+}
