@@ -69,8 +69,11 @@ void Replica::choose_output() {
     const bool leads = sequencer_.leader() == config_.replica_id;
     // It is made anew after a pause, of minutes where it is lost again and again; or when a checkpoint has
     // come.
-    const bool lost = domain_.state() == DomainState::kLost || lacking_ || disk_.critical();
-    const bool stands = lost || (frozen_.frozen() && !leads);
+    const bool lost = domain_.state() == DomainState::kLost || lacking_;
+    // Where nobody has room all wait.
+    const uint64_t admitted = history_.last() ? history_.last()->index : 0;
+    const bool full = disk_.critical() && standing_.others() > admitted;
+    const bool stands = lost || full || (frozen_.frozen() && !leads);
     if (!leads && (stands || disk_.low() || image_.phase != ImagePhase::kNone)) {
         clients_.want_copies(true);
     } else if (leads || !own_domain_is_behind()) {
