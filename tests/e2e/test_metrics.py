@@ -409,7 +409,7 @@ class Page(Looked):
             with RedisClient(cluster.address(leads)) as redis:
                 redis("SET", "key", good)
                 redis("INCR", "equal")
-                self.assertGreater(flip(cluster.server_pid(odd), good, odd_value), 0)
+                wait_until(lambda: flip(cluster.server_pid(odd), good, odd_value), 20, "it has come to that replica, and is another there")
                 self.assertEqual(redis("GET", "key"), good)
                 self.await_alarm(odd, "fenced", use=lambda: redis("INCR", "more"))
             for n in (1, 2, 3):
