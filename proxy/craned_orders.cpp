@@ -49,12 +49,9 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
     const std::string command = request.value("cmd", "");
     looked_ = nullptr;  // who gives an order looks at what has come of it
     std::string error;
+    bool fetching = false;
     if (command == "member") {
         error = change_membership(request);
-    } else if (command == "restart" && lost_ns_ != 0) {
-        return {{"error",
-                 "the server is made anew from the log where this replica leads: try again (crane status)"},
-                {"beginning", true}};
     } else if (command == "restart") {
         const std::string name = request.value("image", "");
         const auto image = checkpoint::image_sum_in(name);
@@ -65,8 +62,15 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
                    (!within_s || *within_s == 0 || *within_s > kMaxStopSeconds)) {
             error =
                 "restart: \"within_s\" is to be a number of seconds, 1 to " + std::to_string(kMaxStopSeconds);
+        } else if (lost_ns_ != 0 || replica_->begins_server()) {
+            // It would be for one that perhaps cannot be started, or be forgotten with this try to start it.
+            return {
+                {"error",
+                 "the server is being begun where this replica leads: try again in a moment (crane status)"},
+                {"beginning", true}};
         } else {
             error = replica_->restart_server(image, within_s);
+            fetching = !error.empty() && replica_->fetches_image();
         }
     } else if (command == "checkpoint") {
         error = replica_->take_checkpoint();
@@ -81,10 +85,7 @@ nlohmann::json Craned::order(const nlohmann::json& request) {
         error = signal ? replica_->signal_server(*signal) : needs_number(command, "signal");
     }
     if (error.empty()) return {{"ok", true}};
-    const bool restart = command == "restart";
-    return {{"error", error},
-            {"fetching", restart && replica_->fetches_image()},
-            {"beginning", restart && replica_->begins_server()}};
+    return {{"error", error}, {"fetching", fetching}};
 }
 
 /// To that replica, or to the primary; says where the answer will be.

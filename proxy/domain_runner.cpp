@@ -522,7 +522,7 @@ void DomainRunner::check_damage(uint64_t admitted) {
 void DomainRunner::on_poll(int, short, void* argument) {
     auto* self = static_cast<DomainRunner*>(argument);
     if (self->says_more_) {
-        self->domain_gone(std::optional(self->gone_how_));
+        self->domain_gone(self->gone_how_);
     } else {
         self->poll_attachment();
     }
@@ -568,7 +568,7 @@ bool DomainRunner::ended_by_its_own_deed(const checkpoint::ExitReport& report) {
     return losses_.lost({status.admitted_index.load(), status.clock.load(), report.signal});
 }
 
-void DomainRunner::domain_gone(const std::optional<checkpoint::ExitReport>& report) {
+void DomainRunner::domain_gone(std::optional<checkpoint::ExitReport> report) {
     if (killed_) return;
     woken_();  // drains what it has still said, so that its own exit record is seen first
     if (killed_) return;
@@ -577,15 +577,11 @@ void DomainRunner::domain_gone(const std::optional<checkpoint::ExitReport>& repo
     // More than one turn takes, or held back while the output log is slow: its own exit comes behind that.
     says_more_ = state_ == DomainState::kAttached && !link_->all_drained();
     if (says_more_) {
-        gone_how_ = report;
+        gone_how_ = std::move(report);
         event_add(poll_event_, &kPoll);
         return;
     }
     event_del(poll_event_);
-    conclude(report);
-}
-
-void DomainRunner::conclude(const std::optional<checkpoint::ExitReport>& report) {
     const std::string how = report ? report->text : "ended";
     if (state_ == DomainState::kExited) {
         changed_();

@@ -146,8 +146,7 @@ class DomainRunner {
     void started(const Started& result, bool attached);
     void poll_attachment();
     bool ended_by_its_own_deed(const checkpoint::ExitReport& report);
-    void domain_gone(const std::optional<checkpoint::ExitReport>& report);
-    void conclude(const std::optional<checkpoint::ExitReport>& report);
+    void domain_gone(std::optional<checkpoint::ExitReport> report);
     void forget_exit_fd();
     void enter(DomainState state, std::string message);
 

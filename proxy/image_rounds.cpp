@@ -24,8 +24,8 @@ void ImageRounds::computed(double cpu_s) {
 
 bool ImageRounds::due(uint64_t now_ns, bool lacking) const {
     if (asked_) return true;
-    const uint64_t pause_ns =
-        lacking ? kLongestPauseNs : std::max(settings_.pause_ns, std::min(2 * took_ns_, kLongestPauseNs));
+    const uint64_t longer_ns = lacking ? kLongestPauseNs : std::min(2 * took_ns_, kLongestPauseNs);
+    const uint64_t pause_ns = std::max(settings_.pause_ns, longer_ns);
     const bool paused = began_ns_ == 0 || now_ns - began_ns_ >= pause_ns;
     if (settings_.log_bytes == 0) return false;
     if (paused && computed_s_ >= kMostComputedS) return true;

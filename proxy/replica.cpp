@@ -221,7 +221,8 @@ bool Replica::turn() {
     look_for_image();
     if (server_ended_ || ends_.count(generation_.fed) != 0) {
         listeners_.close_all();
-        ingress_.server_ended();
+        if (generation_.decided == generation_.fed)
+            ingress_.server_ended();  // else it has the next one's clients
         clients_.close_all();
         end_egress();
     }

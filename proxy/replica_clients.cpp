@@ -73,7 +73,7 @@ void Replica::choose_output() {
     // Where nobody has room all wait.
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     const bool full = disk_.critical() && standing_.others() > admitted;
-    const bool stands = lost || full || (frozen_.frozen() && !leads);
+    const bool stands = lost || ((full || frozen_.frozen()) && !leads);
     if (!leads && (stands || disk_.low() || image_.phase != ImagePhase::kNone)) {
         clients_.want_copies(true);
     } else if (leads || !own_domain_is_behind()) {

@@ -87,9 +87,6 @@ bool Replica::begin_server(const Pending& batch, uint64_t generation, uint64_t t
     DomainRunner::NextStart next = next_start(generation, timestamp_ns);
     next.unstarted = decided_unstarted(generation);
     domain_.start_next(std::move(next));
-    // One that came to lead when this was decided already has forgotten the clients of this server with those
-    // of the one before: all name theirs again.
-    if (ingress_.leading() && lead_index_ >= batch.index) ingress_.lead(account_.table(), monotonic_ns());
     return false;
 }
 
@@ -268,11 +265,6 @@ std::string Replica::restart_server(const std::optional<std::string>& image,
                ": it is fetched from the others if one of them has it; try again in a moment";
     }
     if (std::string reason = why_no_restart(); !reason.empty()) return reason;
-    // An order that is taken now would be for one that perhaps cannot be started, or would be forgotten
-    // with the process that is begun anew then.
-    if (begins_server())
-        return "server number " + std::to_string(generation_.decided) +
-               " is being begun where this replica leads: try again in a moment (crane status)";
     if (domain_.state() == DomainState::kRefused)
         return "there is no server to be begun anew where this replica leads: " + domain_.message();
     program_.wanted_image = image;

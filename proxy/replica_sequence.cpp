@@ -39,6 +39,7 @@ void Replica::track_connections(uint64_t index, const std::string& batch) {
         generation_.decided = start.generation;
         generation_.used = false;
         account_.forget_connections();
+        ingress_.server_ended();
         clients_.server_replaced(start.generation);
         egress_.began_server(start.generation);
         if (start.checkpoint != 0) note_checkpoint(start.generation, batch);

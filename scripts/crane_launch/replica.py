@@ -149,7 +149,8 @@ def check_client_address(address, ports):
 
 def free_peer_ports(count, promised=()):
     """Ports on 127.0.0.1 below the ephemeral range, where no outgoing connection can take one while its craned
-    is being restarted. None of those that are promised to others, and free still."""
+    is being restarted. None of those that are promised to others, and free still; nor of those from 15,000 on:
+    others look for free ones as well, the tests among them, and two would find the same."""
     low_end = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     held, ports = [], []
     try:
@@ -158,7 +159,7 @@ def free_peer_ports(count, promised=()):
             held.append(probe)
             usable = attempt < 50 * count and low_end > 12_000
             try:
-                probe.bind(("127.0.0.1", random.randrange(10_000, low_end) if usable else 0))
+                probe.bind(("127.0.0.1", random.randrange(10_000, min(low_end, 15_000)) if usable else 0))
             except OSError:
                 continue
             if probe.getsockname()[1] in promised:

@@ -14,7 +14,8 @@ namespace crane::testing {
 
 /// A TCP port at which nobody listens, and another one each time.
 inline uint16_t free_port() {
-    constexpr int kFirst = 10'000, kCount = 10'000;  ///< the end-to-end tests have those above
+    constexpr int kFirst = 15'000,
+                  kCount = 5'000;  ///< crane-run has those below, the end-to-end tests those above
     static int next = static_cast<int>(getpid()) * 37 % kCount;
     for (int tries = 0; tries < kCount; ++tries) {
         const auto port = static_cast<uint16_t>(kFirst + next++ % kCount);

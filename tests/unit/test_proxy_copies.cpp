@@ -75,6 +75,20 @@ struct Scene {
     }
 };
 
+/// A client that has come while the own server is behind: the primary has taken it, and it is not decided.
+struct CopiedScene {
+    Primary primary;
+    Client client;
+    AttachedClients clients{kSelf, true, [] { return true; }};
+
+    CopiedScene() {
+        clients.set_primary(&primary);
+        clients.welcome(1);
+        clients.attach(&client, {}, 100);
+        clients.accepted(primary.named, 0);
+    }
+};
+
 struct Backup final : FromPrimary {
     void welcome(uint64_t) override {}
     void accepted(uint64_t, uint64_t) override {}
@@ -160,17 +174,12 @@ TEST_CASE("copies: whom the primary has no place for yet waits", "[proxy]") {
 }
 
 TEST_CASE("copies: whom an earlier primary had taken, and a later one does not know, is cut off", "[proxy]") {
-    Primary primary;
-    Client client;
-    AttachedClients clients(kSelf, true, [] { return true; });
-    clients.set_primary(&primary);
-    clients.welcome(1);
-    clients.attach(&client, {}, 100);
-    clients.accepted(primary.named, 0);
-    clients.copied(primary.named, 0, {});
-    clients.welcome(2);  // which has reset it meanwhile, and says so in the log alone
-    for (uint32_t look = 0; look < AttachedClients::kUnservedLooks; ++look) clients.look_for_unserved(true);
-    CHECK(client.was_reset);
+    CopiedScene scene;
+    scene.clients.copied(scene.primary.named, 0, {});
+    scene.clients.welcome(2);  // which has reset it meanwhile, and says so in the log alone
+    for (uint32_t look = 0; look < AttachedClients::kUnservedLooks; ++look)
+        scene.clients.look_for_unserved(true);
+    CHECK(scene.client.was_reset);
 }
 
 TEST_CASE("copies: who has missed a part of the answer is cut off", "[proxy]") {
@@ -207,20 +216,15 @@ TEST_CASE("copies: whose input nobody takes is cut off", "[proxy]") {
 }
 
 TEST_CASE("copies: a client that was not decided yet tells the next primary what it has taken", "[proxy]") {
-    Primary first, second;
-    Client client;
-    AttachedClients clients(kSelf, true, [] { return true; });
-    clients.set_primary(&first);
-    clients.welcome(1);
-    clients.attach(&client, {}, 100);
-    clients.accepted(first.named, 0);
-    clients.copied(first.named, 0, std::string(kFirstWindowBytes, 'x'));
-    client.user->on_taken(kFirstWindowBytes);
-    CHECK(first.told == kFirstWindowBytes);
-    clients.set_primary(&second);
-    clients.welcome(1);
+    Primary second;
+    CopiedScene scene;
+    scene.clients.copied(scene.primary.named, 0, std::string(kFirstWindowBytes, 'x'));
+    scene.client.user->on_taken(kFirstWindowBytes);
+    CHECK(scene.primary.told == kFirstWindowBytes);
+    scene.clients.set_primary(&second);
+    scene.clients.welcome(1);
     CHECK(second.told == 0);
-    clients.accepted(second.named, 0);
+    scene.clients.accepted(second.named, 0);
     CHECK(second.told == kFirstWindowBytes);
 }
 

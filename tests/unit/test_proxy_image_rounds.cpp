@@ -259,3 +259,14 @@ TEST_CASE("image rounds: as long as one lacks a checkpoint the next ones wait, w
         CHECK(rounds.next(501 * kSecond, 60, voters) == 2);
     }
 }
+
+TEST_CASE("image rounds: a pause that is longer than the longest stays so for one that lacks one",
+          "[checkpoint]") {
+    ImageRounds rounds(1, {1000, 3600 * kSecond});
+    const Voters voters{{1, true, 50}, {2, true, 50}, {3, false, 0, true, true}};
+    rounds.ask();
+    CHECK(rounds.next(kSecond, 50, voters) == 0);  // two hold one already
+    rounds.logged(1000);
+    CHECK(rounds.next(700 * kSecond, 60, voters) == 0);
+    CHECK(rounds.next(3601 * kSecond, 60, voters) == 2);
+}
