@@ -30,6 +30,7 @@ from trial import AT_STORE, AT_WEB, BUILD, COPY, STORE_ADDRESS, TOP, WEB, WEB_AD
 from witness import witness  # noqa: E402
 
 PARTS = ["core", "mistakes", "address", "lost", "services", "at-once", "log-cut", "rolls", "members", "copies", "interrupted", "witness"]
+ALONE = ["core", "mistakes", "interrupted", "witness"]  # all others go by what `address` sets up
 
 
 def core(trial):
@@ -186,10 +187,15 @@ def perform(trial, parts, first, later, seed):
     trial.say("all is as it should be")
 
 
+def with_what_they_need(chosen):
+    """In the order in which they are performed."""
+    return [part for part in PARTS if part in chosen or part in ("core", "address") and not set(chosen) <= set(ALONE)]
+
+
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="everything, some half an hour")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=["core"], help="these alone; those behind core need address, but for the last two")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=["core"], help="these, and what they build on")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the order in which services are killed, and where playbooks are")
     parser.add_argument("--hosts-only", action="store_true", help="make what hosts are copies of, and end")
     parser.add_argument("--keep", action="store_true", help="leave the hosts running, and say how to reach them")
@@ -208,7 +214,7 @@ def main():
     for end in (signal.SIGTERM, signal.SIGINT):
         signal.signal(end, signal.default_int_handler)
     chosen = options()
-    parts = PARTS if chosen.all else chosen.parts
+    parts = PARTS if chosen.all else with_what_they_need(chosen.parts)
     work, bed, status = work_folder(), None, 0
     try:
         first = packages()
