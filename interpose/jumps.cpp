@@ -35,7 +35,7 @@ void before_jump(__jmp_buf_tag* place) {
     const uint64_t* noted = room_in(place);
     if (!place->__mask_was_saved || noted[1] != kNoted) return;
     domain().threads[self.slot].mask = noted[0];
-    if (handler_due()) Operation turn(Op::kSignal, own_key());
+    mask_has_changed();
 }
 
 }  // namespace

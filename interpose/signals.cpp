@@ -8,6 +8,7 @@
 #include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_masks.hpp"
+#include "interpose/core/signal_targets.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -59,8 +60,7 @@ long change_mask(int how, const sigset_t* set, sigset_t* old) {
         if (how == SIG_SETMASK) own().mask = given;
     }
     if (old) mask_to(before, old);
-    // What was waiting behind the mask comes through now.
-    if (set && handler_due()) Operation turn(Op::kSignal, own_key());
+    if (set) mask_has_changed();
     return 0;
 }
 
@@ -128,13 +128,14 @@ bool may_claim(const siginfo_t& given, int tid) {
 /// handler.
 long await_signal(uint64_t set, uint64_t deadline, bool just_look, siginfo_t* shown) {
     Operation turn(Op::kSigwait, make_key(ObjectKind::kSignal, self.slot));
-    for (;;) {
+    for (bool timed_out = false;;) {
         SignalInfo info;
         if (take_pending(set, info)) {
             siginfo_t told = as_siginfo(info);
             if (told.si_code == SI_TKILL) told.si_code = SI_USER;  // as libc has it
             return shown && !store(shown, told) ? -EFAULT : info.signal;
         }
+        if (timed_out) return -EAGAIN;
         if (just_look) {
             turn.yield();
             return -EAGAIN;
@@ -142,7 +143,8 @@ long await_signal(uint64_t set, uint64_t deadline, bool just_look, siginfo_t* sh
         own().waiting_signals = set;
         const dmt::WaitResult result = turn.wait(make_key(ObjectKind::kSignal, self.slot), deadline, true);
         own().waiting_signals = 0;
-        if (result == dmt::WaitResult::kTimedOut) return -EAGAIN;
+        // One that comes in the same moment is for this thread all the same.
+        timed_out = result == dmt::WaitResult::kTimedOut;
         if (handler_due() && !(pending_signals() & set)) return -EINTR;
         if (cancel_due()) return -EINTR;
     }
@@ -161,7 +163,17 @@ long suspend(uint64_t mask) {
     own().mask = mask;
     {
         Operation turn(Op::kSigwait, make_key(ObjectKind::kSignal, self.slot));
-        while (!handler_due() && !cancel_due()) turn.wait(make_key(ObjectKind::kSignal, self.slot), 0, true);
+        if (blocks_what_it_is_chosen_for()) pass_on_signals();
+        const uint32_t run = self.handlers_run;
+        while (self.handlers_run == run && !is_cut_short()) {
+            // What is ignored is taken, and a stop is stood, and neither ends the call.
+            if (due_signals() == 0) {
+                turn.wait(make_key(ObjectKind::kSignal, self.slot), 0, true);
+                continue;
+            }
+            deliver_signals();
+            scheduler().get_turn(self.slot);
+        }
     }
     own().mask = before;
     test_cancel();

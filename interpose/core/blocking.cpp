@@ -10,13 +10,12 @@
 namespace crane::interpose {
 
 bool restart_after_signals() {
-    const uint64_t due = pending_signals() & ~domain().threads[self.slot].mask;
-    bool restart = !cancel_due();
-    for (int signal = 1; signal < kSignals; ++signal) {
-        if ((due & signal_bit(signal)) && !(runtime.process->actions[signal].flags & SA_RESTART))
-            restart = false;
+    if (cancel_due()) return false;
+    for (uint64_t due = due_signals(); due != 0; due &= due - 1) {
+        const SignalAction& action = runtime.process->actions[1 + __builtin_ctzll(due)];
+        const bool handled = action.handler > reinterpret_cast<uint64_t>(SIG_IGN);
+        if (handled && !(action.flags & SA_RESTART)) return false;  // it runs when the operation ends
     }
-    if (!restart) return false;  // handlers run when the operation ends
     deliver_signals();
     scheduler().get_turn(self.slot);
     return true;

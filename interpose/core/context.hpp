@@ -44,6 +44,7 @@ struct Self {
     Spins spins;  ///< since its last operation
     Readings readings;
     Polls polls;
+    uint32_t handlers_run;                 ///< counts those of the program that were begun
     uint32_t handler_depth;                ///< handlers of the program that it is in
     uint64_t handler_frames[kMostFrames];  ///< where on the stack the first of them are (handler_frames.hpp)
     uint64_t trapped_at;  ///< the address of the call that the program's filters judge (sandbox.hpp)

@@ -173,6 +173,7 @@ struct SchedulingPolicy {
 struct ThreadExtra {
     uint64_t mask;  ///< blocked signals
     PendingSignals pending;
+    uint64_t chosen_for;       ///< of those that are pending for its process (signal_targets.hpp)
     uint64_t waiting_signals;  ///< in sigwait for these
     uint64_t pthread;          ///< pthread_t in its process
     uint32_t detached;

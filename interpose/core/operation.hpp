@@ -74,6 +74,9 @@ void deliver_signals();
 void trap_again();
 /// A wait that signals may cut short would be cut short at once (signals.cpp).
 bool interruption_due();
+/// A wait that was interrupted was so for a handler or a cancellation that is still due: what woke it may
+/// have been taken by another thread, or be ignored by now (signals.cpp).
+bool is_cut_short();
 
 /// What the trace of the schedule consists of (scripts/trace_diff.py reads it).
 struct TraceRecord {
@@ -116,15 +119,15 @@ class Operation {
                          uint64_t set_mask = 0) {
         // Sent while this thread was on its way here: nobody will wake it for that again.
         if (interruptible && interruption_due()) return dmt::WaitResult::kInterrupted;
-        return scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, set_mask, deadline_ns,
-                                interruptible);
+        return looked_at(scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, set_mask, deadline_ns,
+                                          interruptible));
     }
     /// The same for a lock, which another thread may take first: who comes too late is preferred next time.
     dmt::WaitResult contend(uint64_t key, uint64_t deadline_ns = dmt::kNoDeadline, bool interruptible = false,
                             uint64_t set_mask = 0) {
         if (interruptible && interruption_due()) return dmt::WaitResult::kInterrupted;
-        return scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, set_mask, deadline_ns,
-                                interruptible, true);
+        return looked_at(scheduler().wait(self.slot, static_cast<uint32_t>(op_), key, set_mask, deadline_ns,
+                                          interruptible, true));
     }
     /// For what no signal cuts short (locks, joins): handlers run as soon as they are due, with the wait's
     /// object as it may be meanwhile, and the caller looks again. Never kInterrupted.
@@ -134,6 +137,12 @@ class Operation {
     void yield() { scheduler().yield(self.slot); }
 
   private:
+    /// Cut short for nothing, the caller looks again at what it waits for.
+    static dmt::WaitResult looked_at(dmt::WaitResult result) {
+        if (result != dmt::WaitResult::kInterrupted || is_cut_short()) return result;
+        return dmt::WaitResult::kSignaled;
+    }
+
     Op op_;
 };
 

@@ -32,9 +32,10 @@ class TemporaryMask {
     /// a mask that cannot be read. Else 0.
     long error() {
         if (bad_) return -EFAULT;
-        if (!set_ || !handler_due()) return 0;
-        Operation turn(Op::kSignal, own_key());
-        return -EINTR;
+        if (!set_) return 0;
+        const uint32_t run = self.handlers_run;
+        mask_has_changed();
+        return self.handlers_run != run ? -EINTR : 0;
     }
 
   private:

@@ -13,7 +13,9 @@
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_fds.hpp"
 #include "interpose/core/signal_masks.hpp"
+#include "interpose/core/signal_targets.hpp"
 #include "interpose/core/terminals.hpp"
+#include "interpose/core/threads.hpp"
 #include "interpose/core/tsc.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "timebubble/look.hpp"
@@ -49,8 +51,10 @@ bool is_ignored(const Process& p, int signal) {
     return handler == reinterpret_cast<uint64_t>(SIG_DFL) && ignored_by_default(signal);
 }
 
-bool waits_for(dmt::SlotId slot, int signal) {
-    return domain().threads[slot].waiting_signals & signal_bit(signal);
+/// Ends a process that leaves it to its default action.
+bool is_fatal(const Process& p, int signal) {
+    return handler_of(p, signal) == reinterpret_cast<uint64_t>(SIG_DFL) && !stops_by_default(signal) &&
+           !ignored_by_default(signal);
 }
 
 /// Kills a process that leaves the signal to its default action, and does in its stead what its exit would
@@ -64,19 +68,6 @@ void kill_process(uint32_t index, int signal) {
     await_death(pid);
     settle_passed_if_any();
     bury_process(index, signal);
-}
-
-dmt::SlotId choose_thread(uint32_t process, int signal) {
-    DomainState& d = domain();
-    dmt::SlotId chosen = dmt::kNoSlot;
-    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
-        const dmt::Slot& s = d.scheduler.slots[slot];
-        if (s.process != process || s.state == dmt::SlotState::kFree) continue;
-        if (waits_for(slot, signal)) return slot;
-        if (d.threads[slot].mask & signal_bit(signal)) continue;
-        if (chosen == dmt::kNoSlot || slot == d.processes[process].main_slot) chosen = slot;
-    }
-    return chosen;
 }
 
 }  // namespace
@@ -172,7 +163,7 @@ int post_signal(uint32_t process, const SignalInfo& info, dmt::SlotId slot) {
         if (signal == SIGSTOP || !is_orphaned_group(process)) stop_process(process, signal);
         return 0;
     }
-    const bool fatal = by_default && !stops && !ignored_by_default(signal);
+    const bool fatal = is_fatal(p, signal);
     if (signal == SIGKILL || (fatal && !blocked && !awaited)) {
         if (process != runtime.process_index) {
             kill_process(process, signal);
@@ -181,6 +172,11 @@ int post_signal(uint32_t process, const SignalInfo& info, dmt::SlotId slot) {
         if (signal == SIGKILL) die_by_signal(signal);
     }
     if (is_ignored(p, signal) && !blocked && !awaited) return 0;
+    if (slot == dmt::kNoSlot) {
+        // Its end is for nobody in particular: whoever sent it to its own process does not come back.
+        const bool for_one = awaited || (!blocked && !fatal);
+        note_choice(process, signal, for_one ? target : dmt::kNoSlot);
+    }
     if (!queue_signal(slot != dmt::kNoSlot ? domain().threads[slot].pending : p.pending, info)) return EAGAIN;
     p.attention = 1;
     ++p.signals_posted;
@@ -209,8 +205,29 @@ uint64_t pending_signals() {
     return own().pending.set | runtime.process->pending.set;
 }
 
+uint64_t due_signals() {
+    const uint64_t let_through = ~own().mask, shared = runtime.process->pending.set & let_through;
+    const uint64_t mine = own().pending.set & let_through;
+    return shared == 0 ? mine : mine | not_for_others(shared);
+}
+
 bool handler_due() {
-    return (pending_signals() & ~own().mask) != 0;
+    for (uint64_t due = due_signals(); due != 0; due &= due - 1) {
+        const int signal = 1 + __builtin_ctzll(due);
+        const bool by_default = handler_of(*runtime.process, signal) == reinterpret_cast<uint64_t>(SIG_DFL);
+        if (!is_ignored(*runtime.process, signal) && !(by_default && stops_by_default(signal))) return true;
+    }
+    return false;
+}
+
+void mask_has_changed() {
+    if (due_signals() == 0 && !blocks_what_it_is_chosen_for()) return;
+    Operation turn(Op::kSignal, own_key());
+    pass_on_signals();
+}
+
+bool is_cut_short() {
+    return handler_due() || cancel_due();
 }
 
 bool interruption_due() {
@@ -265,8 +282,11 @@ void run_handler(const SignalInfo& info, int& rounds) {
     const uint64_t before = own().mask;
     own().mask |= chosen.mask;
     if (!(chosen.flags & SA_NODEFER)) own().mask |= signal_bit(info.signal);
+    // Without the turn (parallel), once a handler has run: whoever comes by takes it.
+    if (scheduler().holds_turn(self.slot) && blocks_what_it_is_chosen_for()) pass_on_signals();
     // The kernel puts the frames of all that are due on the stack, and the last one runs first.
-    if (handler_due()) deliver_due(rounds);
+    if (due_signals() != 0) deliver_due(rounds);
+    ++self.handlers_run;
     HandlerFrame frame;
     call_handler(chosen, info, before);
 }
@@ -278,7 +298,7 @@ void take_default_action(int signal) {
 
 void deliver_due(int& rounds) {
     SignalInfo info;
-    while (rounds-- > 0 && take_pending(~own().mask, info)) {
+    while (rounds-- > 0 && take_pending(due_signals(), info)) {
         if (is_ignored(*runtime.process, info.signal)) continue;
         if (handler_of(*runtime.process, info.signal) == reinterpret_cast<uint64_t>(SIG_DFL)) {
             take_default_action(info.signal);
@@ -308,6 +328,7 @@ void deliver_signals() {
     if (!scheduler().holds_turn(self.slot)) return;
     settle_hangups_if_any();
     if (runtime.process->stop_signal != 0) stand_while_stopped();
+    if (blocks_what_it_is_chosen_for()) pass_on_signals();
     int rounds = kMostAtOnce;
     deliver_due(rounds);
     if (runtime.process->stop_signal != 0) stand_while_stopped();

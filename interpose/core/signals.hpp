@@ -2,7 +2,8 @@
 // involved, but for those that an instruction raises (SIGSEGV and its kin) and those that end a process.
 //
 // A signal for a process goes to its main thread if that does not block it, else to the lowest slot that does
-// not. Handlers run at the end of the target thread's operation, or of the wait that the signal cut short.
+// not (signal_targets.hpp). Handlers run at the end of the target thread's operation, or of the wait that the
+// signal cut short.
 #pragma once
 
 #include "interpose/core/runtime.hpp"
@@ -26,8 +27,13 @@ long signal_task(int group, int tid, int signal);
 long queue_to_process(int pid, int signal, const siginfo_t& given);
 long queue_to_task(int group, int tid, int signal, const siginfo_t& given);
 bool ignored_by_default(int signal);
-/// True if a handler is due in this thread now.
+/// What this thread is to take now, whatever comes of it.
+uint64_t due_signals();
+/// True if a handler is due in this thread now, or the process's end: what cuts a call short. What is ignored
+/// does not, nor does a stop.
 bool handler_due();
+/// What the thread's mask lets through now is taken, and left to others what it blocks.
+void mask_has_changed();
 /// The signals an instruction raises; they keep their real handlers.
 bool is_synchronous(int signal);
 /// Ends this process by `signal`, as the default action does.

@@ -9,6 +9,7 @@
 #include "interpose/core/scheduling_policy.hpp"
 #include "interpose/core/signal_masks.hpp"
 #include "interpose/core/signal_queue.hpp"
+#include "interpose/core/signal_targets.hpp"
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/xid_signal.hpp"
 
@@ -78,6 +79,7 @@ void end_thread() {
     release_held_sockets(self.slot);
     scheduler().signal_set(robust_bit());
     drop_signals(domain().threads[self.slot].pending, ~uint64_t{0});
+    pass_on_all_signals();
     domain().threads[self.slot] = {};
     const dmt::SlotId slot = self.slot;
     const auto tid = static_cast<int>(scheduler().slot(slot).tid);

@@ -137,6 +137,9 @@ class Programs(CraneTest):
     def test_signals_at_their_edges(self):
         self.check("signal_edges", rounds=1)
 
+    def test_signals_and_whom_they_are_for(self):
+        self.check("signal_targets", rounds=1)
+
     def test_sockets_at_their_limits(self):
         self.check("odd_sockets")
 

@@ -187,6 +187,84 @@ TEST_CASE("signals: a process's goes to who waits for it, else to its main threa
     }
 }
 
+// Whoever ended an operation first took it, and who had been woken for it slept on.
+TEST_CASE("signals: one that a thread is chosen for is left to it, unless it is asked for", "[interpose]") {
+    PlainDomain domain;
+    handle(SIGUSR1);
+    WaitResult end = WaitResult::kTimedOut;
+    waiter(domain, end);
+    own_mask() = signal_bit(SIGUSR1);
+    domain.settle();
+    post_signal(0, SIGUSR1, kNoSlot);
+    own_mask() = 0;
+    REQUIRE_FALSE(handler_due());
+    SECTION("it takes it") {
+        domain.settle();
+        CHECK(end == WaitResult::kInterrupted);
+        CHECK(runtime.process->pending.set == 0);
+    }
+    SECTION("sigwait, signalfd: then nothing has cut the other one short") {
+        CHECK(taken(signal_bit(SIGUSR1)) == SIGUSR1);
+        domain.settle();
+        CHECK(end == WaitResult::kSignaled);
+    }
+    SECTION("one more of it is for this thread") {
+        post_signal(0, SIGUSR1, kNoSlot);
+        CHECK(handler_due());
+    }
+    SECTION("the next one of it is for whoever is chosen then") {
+        CHECK(taken(signal_bit(SIGUSR1)) == SIGUSR1);
+        post_signal(0, SIGUSR1, kNoSlot);
+        CHECK(handler_due());
+    }
+}
+
+TEST_CASE("signals: what a thread is chosen for and blocks then wakes another one", "[interpose]") {
+    PlainDomain domain;
+    handle(SIGUSR1);
+    WaitResult end = WaitResult::kTimedOut;
+    const SlotId other = waiter(domain, end);
+    domain.settle();
+    post_signal(0, SIGUSR1, kNoSlot);
+    REQUIRE(handler_due());
+    REQUIRE(domain.waits(other));
+    own_mask() = signal_bit(SIGUSR1);
+    mask_has_changed();
+    domain.settle();
+    CHECK(end == WaitResult::kInterrupted);
+    CHECK(runtime.process->pending.set == 0);
+}
+
+TEST_CASE("signals: several that wait for one kind are each given one", "[interpose]") {
+    PlainDomain domain;
+    own_mask() = kAll;
+    WaitResult ends[2];
+    const SlotId slots[2] = {waiter(domain, ends[0]), waiter(domain, ends[1])};
+    for (const SlotId slot : slots) {
+        domain.state().threads[slot].mask = kAll;
+        domain.state().threads[slot].waiting_signals = signal_bit(SIGRTMIN);
+    }
+    domain.settle();
+    for (uint64_t i = 0; i < 2; ++i) post_signal(0, signal_from_self(SIGRTMIN, SI_QUEUE, i), kNoSlot);
+    for (const SlotId slot : slots) CHECK_FALSE(domain.waits(slot));
+}
+
+// sigsuspend and ppoll ended with EINTR.
+TEST_CASE("signals: what is ignored cuts nothing short and is gone once it is let through", "[interpose]") {
+    const int signal = GENERATE(SIGUSR1, SIGCHLD);
+    PlainDomain domain;
+    runtime.process->actions[SIGUSR1].handler = reinterpret_cast<uint64_t>(SIG_IGN);
+    own_mask() = kAll;
+    post_signal(0, signal, kNoSlot);
+    REQUIRE(runtime.process->pending.set == signal_bit(signal));
+    sigset_t none;
+    sigemptyset(&none);
+    TemporaryMask mask(&none);
+    CHECK_FALSE(handler_due());
+    CHECK(mask.error() == 0);
+    CHECK(runtime.process->pending.set == 0);
+}
+
 TEST_CASE("signals: what is ignored leaves nothing behind, but where it is blocked", "[interpose]") {
     PlainDomain domain;
     runtime.process->actions[SIGUSR1].handler = reinterpret_cast<uint64_t>(SIG_IGN);

@@ -1,0 +1,266 @@
+// Whom a signal is for, and what it cuts short: of a process's threads the one that it wakes, no call by what is
+// ignored.
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdint.h>
+#include <sys/select.h>
+#include <sys/wait.h>
+
+#include "serve.h"
+
+static volatile sig_atomic_t handled, handler_tid;
+static int main_tid;
+
+static void note(int signal) {
+    handled = signal;
+    handler_tid = gettid();
+}
+
+static void handle(int signal, int flags) {
+    CHECK(sigaction(signal, &(struct sigaction){.sa_handler = note, .sa_flags = flags}, NULL) == 0);
+}
+
+static sigset_t only(int signal) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    return set;
+}
+
+static void pause_ms(int ms) {
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+    while (nanosleep(&left, &left) != 0) continue;
+}
+
+// --- of several threads
+
+static int ends[2];
+static pthread_t main_thread;
+static volatile sig_atomic_t handled_in_time;
+
+/// It could take the signal itself, and does much before the one who sleeps comes to run.
+static void* signal_process(void* with_data) {
+    pause_ms(50);
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+    pause_ms(50);
+    handled_in_time = handled == SIGUSR1 && handler_tid == main_tid;
+    if (with_data)
+        CHECK(write(ends[1], "x", 1) == 1);
+    else if (!handled_in_time)
+        CHECK(pthread_kill(main_thread, SIGUSR2) == 0);  // or it would sleep for ever
+    return NULL;
+}
+
+static void cut_short(const char* what, int flags, long (*call)(void)) {
+    pthread_t thread;
+    handle(SIGUSR1, flags);
+    handle(SIGUSR2, 0);
+    handled = handler_tid = handled_in_time = 0;
+    CHECK(pthread_create(&thread, NULL, signal_process, flags ? "" : NULL) == 0);
+    const long rc = call();
+    const int error = errno;
+    CHECK(pthread_join(thread, NULL) == 0);
+    errno = error;
+    say("%s%s: %s, by the main thread %d", what, flags ? " with SA_RESTART" : "", outcome(rc), handled_in_time);
+}
+
+static int listener;
+static pid_t child;
+static sem_t never;
+
+static long by_pause(void) { return pause(); }
+static long by_suspend(void) {
+    const sigset_t set = only(SIGWINCH);
+    return sigsuspend(&set);
+}
+static long by_accept(void) { return accept(listener, NULL, NULL); }
+static long by_recv(void) {
+    char byte;
+    return recv(ends[0], &byte, 1, 0);
+}
+static long by_read(void) {
+    char byte;
+    return read(ends[0], &byte, 1);
+}
+static long by_wait(void) { return waitpid(child, NULL, 0); }
+static long by_sem(void) { return sem_wait(&never); }
+static long by_poll(void) { return poll(NULL, 0, -1); }
+static long by_sigwaitinfo(void) {
+    const sigset_t set = only(SIGWINCH);
+    return sigwaitinfo(&set, NULL);
+}
+static long by_sleep(void) { return nanosleep(&(struct timespec){60, 0}, NULL); }
+
+static int any_listener(void) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && listen(fd, 4) == 0);
+    return fd;
+}
+
+static void threads(void) {
+    main_tid = gettid();
+    main_thread = pthread_self();
+    listener = any_listener();
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && sem_init(&never, 0, 0) == 0);
+    child = fork();
+    if (child == 0) {
+        signal(SIGUSR1, SIG_DFL);
+        for (;;) pause();
+    }
+    cut_short("pause", 0, by_pause);
+    cut_short("sigsuspend", 0, by_suspend);
+    cut_short("accept", 0, by_accept);
+    cut_short("recv", 0, by_recv);
+    cut_short("waitpid", 0, by_wait);
+    cut_short("sem_wait", 0, by_sem);
+    cut_short("poll", 0, by_poll);
+    cut_short("sigwaitinfo", 0, by_sigwaitinfo);
+    cut_short("nanosleep", 0, by_sleep);
+    cut_short("recv", SA_RESTART, by_recv);
+    close(ends[0]), close(ends[1]);
+    CHECK(pipe(ends) == 0);
+    cut_short("read", 0, by_read);
+    cut_short("read", SA_RESTART, by_read);
+    close(ends[0]), close(ends[1]), close(listener);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child && sem_destroy(&never) == 0);
+}
+
+/// One that has the signal blocked before it comes to take it leaves it to the other.
+static sem_t may_block, blocked;
+static void* block_later(void* unused) {
+    const sigset_t set = only(SIGUSR1);
+    while (sem_wait(&may_block) != 0) continue;
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    sem_post(&blocked);
+    return unused;
+}
+
+static void* await_one(void* unused) {
+    const sigset_t set = only(SIGRTMIN);
+    int got;
+    (void)unused;
+    do got = sigtimedwait(&set, NULL, &(struct timespec){3, 0});
+    while (got == -1 && errno == EINTR);  // Linux may have woken it in vain
+    return (void*)(intptr_t)got;
+}
+
+static void many_wait(void) {
+    pthread_t waiting[3];
+    const sigset_t set = only(SIGRTMIN);
+    int got = 0;
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    for (int i = 0; i < 3; i++) CHECK(pthread_create(&waiting[i], NULL, await_one, NULL) == 0);
+    pause_ms(50);
+    for (int i = 0; i < 3; i++) CHECK(sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = i}) == 0);
+    for (int i = 0; i < 3; i++) {
+        void* result;
+        CHECK(pthread_join(waiting[i], &result) == 0);
+        got += (intptr_t)result == SIGRTMIN;
+    }
+    say("three wait for three: %d", got);
+    signal(SIGRTMIN, SIG_IGN);  // what is left
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    signal(SIGRTMIN, SIG_DFL);
+}
+
+/// Ends or blocks what it was chosen for: another one that sleeps is woken instead.
+static void* sleep_unblocked(void* unused) {
+    const sigset_t set = only(SIGUSR1);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    const struct timespec begin = now_plus_ms(CLOCK_MONOTONIC, 0);
+    usleep(3000000);
+    handled_in_time = ms_since(begin, CLOCK_MONOTONIC) < 2500 && handler_tid == gettid();
+    return unused;
+}
+
+static void hear_and_signal(int signal) {
+    note(signal);
+    kill(getpid(), SIGUSR1);  // blocked here for as long as this runs
+    pause_ms(100);
+}
+
+static void passed_on(void) {
+    pthread_t thread;
+    struct sigaction action = {.sa_handler = hear_and_signal};
+    sigaddset(&action.sa_mask, SIGUSR1);
+    sigaction(SIGUSR2, &action, NULL);
+    handle(SIGUSR1, 0);
+    handled_in_time = 0;
+    CHECK(sem_init(&may_block, 0, 0) == 0 && sem_init(&blocked, 0, 0) == 0);
+    CHECK(pthread_create(&thread, NULL, sleep_unblocked, NULL) == 0);
+    pause_ms(50);
+    raise(SIGUSR2);
+    CHECK(pthread_join(thread, NULL) == 0);
+    say("while the main thread's handler blocks it: the other %d", handled_in_time);
+    pthread_t early;
+    const sigset_t set = only(SIGUSR1);
+    CHECK(pthread_create(&early, NULL, block_later, NULL) == 0);
+    handled = handled_in_time = 0;
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    sem_post(&may_block);
+    while (sem_wait(&blocked) != 0) continue;
+    CHECK(pthread_join(early, NULL) == 0);
+    CHECK(pthread_create(&thread, NULL, sleep_unblocked, NULL) == 0);
+    pause_ms(50);
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    say("while the main thread blocks it: the other %d", handled_in_time);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    CHECK(sem_destroy(&may_block) == 0 && sem_destroy(&blocked) == 0);
+}
+
+// --- what is ignored
+
+static void* alarm_later(void* unused) {
+    pause_ms(100);
+    CHECK(pthread_kill(main_thread, SIGUSR2) == 0);
+    return unused;
+}
+
+static long masked_poll(const sigset_t* mask) { return ppoll(NULL, 0, NULL, mask); }
+static long masked_select(const sigset_t* mask) { return pselect(0, NULL, NULL, NULL, NULL, mask); }
+static long masked_suspend(const sigset_t* mask) { return sigsuspend(mask); }
+
+static void sleeps_on(const char* what, int ignored, long (*call)(const sigset_t*)) {
+    pthread_t thread;
+    sigset_t before, pending, all;
+    sigfillset(&all);
+    handle(SIGUSR2, 0);
+    handled = 0;
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    CHECK(kill(getpid(), ignored) == 0);
+    CHECK(pthread_create(&thread, NULL, alarm_later, NULL) == 0);
+    sigset_t mask = before;
+    sigdelset(&mask, ignored);
+    const long rc = call(&mask);
+    const int by_handler = handled == SIGUSR2, error = errno;
+    sigpending(&pending);
+    CHECK(pthread_join(thread, NULL) == 0);
+    errno = error;
+    say("%s, signal %d ignored: %s, by the handler %d, pending %d", what, ignored, outcome(rc), by_handler,
+        sigismember(&pending, ignored));
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void ignored(void) {
+    signal(SIGUSR1, SIG_IGN);
+    for (int i = 0; i < 2; i++) {
+        const int signal = i ? SIGCHLD : SIGUSR1;
+        sleeps_on("sigsuspend", signal, masked_suspend);
+        sleeps_on("ppoll", signal, masked_poll);
+        sleeps_on("pselect", signal, masked_select);
+        }
+}
+
+static void scenario(void) {
+    threads();
+    many_wait();
+    passed_on();
+    ignored();
+    signal(SIGUSR1, SIG_DFL), signal(SIGUSR2, SIG_DFL);
+}
+
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}
