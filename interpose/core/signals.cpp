@@ -119,12 +119,29 @@ void stop_process(uint32_t process, int signal) {
     tell_of_stop(process, StopNews::kStopped, CLD_STOPPED, signal);
 }
 
+/// What was sent to a stopped process and ends it now that it goes on. 0: nothing.
+int fatal_signal_due(uint32_t process) {
+    const DomainState& d = domain();
+    const Process& p = d.processes[process];
+    uint64_t due = 0;
+    for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
+        const dmt::Slot& s = d.scheduler.slots[slot];
+        if (s.process != process || s.state == dmt::SlotState::kFree) continue;
+        due |= (p.pending.set | d.threads[slot].pending.set) & ~d.threads[slot].mask;
+    }
+    for (int signal = 1; signal < kSignals; ++signal)
+        if ((due & signal_bit(signal)) && is_fatal(p, signal)) return signal;
+    return 0;
+}
+
 void continue_process(uint32_t process) {
     Process& p = domain().processes[process];
     if (p.stop_signal == 0) return;
     p.stop_signal = 0;
     scheduler().signal(stopped_key(process), ~uint32_t{0});
     tell_of_stop(process, StopNews::kContinued, CLD_CONTINUED, SIGCONT);
+    if (process == runtime.process_index) return;  // then it takes it itself
+    if (const int signal = fatal_signal_due(process)) kill_process(process, signal);
 }
 
 /// A stop signal undoes a SIGCONT that is pending, and the other way round, whatever becomes of them.
@@ -154,6 +171,7 @@ int post_signal(uint32_t process, const SignalInfo& info, dmt::SlotId slot) {
     if (p.state != ProcessState::kLive) return p.state == ProcessState::kOpaque ? EPERM : 0;
     if (signal == 0) return 0;
     undo_opposites(process, signal);
+    if (p.state != ProcessState::kLive) return 0;  // it went on to its end
     const dmt::SlotId target = slot != dmt::kNoSlot ? slot : choose_thread(process, signal);
     const bool awaited = target != dmt::kNoSlot && waits_for(target, signal);
     const bool blocked = target == dmt::kNoSlot || (domain().threads[target].mask & signal_bit(signal));
@@ -164,7 +182,8 @@ int post_signal(uint32_t process, const SignalInfo& info, dmt::SlotId slot) {
         return 0;
     }
     const bool fatal = is_fatal(p, signal);
-    if (signal == SIGKILL || (fatal && !blocked && !awaited)) {
+    // Nothing but SIGKILL ends a process that is stopped: the rest is pending until it goes on.
+    if (signal == SIGKILL || (fatal && !blocked && !awaited && p.stop_signal == 0)) {
         if (process != runtime.process_index) {
             kill_process(process, signal);
             return 0;

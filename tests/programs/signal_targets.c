@@ -1,5 +1,5 @@
 // Whom a signal is for, and what it cuts short: of a process's threads the one that it wakes, no call by what is
-// ignored.
+// ignored, no stopped process by its end.
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -253,11 +253,46 @@ static void ignored(void) {
         }
 }
 
+// --- a stopped process
+
+static void* wait_too(void* unused) {
+    for (;;) pause();
+    return unused;
+}
+
+static void stopped_then(const char* what, int by_task, int threads, int number) {
+    int status;
+    const pid_t stopped = fork();
+    if (stopped == 0) {
+        pthread_t thread;
+        signal(SIGUSR1, SIG_DFL);
+        for (int i = 0; i < threads; i++) CHECK(pthread_create(&thread, NULL, wait_too, NULL) == 0);
+        for (;;) pause();
+    }
+    pause_ms(50);
+    CHECK(kill(stopped, SIGSTOP) == 0 && waitpid(stopped, &status, WUNTRACED) == stopped && WIFSTOPPED(status));
+    CHECK((by_task ? tgkill(stopped, stopped, number) : kill(stopped, number)) == 0);
+    pause_ms(100);
+    const pid_t ended = waitpid(stopped, &status, WNOHANG);
+    say("%s to a stopped process: ended %d", what, ended == stopped);
+    if (ended == stopped) return;
+    CHECK(kill(stopped, SIGCONT) == 0 && waitpid(stopped, &status, 0) == stopped);
+    say("and when it may go on: signal %d", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+}
+
+static void stopped(void) {
+    stopped_then("SIGTERM", 0, 0, SIGTERM);
+    stopped_then("SIGTERM, threads", 0, 2, SIGTERM);
+    stopped_then("SIGUSR1 by tgkill", 1, 0, SIGUSR1);
+    stopped_then("SIGKILL", 0, 0, SIGKILL);
+}
+
 static void scenario(void) {
     threads();
     many_wait();
     passed_on();
     ignored();
+    stopped();
     signal(SIGUSR1, SIG_DFL), signal(SIGUSR2, SIG_DFL);
 }
 

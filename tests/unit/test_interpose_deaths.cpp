@@ -157,6 +157,29 @@ TEST_CASE("deaths: one process kills another in the schedule, and its parent is 
     CHECK(WTERMSIG(status) == SIGKILL);
 }
 
+// It ended at once.
+TEST_CASE("deaths: what would end a stopped process does when it goes on", "[interpose]") {
+    const bool for_thread = GENERATE(false, true);
+    PlainDomain domain;
+    domain.state().threads[self.slot].mask = signal_bit(SIGCHLD);
+    const int pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) pause();
+    }
+    const uint32_t child = domain.process(pid);
+    crane::interpose::Process& p = domain.state().processes[child];
+    domain.settle();
+    REQUIRE(post_signal(child, SIGSTOP, crane::dmt::kNoSlot) == 0);
+    REQUIRE(post_signal(child, SIGTERM, for_thread ? p.main_slot : crane::dmt::kNoSlot) == 0);
+    CHECK(p.state == ProcessState::kLive);
+    CHECK(waitpid(pid, nullptr, WNOHANG) == 0);
+    REQUIRE(post_signal(child, SIGCONT, crane::dmt::kNoSlot) == 0);
+    CHECK(p.state == ProcessState::kExited);
+    CHECK(p.status == SIGTERM);
+    CHECK(waitpid(pid, nullptr, WNOHANG) == pid);
+}
+
 TEST_CASE("deaths: children go to the nearest ancestor that asked for orphans", "[interpose]") {
     const bool asked = GENERATE(false, true);
     PlainDomain domain;
