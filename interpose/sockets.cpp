@@ -110,7 +110,7 @@ long accept_virtual(const FdEntry& entry, sockaddr* address, socklen_t* length, 
             case dmt::WaitResult::kTimedOut:
                 return -EAGAIN;
             case dmt::WaitResult::kInterrupted:
-                if (!restart_after_signals()) return -EINTR;
+                if (!restart_on_socket(deadline)) return -EINTR;
                 break;
             case dmt::WaitResult::kSignaled:
                 break;

@@ -1,5 +1,6 @@
 #include "interpose/unix_sockets.hpp"
 
+#include <poll.h>
 #include <sys/un.h>
 
 #include <cstddef>
@@ -58,6 +59,7 @@ bool is_unix(int fd) {
 long connect_unix(int fd, const sockaddr* address, socklen_t length) {
     fd_entry(fd);
     Operation turn(Op::kConnect, descriptor_key(fd), object_of(fd));
+    const uint64_t deadline_ns = stream_deadline(fd, POLLOUT);
     for (;;) {
         const bool waits = !kernel_nonblocking(fd);
         long rc = 0;
@@ -71,10 +73,15 @@ long connect_unix(int fd, const sockaddr* address, socklen_t length) {
             return rc;
         }
         // Whoever accepts says so to all that wait for streams.
-        if (turn.wait(own_key(), crane::dmt::kNoDeadline, true, ~uint64_t{0}) ==
-                crane::dmt::WaitResult::kInterrupted &&
-            !restart_after_signals())
-            return -EINTR;
+        switch (turn.wait(own_key(), deadline_ns, true, ~uint64_t{0})) {
+            case dmt::WaitResult::kTimedOut:
+                return -EAGAIN;
+            case dmt::WaitResult::kInterrupted:
+                if (!restart_on_socket(deadline_ns)) return -EINTR;
+                break;
+            case dmt::WaitResult::kSignaled:
+                break;
+        }
     }
 }
 

@@ -79,9 +79,6 @@ int probe_streams(pollfd* fds, size_t count, int timeout_ms) {
     }
 }
 
-namespace {
-
-/// By the socket's own timeout; none has a pipe.
 uint64_t stream_deadline(int fd, short events) {
     timeval limit{};
     socklen_t length = sizeof(limit);
@@ -91,8 +88,6 @@ uint64_t stream_deadline(int fd, short events) {
     return deadline_from_relative_ns(static_cast<uint64_t>(limit.tv_sec) * 1'000'000'000 +
                                      static_cast<uint64_t>(limit.tv_usec) * 1000);
 }
-
-}  // namespace
 
 long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events) {
     StreamWait wait;
@@ -123,7 +118,7 @@ long wait_for_stream(Operation& turn, int fd, const FdEntry& entry, short events
                 if (until_ns == deadline_ns) return -EAGAIN;
                 break;
             case dmt::WaitResult::kInterrupted:
-                if (!restart_after_signals()) return -EINTR;
+                if (!restart_on_socket(deadline_ns)) return -EINTR;
                 break;
             case dmt::WaitResult::kSignaled:
                 break;
@@ -137,7 +132,7 @@ long wait_on_socket(Operation& turn, SocketHold& hold, uint32_t socket, uint64_t
         case dmt::WaitResult::kTimedOut:
             return -EAGAIN;
         case dmt::WaitResult::kInterrupted:
-            return restart_after_signals() ? 0 : -EINTR;
+            return restart_on_socket(deadline) ? 0 : -EINTR;
         case dmt::WaitResult::kSignaled:
             break;
     }

@@ -17,6 +17,11 @@ inline long as_libc(long rc) {
 /// A wait was cut short by signals: runs their handlers, with the turn in hand before and after. True if the
 /// call should go on (every handler was installed with SA_RESTART), false for EINTR.
 bool restart_after_signals();
+/// The same of a call on a socket: one with a timeout of the socket's own ends with EINTR whatever the
+/// handler's flags (signal(7)).
+inline bool restart_on_socket(uint64_t deadline_ns) {
+    return deadline_ns == dmt::kNoDeadline && restart_after_signals();
+}
 
 /// A call that does not wait, again when a tracer, a checkpoint or a real SIGCHLD cut it short: the program's
 /// own signals never reach the kernel's calls.
@@ -37,6 +42,8 @@ struct StreamWait {
     uint32_t in_vain = 0;
     uint64_t deadline_ns = 0;  ///< by the socket's own timeout (SO_RCVTIMEO, SO_SNDTIMEO); 0: not known yet
 };
+/// By the socket's own timeout for `events` (POLLIN, POLLOUT); none has a pipe.
+uint64_t stream_deadline(int fd, short events);
 /// Waits until the kernel stream is ready for `events` (POLLIN, POLLOUT). Returns 0 when it is or when the
 /// real call will not block anyway, -EINTR, -EAGAIN when the socket's own timeout has passed, -EBADF when
 /// another thread closed it.

@@ -1,10 +1,12 @@
 // Whom a signal is for, and what it cuts short: of a process's threads the one that it wakes, no call by what is
-// ignored, no stopped process by its end.
+// ignored, every call on a socket with a timeout, no stopped process by its end.
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/select.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include "serve.h"
@@ -253,6 +255,118 @@ static void ignored(void) {
         }
 }
 
+// --- sockets with timeouts
+
+static volatile sig_atomic_t returned, late;
+
+static void* hear_later(void* unused) {
+    pause_ms(100);
+    CHECK(pthread_kill(main_thread, SIGUSR1) == 0);
+    for (int i = 0; i < 50 && !returned; i++) pause_ms(50);
+    if (returned) return unused;
+    late = 1;  // or it would wait for ever
+    handle(SIGUSR1, 0);
+    CHECK(pthread_kill(main_thread, SIGUSR1) == 0);
+    return unused;
+}
+
+static void never_restarted(const char* what, long (*call)(void)) {
+    pthread_t thread;
+    handle(SIGUSR1, SA_RESTART);
+    returned = late = 0;
+    CHECK(pthread_create(&thread, NULL, hear_later, NULL) == 0);
+    const long rc = call();
+    const int error = errno;
+    returned = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+    errno = error;
+    say("%s with a timeout: %s, late %d", what, outcome(rc), late);
+}
+
+static void limit(int fd, int option, int ms) {
+    const struct timeval time = {ms / 1000, ms % 1000 * 1000};
+    CHECK(setsockopt(fd, SOL_SOCKET, option, &time, sizeof time) == 0);
+}
+
+static char much[1 << 16];
+static struct sockaddr_un name;
+static socklen_t name_length;
+
+static void fill(int fd) {
+    while (send(fd, much, sizeof much, MSG_DONTWAIT) > 0) continue;
+}
+static long by_send(void) { return send(ends[0], much, sizeof much, 0); }
+static long by_write(void) { return write(ends[0], much, sizeof much); }
+
+static int to_listener(int more_flags) {
+    const int fd = socket(AF_UNIX, SOCK_STREAM | more_flags, 0);
+    CHECK(fd >= 0);
+    limit(fd, SO_SNDTIMEO, 2000);
+    return fd;
+}
+static long connect_one(int fd) {
+    const long rc = connect(fd, (struct sockaddr*)&name, name_length);
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return rc;
+}
+static long by_connect(void) { return connect_one(to_listener(0)); }
+
+static void with_timeouts(void) {
+    listener = any_listener();
+    limit(listener, SO_RCVTIMEO, 2000);
+    never_restarted("accept", by_accept);
+    struct sockaddr_in address;
+    socklen_t length = sizeof address;
+    CHECK(getsockname(listener, (struct sockaddr*)&address, &length) == 0);
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(connect(ends[0], (struct sockaddr*)&address, sizeof address) == 0);
+    limit(ends[0], SO_RCVTIMEO, 2000), limit(ends[0], SO_SNDTIMEO, 2000);
+    never_restarted("recv", by_recv);
+    never_restarted("read", by_read);
+    fill(ends[0]);
+    never_restarted("send", by_send);
+    close(ends[0]), close(listener);
+    ends[0] = socket(AF_INET, SOCK_DGRAM, 0);
+    address.sin_port = 0;
+    CHECK(bind(ends[0], (struct sockaddr*)&address, sizeof address) == 0);
+    limit(ends[0], SO_RCVTIMEO, 2000);
+    never_restarted("recv of a datagram", by_recv);
+    close(ends[0]);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    limit(ends[0], SO_RCVTIMEO, 2000), limit(ends[0], SO_SNDTIMEO, 2000);
+    never_restarted("unix recv", by_recv);
+    never_restarted("unix read", by_read);
+    fill(ends[0]);
+    never_restarted("unix send", by_send);
+    never_restarted("unix write", by_write);
+    close(ends[0]), close(ends[1]);
+    name.sun_family = AF_UNIX;
+    memcpy(name.sun_path, "\0signal-targets", 15);
+    name_length = offsetof(struct sockaddr_un, sun_path) + 15;
+    listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(listener, (struct sockaddr*)&name, name_length) == 0 && listen(listener, 0) == 0);
+    limit(listener, SO_RCVTIMEO, 2000);
+    never_restarted("unix accept", by_accept);
+    const int first = to_listener(0);
+    CHECK(connect(first, (struct sockaddr*)&name, name_length) == 0);
+    never_restarted("unix connect", by_connect);
+    const int hurried = to_listener(0);
+    limit(hurried, SO_SNDTIMEO, 50);
+    pthread_t thread;
+    returned = 0;
+    CHECK(pthread_create(&thread, NULL, hear_later, NULL) == 0);
+    const long rc = connect_one(hurried);
+    const int error = errno;
+    returned = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+    errno = error;
+    say("unix connect for too long: %s", outcome(rc));
+    close(first), close(listener);
+}
+
 // --- a stopped process
 
 static void* wait_too(void* unused) {
@@ -292,6 +406,7 @@ static void scenario(void) {
     many_wait();
     passed_on();
     ignored();
+    with_timeouts();
     stopped();
     signal(SIGUSR1, SIG_DFL), signal(SIGUSR2, SIG_DFL);
 }
