@@ -4,6 +4,7 @@
 
 #include <linux/futex.h>
 
+#include "interpose/core/blocking.hpp"
 #include "interpose/core/object_waits.hpp"
 #include "interpose/core/runtime.hpp"
 
@@ -34,29 +35,43 @@ long futex_wait(uint32_t* word, int operation, uint32_t expected, const timespec
     if (timeout && !valid_timespec(timeout)) return fail(EINVAL);
     const uint64_t key = futex_key(word, operation);
     Operation turn(Op::kFutexWait, key);
-    if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != expected) {
-        turn.yield();
-        return fail(EAGAIN);
+    for (;;) {
+        if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != expected) {
+            turn.yield();
+            return fail(EAGAIN);
+        }
+        switch (turn.contend(key, futex_deadline(operation, timeout), true)) {
+            case dmt::WaitResult::kTimedOut:
+                return fail(ETIMEDOUT);
+            case dmt::WaitResult::kInterrupted:
+                // With a timeout the kernel does not begin it again.
+                if (timeout || !restart_after_signals()) return fail(EINTR);
+                break;
+            case dmt::WaitResult::kSignaled:
+                return 0;
+        }
     }
-    switch (turn.contend(key, futex_deadline(operation, timeout), true)) {
-        case dmt::WaitResult::kTimedOut:
-            return fail(ETIMEDOUT);
-        case dmt::WaitResult::kInterrupted:
-            return fail(EINTR);
-        case dmt::WaitResult::kSignaled:
-            break;
-    }
-    return 0;
 }
 
-long futex_wake(uint32_t* word, int operation, uint32_t most) {
+/// Waiters that a wake meets which is not for them see a futex that returned for no reason, which they must
+/// expect; of those woken no more are told of than were asked for.
+long wake_up(uint64_t key, bool all, uint32_t most) {
+    const uint32_t woken = scheduler().signal(key, all ? ~uint32_t{0} : most);
+    return woken < most ? woken : most;
+}
+
+/// The kernel counts them after it has woken one.
+uint32_t one_at_least(uint32_t most) {
+    return static_cast<int32_t>(most) < 1 ? 1 : most;
+}
+
+/// `some`: only those that wait for some bits, which nobody notes.
+long futex_wake(uint32_t* word, int operation, uint32_t most, bool some = false) {
     // The kernel looks at the page only where it has to know which memory that is.
     if (is_shared(operation) && !readable(word, sizeof(*word))) return fail(EFAULT);
     const uint64_t key = futex_key(word, operation);
     Operation turn(Op::kFutexWake, key);
-    // Waiters that a shared wake meets by chance see a futex that returned for no reason, which they must
-    // expect.
-    return scheduler().signal(key, is_shared(operation) ? ~uint32_t{0} : most);
+    return wake_up(key, some || is_shared(operation), one_at_least(most));
 }
 
 long futex_requeue(uint32_t* word, int operation, uint32_t wake, uint32_t move, uint32_t* target,
@@ -68,11 +83,14 @@ long futex_requeue(uint32_t* word, int operation, uint32_t wake, uint32_t move, 
     if (command == FUTEX_CMP_REQUEUE && !readable(word, sizeof(*word))) return fail(EFAULT);
     if (command == FUTEX_CMP_REQUEUE && __atomic_load_n(word, __ATOMIC_SEQ_CST) != expected)
         return fail(EAGAIN);
-    if (is_shared(operation)) return scheduler().signal(shared_key(word), ~uint32_t{0});
+    if (is_shared(operation)) {
+        const uint32_t room = static_cast<uint32_t>(INT32_MAX) - wake;
+        return wake_up(shared_key(word), true, wake + (move < room ? move : room));
+    }
     return scheduler().requeue(address_key(word), address_key(target), wake, move);
 }
 
-long futex_wake_op(uint32_t* word, int operation, uint32_t wake, uint32_t wake2, uint32_t* second,
+long futex_wake_op(uint32_t* word, int operation, uint32_t most, uint32_t most2, uint32_t* second,
                    uint32_t code) {
     // Not writable(), which writes: under `parallel` another thread may change the word meanwhile.
     if (!readable(second, sizeof(*second))) return fail(EFAULT);
@@ -89,8 +107,8 @@ long futex_wake_op(uint32_t* word, int operation, uint32_t wake, uint32_t wake2,
     __atomic_store_n(second, static_cast<uint32_t>(values[op]), __ATOMIC_SEQ_CST);
     const bool holds[] = {old == against, old != against, old<against, old <= against, old> against,
                           old >= against};
-    long woken = scheduler().signal(key, shared ? ~uint32_t{0} : wake);
-    if (holds[compare]) woken += scheduler().signal(second_key, shared ? ~uint32_t{0} : wake2);
+    long woken = wake_up(key, shared, one_at_least(most));
+    if (holds[compare]) woken += wake_up(second_key, shared, one_at_least(most2));
     return woken;
 }
 
@@ -126,10 +144,8 @@ long do_futex(long a, long b, long c, long d, long e, long f) {
         case FUTEX_WAKE_BITSET: {
             const auto bits = static_cast<uint32_t>(f);
             if (bits == 0) return fail(EINVAL);
-            // Whom it is not meant for sees a futex that returned for no reason, and those it is meant for
-            // are not passed over.
-            return futex_wake(word, operation,
-                              bits == FUTEX_BITSET_MATCH_ANY ? static_cast<uint32_t>(c) : ~uint32_t{0});
+            // Those it is meant for are not passed over.
+            return futex_wake(word, operation, static_cast<uint32_t>(c), bits != FUTEX_BITSET_MATCH_ANY);
         }
         case FUTEX_REQUEUE:
         case FUTEX_CMP_REQUEUE:

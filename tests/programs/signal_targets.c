@@ -1,11 +1,14 @@
 // Whom a signal is for, and what it cuts short: of a process's threads the one that it wakes, no call by what is
-// ignored, every call on a socket with a timeout, no stopped process by its end.
+// ignored, every call on a socket with a timeout, no futex's wait over SA_RESTART, no stopped process by its end.
+#include <limits.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -367,6 +370,73 @@ static void with_timeouts(void) {
     close(first), close(listener);
 }
 
+// --- futexes
+
+static uint32_t* word;
+
+static long futex(int operation, uint32_t value, const struct timespec* timeout) {
+    return syscall(SYS_futex, word, operation, value, timeout, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+static void* hear_and_wake(void* last) {
+    pause_ms(50);
+    CHECK(pthread_kill(main_thread, SIGUSR1) == 0);
+    pause_ms(50);
+    if (last) __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+    futex(FUTEX_WAKE_PRIVATE, 1, NULL);
+    return NULL;
+}
+
+static void set_word(int signal) {
+    note(signal);
+    __atomic_store_n(word, 2, __ATOMIC_SEQ_CST);
+}
+
+static void wait_over_handler(const char* what, int operation, int flags, void (*handler)(int),
+                              const struct timespec* timeout) {
+    pthread_t thread;
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = handler, .sa_flags = flags}, NULL);
+    *word = 0;
+    CHECK(pthread_create(&thread, NULL, hear_and_wake, NULL) == 0);
+    const long rc = futex(operation, 0, timeout);
+    const int error = errno;
+    CHECK(pthread_join(thread, NULL) == 0);
+    errno = error;
+    say("futex, %s: %s", what, outcome(rc));
+}
+
+static void* wait_for_word(void* unused) {
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == 0) futex(FUTEX_WAIT, 0, NULL);
+    return unused;
+}
+
+static void futexes(void) {
+    uint32_t here = 0;
+    word = &here;
+    const struct timespec long_time = {5, 0};
+    wait_over_handler("SA_RESTART", FUTEX_WAIT_PRIVATE, SA_RESTART, note, NULL);
+    wait_over_handler("by bits, SA_RESTART", FUTEX_WAIT_BITSET_PRIVATE, SA_RESTART, note, NULL);
+    wait_over_handler("changed by the handler", FUTEX_WAIT_PRIVATE, SA_RESTART, set_word, NULL);
+    wait_over_handler("interrupted", FUTEX_WAIT_PRIVATE, 0, note, NULL);
+    wait_over_handler("timeout, SA_RESTART", FUTEX_WAIT_PRIVATE, SA_RESTART, note, &long_time);
+    pthread_t waiting[4];
+    *word = 0;
+    for (int i = 0; i < 4; i++) CHECK(pthread_create(&waiting[i], NULL, wait_for_word, NULL) == 0);
+    pause_ms(50);
+    say("woken, most 0: %s", outcome(futex(FUTEX_WAKE, 0, NULL)));
+    pause_ms(50);
+    say("woken, most 1: %s", outcome(futex(FUTEX_WAKE, 1, NULL)));
+    pause_ms(50);
+    say("woken, most 2, by bits: %s", outcome(futex(FUTEX_WAKE_BITSET, 2, NULL)));
+    pause_ms(50);
+    uint32_t other = 0;
+    say("woken 1 and moved 1: %s", outcome(syscall(SYS_futex, word, FUTEX_REQUEUE, 1, 1, &other, 0)));
+    *word = 1;
+    futex(FUTEX_WAKE, INT_MAX, NULL);
+    syscall(SYS_futex, &other, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    for (int i = 0; i < 4; i++) CHECK(pthread_join(waiting[i], NULL) == 0);
+}
+
 // --- a stopped process
 
 static void* wait_too(void* unused) {
@@ -407,6 +477,7 @@ static void scenario(void) {
     passed_on();
     ignored();
     with_timeouts();
+    futexes();
     stopped();
     signal(SIGUSR1, SIG_DFL), signal(SIGUSR2, SIG_DFL);
 }
