@@ -234,6 +234,8 @@ class Core {
         size_t flight_bytes = 0;
         /// It answers, perhaps, and has no room: entries are sent one by one.
         bool refuses() const { return rewinds > 2; }
+        /// It answers, and takes nothing of the log, however long one waits.
+        bool stuck() const { return must_restore || refuses(); }
     };
 
     // core.cpp
@@ -301,6 +303,7 @@ class Core {
     Message make_commit(ReplicaId to, bool wants_ack) const;
     void send_commit(Peer& peer, bool wants_ack, Outbox& out);
     void rewind(Peer& peer);
+    bool far_behind(const Peer& peer) const;
     bool has_room(const Peer& peer) const;
     void regress(Peer& peer, uint64_t last_index);
     void leader_tick();

@@ -146,23 +146,24 @@ std::string Core::why_no_change(const MembershipChange& change, const Membership
         return "replica " + std::to_string(change.id) + " leads: hand over leadership first";
     if (change.kind == ChangeKind::kPromote) {
         const Peer& peer = *find_peer(change.id);
-        const uint64_t behind = log_.last_index() - peer.match;
         if (peer.probing || now_us_ >= peer.heard_us + config_.election_timeout_us)
             return "replica " + std::to_string(change.id) + " does not answer: start it first";
-        if (peer.rejoining != 0 || behind > config_.max_inflight_entries)
-            return "replica " + std::to_string(change.id) + " is " + std::to_string(behind) +
+        if (peer.rejoining != 0 || far_behind(peer))
+            return "replica " + std::to_string(change.id) + " is " +
+                   std::to_string(log_.last_index() - peer.match) +
                    " entries behind: wait until it has caught up";
     }
-    // With the voters of `next` that answer, could anything be decided?
+    // With the voters of `next` that answer and take the log, could anything be decided?
     size_t answering = 1;
     for (const Peer& peer : peers_)
-        if (next.voter(peer.id) && peer.rejoining == 0 &&
+        if (next.voter(peer.id) && peer.rejoining == 0 && !peer.stuck() && !far_behind(peer) &&
             now_us_ < peer.heard_us + config_.election_timeout_us)
             ++answering;
     if ((change.kind == ChangeKind::kPromote || change.kind == ChangeKind::kRemove) &&
         answering < next.quorum())
         return "only " + std::to_string(answering) + " of the " + std::to_string(next.voters()) +
-               " voting members that this would leave are answering: it would stop the cluster";
+               " voting members that this would leave answer and keep up with the log: it would stop the "
+               "cluster";
     return "";
 }
 

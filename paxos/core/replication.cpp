@@ -137,6 +137,12 @@ void Core::learn_checkpoints() {
     common_checkpoint_ = std::max(common_checkpoint_, majority_reached(std::move(held)));
 }
 
+// As far as it has said, it lacks what the others have decided, and for a while or for ever helps to decide
+// nothing.
+bool Core::far_behind(const Peer& peer) const {
+    return peer.match < log_.start().index || log_.last_index() - peer.match > config_.max_inflight_entries;
+}
+
 bool Core::has_room(const Peer& peer) const {
     if (peer.probing) return !peer.probe_out;
     return peer.flights.size() < (peer.refuses() ? 1 : kMaxFlights) &&

@@ -30,6 +30,7 @@ struct One {
         config.self = 1;
         config.members = voters({1, 2, 3});
         config.run = 11;
+        config.max_inflight_entries = 8;
         return config;
     }
     explicit One(const StoredState& stored = {}) : core(config(), stored, disk) { core.tick(1); }
@@ -46,7 +47,8 @@ struct One {
         } while (!out.empty());
     }
 
-    void hear(MessageType type, const Origin& origin, ReplicaId from, View view, uint64_t index = 0) {
+    static Message from_peer(MessageType type, const Origin& origin, ReplicaId from, View view,
+                             uint64_t index) {
         Message message;
         message.type = type;
         message.from = from;
@@ -55,8 +57,14 @@ struct One {
         message.view = message.promised = view;
         message.index = message.hint = index;
         message.origin = origin;
+        return message;
+    }
+    void hear(const Message& message) {
         core.step(message);
         turn();
+    }
+    void hear(MessageType type, const Origin& origin, ReplicaId from, View view, uint64_t index = 0) {
+        hear(from_peer(type, origin, from, view, index));
     }
 
     // As a backup, from replica 2: the next entry says that `replica` has started so.
@@ -95,6 +103,40 @@ struct One {
     }
     void ack(ReplicaId from, const Origin& origin, uint64_t index) {
         hear(MessageType::kAck, origin, from, core.view(), index);
+    }
+    // Not even what is before `index` is there, of which the sender has nothing.
+    void reject(ReplicaId from, const Origin& origin, uint64_t index) {
+        Message message = from_peer(MessageType::kAck, origin, from, core.view(), index);
+        message.ok = false;
+        message.hint = 0;
+        hear(message);
+    }
+    // Decided with the acknowledgements of replica `from`.
+    void decide(ReplicaId from, const Origin& origin, int values) {
+        for (int i = 0; i < values; ++i) {
+            std::string value = "a";
+            REQUIRE(core.propose(value));
+            turn();
+            ack_all(from, origin);
+        }
+    }
+    // The next start of a replica, after one in which it acknowledged all that there is.
+    Origin next_start(const Origin& before) const {
+        Origin next = before;
+        ++next.start;
+        ++next.run;
+        next.previous_runs = {before.run};
+        next.view = core.view();
+        next.index = core.last_index();
+        return next;
+    }
+    // Both others' starts are decided, with the acknowledgements of `second`; the third has nothing yet.
+    void lead_three(const Origin& second, const Origin& third) {
+        lead(second);
+        ack_all(2, second);
+        ack(3, third, 0);
+        ack_all(2, second);
+        REQUIRE(core.starts().names(3, third));
     }
     // Until `from` has acknowledged all.
     void ack_all(ReplicaId from, const Origin& origin) {
@@ -224,6 +266,69 @@ TEST_CASE("paxos starts: a new start counts at once where it is needed, and else
     next.index = before + 2;
     one.ack(3, next, before + 3);
     CHECK(one.core.decided_index() == before + 3);
+}
+
+TEST_CASE(
+    "paxos starts: with one replica that needs a checkpoint, a new start of another one counts at once") {
+    One one;
+    const Origin second = start_of(7, 1, 20), third = start_of(9, 1, 30);
+    one.lead_three(second, third);
+    one.decide(2, second, 1);
+    const uint64_t cut = one.core.decided_index();
+    one.core.hold_checkpoint(cut);
+    Message holds = One::from_peer(MessageType::kAck, second, 2, one.core.view(), cut);
+    holds.checkpoint = cut;
+    one.hear(holds);
+    REQUIRE(one.core.log_start().index == cut);
+    one.reject(3, third, cut);
+    REQUIRE(one.core.needs_checkpoint(3));
+    const Origin next = one.next_start(second);
+    one.ack(2, next, cut);
+    REQUIRE(one.core.last_index() == cut + 1);
+    one.ack(2, next, cut + 1);
+    CHECK(one.core.decided_index() == cut + 1);
+    CHECK(one.core.starts().names(2, next));
+}
+
+TEST_CASE("paxos starts: with one replica far behind, a new start of another one counts at once") {
+    One one;
+    const Origin second = start_of(7, 1, 20), third = start_of(9, 1, 30);
+    one.lead_three(second, third);
+    one.decide(2, second, 12);  // more than the pipeline holds
+    one.ack(3, third, 1);
+    const uint64_t before = one.core.decided_index();
+    const Origin next = one.next_start(second);
+    one.ack(2, next, before);
+    one.ack(2, next, before + 1);
+    CHECK(one.core.decided_index() == before + 1);
+}
+
+TEST_CASE("paxos starts: a new start does not count while another replica is a little behind, or not known") {
+    One one;
+    const Origin second = start_of(7, 1, 20), third = start_of(9, 1, 30);
+    one.lead_three(second, third);
+    one.decide(2, second, 12);
+    SECTION("a little behind") {
+        one.ack(3, third, one.core.decided_index() - 4);
+    }
+    SECTION("not known, in a new view") {
+        one.core.step_down();
+        one.core.tick(6'000'000);
+        one.turn();
+        one.hear(MessageType::kPreVoteReply, second, 2, make_view(view_counter(one.core.view()) + 1, 1));
+        one.hear(MessageType::kViewChangeReply, second, 2, one.core.view());
+        REQUIRE(one.core.role() == Role::kLeader);
+        one.ack_all(2, second);
+        one.reject(3, third, one.core.last_index() - 1);
+    }
+    const uint64_t before = one.core.decided_index();
+    const Origin next = one.next_start(second);
+    one.ack(2, next, before);
+    REQUIRE(one.core.last_index() == before + 1);
+    one.ack(2, next, before + 1);
+    CHECK(one.core.decided_index() == before);
+    one.ack(3, third, before + 1);
+    CHECK(one.core.decided_index() == before + 1);
 }
 
 TEST_CASE(
