@@ -20,8 +20,9 @@ namespace crane::paxos {
 
 namespace {
 
-constexpr size_t kMaxStrangers = 128;     // connections that have not said who they are
-constexpr size_t kMaxAnswerBytes = 4096;  // on a connection that is there to be read
+constexpr size_t kMaxStrangers = 128;        // connections that have not said who they are
+constexpr unsigned kMaxAcceptsPerTurn = 16;  // then the loop sees to others, and what was closed is freed
+constexpr size_t kMaxAnswerBytes = 4096;     // on a connection that is there to be read
 
 uint64_t now_ms() {
     timespec time;
@@ -111,8 +112,13 @@ void IncomingPeers::close(ReplicaId peer) {
     if (found != all_.end()) close_quietly(**found);
 }
 
-void IncomingPeers::on_accept(evconnlistener*, int fd, sockaddr* from, int, void* self) {
-    static_cast<IncomingPeers*>(self)->accept(fd, from);
+void IncomingPeers::on_accept(evconnlistener* listener, int fd, sockaddr* from, int, void* self) {
+    auto* const peers = static_cast<IncomingPeers*>(self);
+    peers->accept(fd, from);
+    if (++peers->accepts_ < kMaxAcceptsPerTurn) return;
+    evconnlistener_disable(listener);  // libevent goes on as long as somebody waits
+    peers->resting_.push_back(listener);
+    event_active(peers->reaper_, EV_TIMEOUT, 1);
 }
 
 // For one more stranger.
@@ -247,7 +253,11 @@ void IncomingPeers::drop(Incoming& incoming) {
 }
 
 void IncomingPeers::on_reap(int, short, void* self) {
-    static_cast<IncomingPeers*>(self)->graveyard_.clear();
+    auto* const peers = static_cast<IncomingPeers*>(self);
+    peers->graveyard_.clear();
+    peers->accepts_ = 0;
+    for (evconnlistener* listener : peers->resting_) evconnlistener_enable(listener);
+    peers->resting_.clear();
 }
 
 }  // namespace crane::paxos

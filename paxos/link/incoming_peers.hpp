@@ -6,6 +6,8 @@
 //   - those who have not said who they are get little: a bounded number of connections, a bounded time,
 //     small frames. When there are too many, one of those goes who come from where most come from, so that
 //     neither idle ones nor a flood keep a member out (strangers.hpp);
+//   - one turn of the event loop takes a few new connections, and the next one the next: a flood neither
+//     holds up the rest of the loop, nor piles up what is closed and not freed yet;
 //   - a peer has one connection: its next one ends the one before.
 #pragma once
 
@@ -81,6 +83,8 @@ class IncomingPeers {
     const IncomingEvents events_;
     std::vector<evconnlistener*> listeners_;
     std::vector<std::unique_ptr<AcceptPause>> pauses_;  ///< for the listeners, in their order
+    unsigned accepts_ = 0;                              ///< since the reaper ran last
+    std::vector<evconnlistener*> resting_;              ///< until it runs again
     event* reaper_ = nullptr;
     RefusalLog refusals_;
     std::mt19937_64 lots_;
