@@ -346,7 +346,7 @@ void Shell::shutdown(uint64_t patience_us) {
     if (closing_) return;
     closing_ = true;
     close_deadline_us_ = clock_.now_us() + patience_us;
-    if (running()) transfer_leadership(kNoReplica);
+    if (running()) when_idle([this] { core_.leave(); });
 }
 
 void Shell::finish_closing() {

@@ -132,6 +132,9 @@ class Core {
     std::string propose_change(const MembershipChange& change);
     void transfer_leadership(ReplicaId to);  ///< kNoReplica: to whoever is best caught up
     void step_down();
+    /// This process is about to end: it proposes nothing any more, and if it leads, it asks one after the
+    /// other to take over, until one does.
+    void leave();
     /// Whether this replica should lead: one whose state is known to be wrong still votes and keeps the log,
     /// but it neither asks for votes nor takes over, and hands over if it leads. Only where nobody leads for
     /// long it stands all the same, since it may be the only one with all that is decided, and hands over
@@ -268,6 +271,9 @@ class Core {
     void on_vote_request(const Message& message);
     void on_vote_reply(const Message& message);
     void on_take_over(const Message& message);
+    void on_declined(const Message& message);
+    ReplicaId successor() const;
+    uint64_t take_over_patience_us() const;
     void saw_higher_view(View view);
     void queue_reply(Message reply);
 
@@ -291,6 +297,7 @@ class Core {
     bool is_news(const Peer& peer) const;
     void announce_starts();
     bool start_decided(const Peer& peer) const;
+    bool in_touch(const Peer& peer) const;
     bool needs_new_starts() const;
 
     // replication.cpp: the leader
@@ -374,6 +381,7 @@ class Core {
     ReplicaId transfer_to_ = kNoReplica;
     uint64_t transfer_deadline_us_ = 0;
     std::set<ReplicaId> declined_;  ///< to whom it was handed over in vain
+    bool leaving_ = false;
     uint64_t resign_again_us_ = 0;
     uint64_t transfer_sent_us_ = 0;
 

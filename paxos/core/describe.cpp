@@ -120,6 +120,8 @@ std::string describe(const Message& message) {
         case MessageType::kAck:
             return text + describe_ack(message);
         case MessageType::kTakeOver:
+            if (message.from != view_leader(message.view))
+                return text + "declined, view " + view_name(message.view);
             return text + "view " + view_name(message.view) + ", if your log ends at " +
                    std::to_string(message.index);
         case MessageType::kDisown:

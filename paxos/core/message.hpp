@@ -34,6 +34,7 @@ enum class MessageType : uint8_t {
     /// `index`; go back to `hint`.
     kAck = 7,
     /// Leadership transfer: change the view now, without asking around, if your log ends where mine does.
+    /// From a follower, the answer of one that may not lead: ask another.
     kTakeOver = 8,
     /// What you say counts for nothing here, for your database is no current one. `hint` names the run that
     /// is meant, `index` says why (Copy).

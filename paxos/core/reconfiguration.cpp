@@ -29,12 +29,14 @@ bool Core::leaves_it_to_others() const {
 }
 
 // A leader that should not be one hands over. One that may not lead at all goes in any case; one that is only
-// barred leads until another takes over.
+// barred, or about to end, leads until another takes over.
 void Core::resign() {
     if (transferring()) return;
     if (!may_lead()) {
         transfer_leadership(kNoReplica);
         if (!transferring()) become_follower(view_, kNoReplica);
+    } else if (leaving_) {
+        transfer_leadership(kNoReplica);
     } else if (!eligible_ && now_us_ >= resign_again_us_) {
         resign_again_us_ = now_us_ + barred_patience_us();
         transfer_leadership(kNoReplica);

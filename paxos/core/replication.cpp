@@ -13,7 +13,7 @@ constexpr size_t kMaxFlights = 128;  // Prepares on their way to one peer
 }  // namespace
 
 bool Core::can_propose() const {
-    if (role_ != Role::kLeader || transferring()) return false;
+    if (role_ != Role::kLeader || transferring() || leaving_) return false;
     return log_.last_index() - commit_ < config_.max_inflight_entries &&
            uncommitted_bytes_ < config_.max_inflight_bytes;
 }
@@ -252,10 +252,11 @@ void Core::leader_tick() {
             ++peer.rewinds;
         }
     retire_peers();
+    if (transferring() && now_us_ >= transfer_deadline_us_) {
+        declined_.insert(transfer_to_);
+        transfer_to_ = kNoReplica;
+    }
     resign();
-    if (!transferring() || now_us_ < transfer_deadline_us_) return;
-    declined_.insert(transfer_to_);
-    transfer_to_ = kNoReplica;
 }
 
 // The last moment at which a majority, this replica included, had been heard of.

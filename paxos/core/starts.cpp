@@ -126,6 +126,10 @@ bool Core::start_decided(const Peer& peer) const {
     return peer.origin.database == 0 || decided.names(peer.id, peer.origin);
 }
 
+bool Core::in_touch(const Peer& peer) const {
+    return now_us_ < peer.heard_us + kInTouchHeartbeats * config_.heartbeat_us;
+}
+
 // Whether the acknowledgements of starts that are not decided yet are needed to decide anything. While they
 // are not, they do not count: then their entry is decided without them, like a Return. Who answers and does
 // not get that entry, or not soon, is as good as down. How far a log reaches that is still being looked for
@@ -134,8 +138,7 @@ bool Core::needs_new_starts() const {
     size_t others = membership().voter(config_.self) ? 1 : 0;
     for (const Peer& peer : peers_)
         others += peer.voter && peer.answered && peer.rejoining == 0 && !peer.stuck() &&
-                  (peer.probing || !far_behind(peer)) && start_decided(peer) &&
-                  now_us_ < peer.heard_us + kInTouchHeartbeats * config_.heartbeat_us;
+                  (peer.probing || !far_behind(peer)) && start_decided(peer) && in_touch(peer);
     return others < membership().quorum();
 }
 

@@ -12,6 +12,7 @@ namespace {
 // Elections that a replica may have missed. One that is told of more and believed it would next ask for a
 // view above, and there may be none.
 constexpr uint64_t kMaxViewLeap = 1u << 24;
+constexpr uint64_t kTakeOverHeartbeats = 2;
 constexpr size_t kMaxReplies = 1024;  // queued within one turn; more are dropped, their senders ask again
 
 }  // namespace
@@ -185,12 +186,31 @@ void Core::on_vote_reply(const Message& message) {
 }
 
 void Core::on_take_over(const Message& message) {
-    if (role_ != Role::kFollower || !may_lead() || !eligible_ || message.view != view_ ||
-        message.from != leader_)
+    if (message.view != view_) return;
+    if (role_ == Role::kLeader) {
+        on_declined(message);
         return;
+    }
+    if (role_ != Role::kFollower || message.from != leader_) return;
+    if (!may_lead() || !eligible_ || leaving_) {  // said at once, so that another one is asked
+        Message reply = make(MessageType::kTakeOver, message.from);
+        reply.index = message.index;
+        queue_reply(std::move(reply));
+        return;
+    }
     // A late one: the leader went on, and would be deposed for a log that lacks what it proposed since.
     if (message.index != log_.last_index() || matched_ != message.index) return;
     start_view_change(true);
+}
+
+// Where all have, the last one has time to think better of it.
+void Core::on_declined(const Message& message) {
+    if (message.from != transfer_to_) return;
+    declined_.insert(transfer_to_);
+    if (successor() == kNoReplica) return;
+    transfer_to_ = kNoReplica;
+    resign_again_us_ = 0;
+    resign();
 }
 
 // Somebody promised a higher view: this one can no longer be acknowledged by it.
@@ -205,22 +225,44 @@ void Core::step_down() {
     election_deadline_us_ += 2 * config_.election_timeout_us;
 }
 
+void Core::leave() {
+    leaving_ = true;
+    if (role_ != Role::kLeader) return;
+    if (transferring())
+        transfer_deadline_us_ = std::min(transfer_deadline_us_, now_us_ + take_over_patience_us());
+    resign();
+}
+
+// Of those who are there and have not declined, the one that has most.
+ReplicaId Core::successor() const {
+    const Peer* best = nullptr;
+    for (const Peer& peer : peers_) {
+        const bool able = peer.voter && peer.rejoining == 0 && !peer.stuck() && in_touch(peer);
+        if (able && declined_.count(peer.id) == 0 &&
+            (best == nullptr ||
+             std::tie(peer.counted, peer.heard_us) > std::tie(best->counted, best->heard_us)))
+            best = &peer;
+    }
+    return best != nullptr ? best->id : kNoReplica;
+}
+
+// Who leaves has little time, and others to ask. What was slow before is slow now, too.
+uint64_t Core::take_over_patience_us() const {
+    if (!leaving_) return config_.election_timeout_us;
+    return kTakeOverHeartbeats * config_.heartbeat_us + patience_.timeout_us() - config_.election_timeout_us;
+}
+
 void Core::transfer_leadership(ReplicaId to) {
     if (role_ != Role::kLeader || transferring()) return;
-    if (to == kNoReplica) {
-        const auto asked = [this](const Peer& peer) { return !peer.voter || declined_.count(peer.id) > 0; };
-        if (std::all_of(peers_.begin(), peers_.end(), asked)) declined_.clear();
-        const Peer* best = nullptr;
-        for (const Peer& peer : peers_)
-            if (!asked(peer) && (best == nullptr || std::tie(peer.counted, peer.heard_us) >
-                                                        std::tie(best->counted, best->heard_us)))
-                best = &peer;
-        if (best != nullptr) to = best->id;
+    if (to == kNoReplica) to = successor();
+    if (to == kNoReplica && !declined_.empty()) {
+        declined_.clear();
+        to = successor();
     }
     const Peer* peer = find_peer(to);
     if (peer == nullptr || !peer->voter || peer->rejoining != 0) return;
     transfer_to_ = to;
-    transfer_deadline_us_ = now_us_ + config_.election_timeout_us;
+    transfer_deadline_us_ = now_us_ + take_over_patience_us();
     transfer_sent_us_ = 0;
 }
 

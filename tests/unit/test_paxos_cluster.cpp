@@ -237,6 +237,22 @@ TEST_CASE("paxos: a transfer to a dead replica is given up") {
     REQUIRE(cluster.core(leader).can_propose());
 }
 
+TEST_CASE("paxos: a leader that ends in order hands over to the one that may lead, without a timeout") {
+    for (const ReplicaId offset : {1, 2}) {
+        Cluster cluster(3, 8);
+        settle(cluster);
+        const ReplicaId old = cluster.leader();
+        const ReplicaId barred = (old + offset - 1) % 3 + 1;
+        cluster.core(barred).set_eligible(false);
+        cluster.shut_down(old);
+        cluster.run(30'000, Faults{});  // the timeout is 60 ms
+        INFO(cluster.core(barred).describe());
+        REQUIRE(cluster.violation() == "");
+        REQUIRE_FALSE(cluster.up(old));
+        REQUIRE(cluster.leader() == 6 - old - barred);
+    }
+}
+
 TEST_CASE("paxos: backups learn a decision at once when nothing follows it") {
     Cluster cluster(3, 9);
     cluster.proposal_interval_us = 100 * kSecondUs;

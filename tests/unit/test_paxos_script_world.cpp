@@ -234,7 +234,8 @@ void World::change(ReplicaId id, const MembershipChange& change) {
 // As the node does: nothing is proposed any more, and the process ends once somebody else can lead.
 void World::shut_down(ReplicaId id) {
     running(id).closing = true;
-    transfer(id, kNoReplica);
+    running(id).core->leave();
+    turn(id);
 }
 
 void World::stop_if_handed_over(ReplicaId id) {

@@ -8,6 +8,12 @@
 
 namespace crane::paxos::simulation {
 
+namespace {
+
+constexpr uint64_t kElectionTimeoutUs = 60'000;
+
+}  // namespace
+
 StoredState MemoryStorage::state() const {
     StoredState state;
     state.view = view_;
@@ -157,7 +163,7 @@ void Cluster::restart(ReplicaId id) {
     config.self = id;
     for (const auto& [member, ignored] : replicas_) config.members.add({member, true, ""});
     config.heartbeat_us = 10'000;
-    config.election_timeout_us = 60'000;
+    config.election_timeout_us = kElectionTimeoutUs;
     config.max_election_timeout_us = 240'000;
     config.max_inflight_entries = 32;
     config.max_inflight_bytes = 4'000;
@@ -302,7 +308,12 @@ void Cluster::turn(ReplicaId id, Replica& replica) {
     if (replica.core == nullptr) return;
     replica.shell->turn();
     for (int more = 0; more < 16 && replica.shell->turn_due(); ++more) replica.shell->turn();
-    if (replica.dying) crash(id);
+    if (replica.dying || replica.shell->closed()) crash(id);
+}
+
+void Cluster::shut_down(ReplicaId id) {
+    replicas_.at(id).shell->shutdown(kElectionTimeoutUs);
+    act(id);
 }
 
 void Cluster::deliver(ReplicaId id, Replica& replica, const Entry& entry) {

@@ -85,6 +85,7 @@ class Cluster {
     void heal();  ///< all links, all replicas up
     void crash(ReplicaId id);
     void restart(ReplicaId id);
+    void shut_down(ReplicaId id);  ///< in order
     void cut(ReplicaId from, ReplicaId to) { cut_.insert({from, to}); }
     void isolate(ReplicaId id);
     void reconnect() { cut_.clear(); }
