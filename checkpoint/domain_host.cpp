@@ -286,7 +286,8 @@ bool DomainHost::kill_all(Files files) {
     } else {
         ::shutdown(running_->notify_fd, SHUT_RDWR);  // crane-init alone can end them all without a race
     }
-    bool gone = wait_for_end(running_->monitor_pidfd, kKillTimeoutMs);
+    // Nothing was started: what is below 0 is all of this host.
+    bool gone = running_->monitor <= 0 || wait_for_end(running_->monitor_pidfd, kKillTimeoutMs);
     if (!gone) {
         std::vector<pid_t> pids = descendants_of(running_->monitor);
         pids.push_back(running_->monitor);

@@ -1,18 +1,25 @@
 // Starts real domains: with a container where this is root with LXC, else without.
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -292,6 +299,70 @@ TEST_CASE("a start that cannot work says why", "[checkpoint]") {
     CHECK_THAT(message(), Catch::Contains("/tmp and /run start empty"));
     domain.spec.cwd = domain.folder;
     CHECK(message() == "started");
+}
+
+namespace {
+
+/// From now on socketpair() fails in this process, as when no descriptor is left.
+bool deny_socketpair() {
+    sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EMFILE),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{std::size(steps), steps};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/// 0: it fails, with the reason, and ends nobody.
+int start_without_descriptors(const DomainSpec& spec) {
+    if (!deny_socketpair()) return 2;
+    try {
+        DomainHost host(spec);
+        host.start();
+    } catch (const std::runtime_error& error) {
+        return std::string(error.what()).find("socketpair") != std::string::npos ? 0 : 3;
+    }
+    return 4;
+}
+
+}  // namespace
+
+TEST_CASE("a start that comes to no process of its own ends nobody else's", "[checkpoint][root]") {
+    if (::geteuid() != 0) return;
+    const Domain domain(Isolation::kNone, "true");
+    // In a namespace of pids of its own, since all that there is were in danger.
+    const pid_t outer = ::fork();
+    if (outer == 0) {
+        if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) ::_exit(10);
+        const pid_t first = ::fork();
+        if (first == 0) {
+            if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                ::mount("proc", "/proc", "proc", 0, nullptr) != 0)
+                ::_exit(11);
+            const pid_t bystander = ::fork();
+            if (bystander == 0)
+                for (;;) ::pause();
+            const pid_t starter = ::fork();
+            if (starter == 0) ::_exit(start_without_descriptors(domain.spec));
+            int status = 0;
+            if (::waitpid(starter, &status, 0) != starter) ::_exit(12);
+            if (::waitpid(bystander, nullptr, WNOHANG) != 0) ::_exit(13);
+            ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 14);
+        }
+        int status = 0;
+        ::waitpid(first, &status, 0);
+        ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 15);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(outer, &status, 0) == outer);
+    if (WEXITSTATUS(status) == 10 || WEXITSTATUS(status) == 11) {
+        WARN("no namespace of pids can be had here: not tested");
+        return;
+    }
+    CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a working directory in /tmp is there, the state directory in it is not", "[checkpoint][root]") {
