@@ -267,13 +267,16 @@ void CheckpointStore::remove(uint64_t index) {
 
 void CheckpointStore::prune(size_t keep, const std::set<uint64_t>& held) {
     size_t kept = 0;
+    uint64_t newest_kept = 0;
     for (const StoredCheckpoint& one : survey()) {
+        if (one.error.empty()) newest_kept = std::max(newest_kept, one.index);
         if (kept < keep)
             kept += one.error.empty();
         else if (held.count(one.index) == 0)
             remove(one.index);
     }
-    for (const std::string& path : folders_named({kDamaged, kRefused})) remove_tree(path);
+    for (const SetAside& one : set_aside())
+        if (one.damaged || (!one.unread && one.index < newest_kept)) remove_tree(one.path);
 }
 
 std::vector<std::string> CheckpointStore::folders_named(const std::vector<std::string>& prefixes) const {

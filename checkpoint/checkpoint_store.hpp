@@ -4,7 +4,8 @@
 //   .new-<index>/           being taken
 //   .old-<index>/           being removed
 //   .damaged-<index>/       of no use, for whoever wants to look at it; gone when a new one is kept
-//   .refused-<index>/       whole, and no server could be restored from it here; likewise
+//   .refused-<index>/       no server could be restored from it here; likewise, but for one newer than that.
+//                           The newest two are whole, and tried again by the next craned
 //   .unread-<index>/        cannot be read, or not by this program; the next start looks at it again
 //   .fetch-<index>-<id>/    arriving from another replica (arriving_checkpoint.hpp)
 //
@@ -85,16 +86,23 @@ class CheckpointStore {
     void remove(uint64_t index);
     /// It is of no use, and is no checkpoint any more: another of this entry may come.
     void set_aside(uint64_t index);
-    /// Likewise; and the same one, should another replica offer it, is not wanted again.
+    /// Likewise; and the same one, should another replica offer it, is not wanted again, before
+    /// put_back_refused().
     void set_aside_refused(uint64_t index);
     /// Likewise, until put_back_unread().
     void set_aside_unread(uint64_t index);
     /// Those that could not be read are checkpoints again, but where another has taken their place.
     void put_back_unread();
+    /// The same of those that no server could be restored from and that are whole. Once for each process:
+    /// what has changed on its host since a server could be restored is not changed back while it runs.
+    void put_back_refused();
+    /// Those of that entry or later are of no use to any later process either.
+    void give_up_refused(uint64_t from);
     std::set<std::string> refused() const;  ///< their ids
     std::vector<SetAside> set_aside() const;
-    /// Leaves the newest `keep`, those of `held`, and those that could not be read; damaged ones go when they
-    /// are older than what is left.
+    /// Leaves the newest `keep`, those of `held`, those that could not be read, and those that no server
+    /// could be restored from when they are newer than all; damaged ones go when they are older than what is
+    /// left.
     void prune(size_t keep, const std::set<uint64_t>& held = {});
     /// What a crash left half made or half removed. For the start, when nobody takes or fetches.
     void remove_unfinished();
@@ -115,12 +123,14 @@ class CheckpointStore {
     StoredCheckpoint look(uint64_t index) const;
     StoredCheckpoint look_at(const std::string& path, uint64_t index) const;
     void rename_aside(uint64_t index, const char* prefix);
+    void put_back(const std::string& path, uint64_t index);
     std::vector<uint64_t> indexes() const;
     std::vector<std::string> folders_named(const std::vector<std::string>& prefixes) const;
 
     static void remove_tree(const std::string& path);
 
     static constexpr char kDamaged[] = ".damaged-", kRefused[] = ".refused-", kUnread[] = ".unread-";
+    static constexpr size_t kWholeRefused = 2;
     std::string folder_;
     std::shared_ptr<KnownSums> sums_;
 };

@@ -29,6 +29,15 @@ Checkpoints::Checkpoints(event_base* base, const Config& config, std::shared_ptr
     if (takes_checkpoints(config_)) choose(busy);
 }
 
+void Checkpoints::try_refused_again(const Config& config) {
+    if (!takes_checkpoints(config)) return;
+    try {
+        checkpoint::CheckpointStore(config.state_dir + "/checkpoints").put_back_refused();
+    } catch (const std::exception& error) {
+        spdlog::error("checkpoints that no server could be restored from stay set aside: {}", error.what());
+    }
+}
+
 Checkpoints::~Checkpoints() {
     leave_unfinished();
     if (!keeper_.finish(kEndPatienceMs))
@@ -88,7 +97,8 @@ void Checkpoints::image_failed(const std::string& why) {
 }
 
 void Checkpoints::refuse(const std::string& why) {
-    error_ = "the checkpoint at log index " + std::to_string(held_index_) + " is of no use: " + why;
+    error_ = "the checkpoint at log index " + std::to_string(held_index_) + " is of no use: " + why +
+             "; it is kept for now, and tried again when craned is started again";
     spdlog::error("{}", error_);
     try {
         store_->set_aside_refused(held_index_);
@@ -101,6 +111,7 @@ void Checkpoints::distrust(uint64_t index) {
     if (taking_index_ >= index) leave_unfinished();
     try {
         store_->put_back_unread();  // those, too
+        store_->give_up_refused(index);
         for (const checkpoint::StoredCheckpoint& one : store_->survey()) {
             if (one.index < index) continue;
             spdlog::warn("the checkpoint at log index {} may hold what differs, and is set aside", one.index);

@@ -38,6 +38,10 @@ class Checkpoints {
     Checkpoints(const Checkpoints&) = delete;
     Checkpoints& operator=(const Checkpoints&) = delete;
 
+    /// Those that no server could be restored from may be of use again. Once for each craned, before there is
+    /// any of these.
+    static void try_refused_again(const Config& config);
+
     /// Of those on disk the one to start from, if there is any that is whole and of this cluster.
     const std::optional<CheckpointState>& from() const { return from_; }
     /// Its files.

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "paxos/core/storage.hpp"
+#include "proxy/checkpoints.hpp"
 #include "proxy/daemon_log.hpp"
 #include "proxy/loop_boost.hpp"
 #include "proxy/replica.hpp"
@@ -82,6 +83,7 @@ Craned::Craned(Config config)
     if (!config_.metrics_listen.empty())
         observation_ =
             std::make_unique<Observation>(base_, config_.metrics_listen, [this] { return look(); });
+    Checkpoints::try_refused_again(config_);
     make_replica();
     service_->ready();
 }

@@ -286,24 +286,46 @@ TEST_CASE("checkpoint store: one that is set aside is none any more, and goes wh
     CHECK(fixture.entries() == 2);
 }
 
-TEST_CASE("checkpoint store: those that no server could be restored from are known, and take up no room") {
+TEST_CASE("checkpoint store: of those that no server could be restored from the newest are whole") {
     Fixture fixture;
     std::set<std::string> ids;
-    for (const uint64_t index : {5, 9}) {
+    for (const uint64_t index : {9, 7, 5, 3}) {
         ids.insert(fixture.take(index).id);
         fixture.store.set_aside_refused(index);
+        fixture.store.set_aside_refused(index);  // said twice
     }
     CHECK(fixture.complete().empty());
     CHECK(fixture.store.refused() == ids);
-    REQUIRE(fixture.store.set_aside().size() == 2);
+    REQUIRE(fixture.store.set_aside().size() == 4);
     CHECK_FALSE(fixture.store.set_aside()[0].damaged);
-    size_t files = 0;  // of the last one all is there, for whoever looks for the cause
-    for (const auto& entry : fs::recursive_directory_iterator(fixture.store.folder()))
-        files += entry.is_regular_file() && entry.path().filename() != "manifest.json";
-    CHECK(files == 2);
+    fixture.store.put_back_refused();
+    CHECK(fixture.complete() == std::vector<uint64_t>{9, 7});
+    for (const uint64_t index : {9, 7}) CHECK(fixture.store.verify(index).empty());
+    // Refused again, they wait for the next one.
+    for (const uint64_t index : {9, 7}) fixture.store.set_aside_refused(index);
+    CHECK(fixture.complete().empty());
+    fixture.take(8);
+    fixture.store.prune(2);
+    CHECK(fixture.store.refused().size() == 1);  // newer than all that there is else
+    fixture.store.put_back_refused();
+    CHECK(fixture.complete() == std::vector<uint64_t>{9, 8});
+    fixture.store.set_aside_refused(9);
     fixture.take(12);
     fixture.store.prune(2);
     CHECK(fixture.store.refused().empty());
+}
+
+TEST_CASE("checkpoint store: a refused one does not come back that holds what differs, nor over another") {
+    Fixture fixture;
+    for (const uint64_t index : {5, 9}) {
+        fixture.take(index);
+        fixture.store.set_aside_refused(index);
+    }
+    fixture.store.give_up_refused(6);
+    const std::string id = fixture.take(5, "another").id;
+    fixture.store.put_back_refused();
+    CHECK(fixture.complete() == std::vector<uint64_t>{5});
+    CHECK(fixture.store.newest()->id == id);
 }
 
 TEST_CASE("checkpoint manifest: whatever a file or a peer says, there is an answer and no exception") {

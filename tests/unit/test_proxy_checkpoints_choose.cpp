@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "checkpoint/checkpoint_store.hpp"
@@ -200,4 +201,30 @@ TEST_CASE("checkpoints: the sum of a file is not known any more when anything of
     CHECK_FALSE(is_read());
     std::ofstream(path, std::ios::app) << "more";
     CHECK(is_read());
+}
+
+TEST_CASE("checkpoints: those that no server could be restored from are begun from again by the next craned",
+          "[proxy]") {
+    Fixture at;
+    for (const uint64_t index : {50, 40}) {
+        Checkpoints checkpoints(at.base.get(), at.config);
+        REQUIRE(checkpoints.from());
+        CHECK(checkpoints.from()->position.index == index);
+        checkpoints.refuse("CRIU does not know this kernel");
+        CHECK_THAT(checkpoints.error(), Catch::Contains("tried again"));
+    }
+    CHECK(at.chosen() == 0);  // the server is made anew: not in this process
+    Checkpoints::try_refused_again(at.config);
+    CHECK(at.chosen() == 50);
+}
+
+TEST_CASE("checkpoints: a refused one of what differs from the others' is not tried again", "[proxy]") {
+    Fixture at;
+    {
+        Checkpoints checkpoints(at.base.get(), at.config);
+        checkpoints.refuse("CRIU does not know this kernel");
+        checkpoints.distrust(45);
+    }
+    Checkpoints::try_refused_again(at.config);
+    CHECK(at.chosen() == 40);
 }
