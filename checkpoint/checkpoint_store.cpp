@@ -116,6 +116,7 @@ StoredCheckpoint CheckpointStore::complete(uint64_t index, const nlohmann::json&
                 throw std::runtime_error(file.path() + " was still written to when the checkpoint was to be");
         }
         write_synced(path + "/" + kManifestName, encode_manifest(manifest));
+        if (stop()) throw Stopped();
         publish(path, index);
     } catch (const fs::filesystem_error& error) {
         remove_quietly(path);

@@ -66,7 +66,7 @@ class CheckpointStore {
     /// An empty folder for the files of a checkpoint; what was begun under this index before is dropped.
     std::string begin(uint64_t index);
     /// Sums and syncs what is in that folder, writes the manifest, publishes. One that was there under this
-    /// index gives way in the same moment. Where it fails nothing is left of the new one.
+    /// index gives way in the same moment. Where it fails, or is to stop, nothing is left of the new one.
     StoredCheckpoint complete(uint64_t index, const nlohmann::json& state, const Stop& stop = never);
     void abandon(uint64_t index);
 

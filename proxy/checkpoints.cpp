@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,7 @@ constexpr size_t kKept = 2;
 /// In the loop: whoever can wait longer for `keeping()` to be over does so before.
 constexpr int kEndPatienceMs = 1000;
 constexpr char kImage[] = "image.tar.zst";
+constexpr char kUnwanted[] = "it is not wanted any more";
 
 }  // namespace
 
@@ -52,10 +54,9 @@ DomainRunner::Image Checkpoints::image(const DomainWords& words) const {
 }
 
 std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t index, pid_t init) {
-    taking_index_ = index;
-    unwanted_ = std::make_shared<std::atomic<bool>>(false);
+    image_ = {index};
     return [store = store_, index, init, reserve_bytes = config_.disk_reserve_bytes,
-            state_dir = config_.state_dir, unwanted = unwanted_] {
+            state_dir = config_.state_dir, unwanted = image_.unwanted] {
         store->make();
         // Pages lie on the disk as they are before they are packed. What else there is, the last one tells.
         uint64_t wanted_bytes = tree_memory_bytes(init);
@@ -64,15 +65,14 @@ std::function<DomainRunner::ImagePlace()> Checkpoints::image_place(uint64_t inde
         const std::string folder = store->begin(index);
         return DomainRunner::ImagePlace{folder + "/" + kFiles, folder + "/" + kImage,
                                         [store, reserve_bytes, state_dir, unwanted] {
-                                            if (*unwanted)
-                                                throw std::runtime_error("it is not wanted any more");
+                                            if (*unwanted) throw std::runtime_error(kUnwanted);
                                             store->check_reserve(reserve_bytes, state_dir);
                                         }};
     };
 }
 
 void Checkpoints::leave_unfinished() {
-    if (unwanted_) *unwanted_ = true;
+    *image_.unwanted = true;
 }
 
 void Checkpoints::pack(const CheckpointState& state, DomainRunner::Pack pack, std::set<uint64_t> in_use,
@@ -108,7 +108,8 @@ void Checkpoints::refuse(const std::string& why) {
 }
 
 void Checkpoints::distrust(uint64_t index) {
-    if (taking_index_ >= index) leave_unfinished();
+    for (const Taking& one : {image_, files_})
+        if (one.index >= index) *one.unwanted = *one.distrusted = true;
     try {
         store_->put_back_unread();  // those, too
         store_->give_up_refused(index);
@@ -168,10 +169,12 @@ void Checkpoints::failed(uint64_t index, const std::string& why) {
     spdlog::error("{}", error_);
 }
 
-std::function<void(const checkpoint::DomainHost&)> Checkpoints::packer(uint64_t index) const {
-    return [store = store_, index, reserve_bytes = config_.disk_reserve_bytes,
-            state_dir = config_.state_dir](const checkpoint::DomainHost& host) {
-        host.pack_files(store->begin(index) + "/" + kFiles, [store, reserve_bytes, state_dir] {
+std::function<void(const checkpoint::DomainHost&)> Checkpoints::packer(uint64_t index) {
+    files_ = {index};
+    return [store = store_, index, reserve_bytes = config_.disk_reserve_bytes, state_dir = config_.state_dir,
+            unwanted = files_.unwanted](const checkpoint::DomainHost& host) {
+        host.pack_files(store->begin(index) + "/" + kFiles, [store, reserve_bytes, state_dir, unwanted] {
+            if (*unwanted) throw std::runtime_error(kUnwanted);
             store->check_reserve(reserve_bytes, state_dir);
         });
     };
@@ -195,18 +198,31 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
     }
     auto problem = std::make_shared<std::string>();
     auto kept = std::make_shared<checkpoint::StoredCheckpoint>();
-    const auto stop = [unwanted = taking_index_ == index ? unwanted_ : nullptr] {
-        return unwanted && *unwanted;
+    std::vector<Taking> taking;
+    for (const Taking& one : {image_, files_})
+        if (one.index == index) taking.push_back(one);
+    const auto stop = [taking] {
+        return std::ranges::any_of(taking, [](const Taking& one) { return one.unwanted->load(); });
+    };
+    const auto distrusted = [taking] {
+        return std::ranges::any_of(taking, [](const Taking& one) { return one.distrusted->load(); });
     };
     const auto job = [store = store_, state, index, problem, kept, stop, in_use = std::move(in_use)] {
         try {
             *kept = store->complete(index, to_json(state), stop);
             store->prune(kKept, in_use);
+        } catch (const checkpoint::Stopped&) {
+            *problem = kUnwanted;
         } catch (const std::exception& what) {
             *problem = what.what();
         }
     };
-    keeper_.post(job, [this, index, problem, kept, done = std::move(done)] {
+    keeper_.post(job, [this, index, problem, kept, distrusted, done = std::move(done)] {
+        // It was published in the moment in which it came to be so.
+        if (problem->empty() && distrusted()) {
+            *problem = kUnwanted;
+            set_aside(index);
+        }
         if (!problem->empty()) {
             failed(index, *problem);
             done(false);

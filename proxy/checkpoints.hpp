@@ -74,8 +74,8 @@ class Checkpoints {
     /// What was decided for that server's beginning, once; nothing is known any more of those before.
     std::optional<CheckpointState> take_point(uint64_t generation);
     /// Packs the server's files; called in a worker, and throws what is wrong.
-    std::function<void(const checkpoint::DomainHost&)> packer(uint64_t index) const;
-    /// One that is being packed is not wanted any more.
+    std::function<void(const checkpoint::DomainHost&)> packer(uint64_t index);
+    /// One of a running server that is being packed is not wanted any more.
     void leave_unfinished();
     /// They are packed, or the error says why not. `done`: it is durable, or cannot be.
     /// `in_use`: checkpoints that must not go, however old.
@@ -119,8 +119,14 @@ class Checkpoints {
     int64_t held_since_s_ = 0;  ///< when it came to be here; 0: there is none
     uint64_t log_bytes_ = 0;
     std::string error_;
-    uint64_t taking_index_ = 0;                    ///< of the last that image_place() was asked for
-    std::shared_ptr<std::atomic<bool>> unwanted_;  ///< that one is
+    /// One that is being taken, or was last.
+    struct Taking {
+        using Flag = std::shared_ptr<std::atomic<bool>>;
+        uint64_t index = 0;
+        Flag unwanted = std::make_shared<std::atomic<bool>>(false);
+        Flag distrusted = std::make_shared<std::atomic<bool>>(false);  ///< and so of no use when it is kept
+    };
+    Taking image_, files_;  ///< of a server that runs; and of the files between two
     Worker keeper_;
 };
 

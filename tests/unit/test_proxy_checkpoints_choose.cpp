@@ -228,3 +228,41 @@ TEST_CASE("checkpoints: a refused one of what differs from the others' is not tr
     Checkpoints::try_refused_again(at.config);
     CHECK(at.chosen() == 40);
 }
+
+TEST_CASE("checkpoints: one that comes to be distrusted while it is kept is no checkpoint", "[proxy]") {
+    Fixture at;
+    Checkpoints checkpoints(at.base.get(), at.config);
+    const auto pack = [&](uint64_t index) {
+        checkpoints.packer(index);  // the host's part is done here: there are its files
+        std::ofstream(at.store.begin(index) + "/files.tar.zst") << "the server's files";
+    };
+    std::optional<bool> kept;
+    const auto keep = [&](uint64_t index) {
+        kept.reset();
+        checkpoints.packed(state_at(index, "right"), "", {}, [&](bool is_kept) { kept = is_kept; });
+    };
+    const auto end = [&] {
+        while (!kept) event_base_loop(at.base.get(), EVLOOP_ONCE);
+    };
+    pack(60);
+    SECTION("before it is packed") {
+        checkpoints.distrust(55);
+        keep(60);
+    }
+    SECTION("in the midst of it, or when it has just been published") {
+        keep(60);
+        checkpoints.distrust(55);
+    }
+    end();
+    CHECK_FALSE(*kept);
+    CHECK_FALSE(at.store.find(60));
+    CHECK_THAT(checkpoints.error(), Catch::Contains("not wanted"));
+    CHECK(at.store.find(50));
+
+    pack(70);
+    checkpoints.distrust(71);
+    keep(70);
+    end();
+    CHECK(*kept);
+    CHECK(at.store.find(70));
+}
