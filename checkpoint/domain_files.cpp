@@ -1,7 +1,7 @@
 #include "checkpoint/domain_files.hpp"
 
 #include <fcntl.h>
-#include <fts.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -11,11 +11,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <memory>
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
 #include "checkpoint/command.hpp"
+#include "checkpoint/folder_walk.hpp"
+#include "checkpoint/server_files.hpp"
 
 namespace fs = std::filesystem;
 
@@ -29,7 +31,7 @@ constexpr char kCompress[] = "--use-compress-program=zstd -1";
 constexpr char kZstd[] = "/usr/bin/zstd";
 /// Few calls: 256 KiB each.
 constexpr char kBigBlocks[] = "--blocking-factor=512";
-constexpr char kCopying[] = "copying the server's files";
+constexpr char kCopying[] = "copying the server's files", kPacking[] = "packing the server's files";
 constexpr char kLayersFile[] = "/layers", kGathered[] = "/files.tar";
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 
@@ -37,12 +39,12 @@ uint64_t to_ns(const timespec& time) {
     return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_nsec);
 }
 
-/// The folders that hold upper layers: of the root, and of other mounts.
+/// The folders that hold upper layers, of the root and of other mounts: below that of the container.
 std::vector<std::string> upper_layers(const std::string& container_dir) {
-    std::vector<std::string> uppers{container_dir + "/upper"};
+    std::vector<std::string> uppers{"/upper"};
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(container_dir + "/mounts", ignored))
-        uppers.push_back(entry.path().string() + "/upper");
+        uppers.push_back("/mounts/" + entry.path().filename().string() + "/upper");
     return uppers;
 }
 
@@ -52,21 +54,47 @@ bool is_unsettled(const struct stat& info, uint64_t since_ns) {
     return has_own_times && changed == to_ns(info.st_mtim) && changed >= since_ns;
 }
 
-/// Calls visit(path) for each file below the folders that is_unsettled(), folders after what is in them.
-template <typename Visit>
-void each_unsettled(const std::vector<std::string>& folders, uint64_t since_ns, Visit visit) {
+/// Of a file that is_unsettled(): `name` in the folder that is open as `folder`, or ("") that one itself.
+struct Unsettled {
+    int folder;
+    const char* name;
+    const std::string& top;   ///< below which it is
+    const std::string& path;  ///< from there
+};
+
+/// Visits each below these folders of `base`, or they themselves, folders after what is in them.
+void each_unsettled(const Folder& base, const std::vector<std::string>& folders, uint64_t since_ns,
+                    const std::function<void(const Unsettled&)>& visit) {
     for (const std::string& folder : folders) {
-        char* const roots[] = {const_cast<char*>(folder.c_str()), nullptr};
-        const std::unique_ptr<FTS, int (*)(FTS*)> walk(
-            ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, nullptr), ::fts_close);
-        if (!walk) throw std::runtime_error("reading " + folder + ": " + std::strerror(errno));
-        while (const FTSENT* entry = ::fts_read(walk.get())) {
-            if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR || entry->fts_info == FTS_NS)
-                throw std::runtime_error(std::string("reading ") + entry->fts_path + ": " +
-                                         std::strerror(entry->fts_errno));
-            // Folders once, when all below them is done.
-            if (entry->fts_info != FTS_D && is_unsettled(*entry->fts_statp, since_ns)) visit(entry->fts_path);
-        }
+        const Folder top = base.below(folder);
+        walk_folder(top, FolderOrder::kLast, [&](const Walked& one) {
+            if (is_unsettled(one.look(), since_ns)) visit({one.folder, one.name, folder, one.path});
+        });
+        struct stat info {};
+        if (::fstat(top.fd(), &info) != 0)
+            throw std::runtime_error("looking at " + top.path() + ": " + std::strerror(errno));
+        if (is_unsettled(info, since_ns)) visit({top.fd(), "", folder, ""});
+    }
+}
+
+/// What tar can lay out again.
+constexpr size_t kMostNameBytes = PATH_MAX - 1;
+
+void check_name(const std::string& top, const std::string& path) {
+    if (top.size() + path.size() + 1 > kMostNameBytes)
+        throw std::runtime_error(
+            "the server has a file so deep in folders that no archive could bring it back: " +
+            short_path(path));
+}
+
+void check_names(const std::string& base, const std::vector<std::string>& folders, const std::string& doing) {
+    try {
+        const Folder all(base);
+        for (const std::string& folder : folders)
+            walk_folder(all.below(folder), FolderOrder::kFirst,
+                        [&](const Walked& one) { check_name(folder, one.path); });
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(doing + ": " + error.what());
     }
 }
 
@@ -83,10 +111,13 @@ uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint6
         {0, UTIME_OMIT},
         {static_cast<time_t>(time_ns / kNsPerSecond), static_cast<long>(time_ns % kNsPerSecond)}};
     uint64_t settled = 0;
-    each_unsettled(upper_layers(container_dir), since_ns, [&](const char* path) {
-        if (::utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) != 0)
-            throw std::runtime_error(std::string("setting the time of ") + path + ": " +
-                                     std::strerror(errno));
+    const Folder base(container_dir);
+    each_unsettled(base, upper_layers(container_dir), since_ns, [&](const Unsettled& one) {
+        const bool itself = *one.name == '\0';
+        if ((itself ? ::futimens(one.folder, times)
+                    : ::utimensat(one.folder, one.name, times, AT_SYMLINK_NOFOLLOW)) != 0)
+            throw std::runtime_error("setting the time of " + short_path(container_dir + one.top + one.path) +
+                                     ": " + std::strerror(errno));
         ++settled;
     });
     return settled;
@@ -94,12 +125,12 @@ uint64_t settle_times(const std::string& container_dir, uint64_t since_ns, uint6
 
 namespace {
 
-std::string unsettled_below(const std::vector<std::string>& folders, const std::string& base,
+std::string unsettled_below(const std::string& base, const std::vector<std::string>& folders,
                             uint64_t since_ns) {
     std::string files;
-    each_unsettled(folders, since_ns, [&](const char* path) {
-        files.append(path + base.size());
-        files.push_back('\0');
+    each_unsettled(Folder(base), folders, since_ns, [&](const Unsettled& one) {
+        check_name(one.top, one.path);
+        files.append(one.top).append(one.path).push_back('\0');
     });
     return files;
 }
@@ -107,22 +138,20 @@ std::string unsettled_below(const std::vector<std::string>& folders, const std::
 }  // namespace
 
 std::string unsettled_files(const std::string& container_dir, uint64_t since_ns) {
-    return unsettled_below(upper_layers(container_dir), container_dir, since_ns);
+    return unsettled_below(container_dir, upper_layers(container_dir), since_ns);
 }
 
 std::string unsettled_in_folder(const std::string& folder) {
-    return unsettled_below({folder}, folder, 0);
+    return unsettled_below(folder, {""}, 0);
 }
 
 void unsettle(const std::string& container_dir, const std::string& files) {
+    const Folder base(container_dir);
+    Lookup found(base);
     for (size_t at = 0; at < files.size();) {
         const std::string name = files.c_str() + at;
         at += name.size() + 1;
-        const timespec now[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
-        if (::utimensat(AT_FDCWD, (container_dir + name).c_str(), now, AT_SYMLINK_NOFOLLOW) != 0 &&
-            errno != ENOENT)
-            throw std::runtime_error("setting the time of " + container_dir + name + ": " +
-                                     std::strerror(errno));
+        found.stamp(name, {0, UTIME_NOW});
     }
 }
 
@@ -155,8 +184,7 @@ std::vector<std::string> making_of_layers(const std::string& archive, const std:
 
 void name_layers(const std::string& container_dir, std::vector<std::string>* words) {
     words->push_back(std::string(".") + kLayersFile);
-    for (const std::string& upper : upper_layers(container_dir))
-        words->push_back("." + upper.substr(container_dir.size()));
+    for (const std::string& upper : upper_layers(container_dir)) words->push_back("." + upper);
 }
 
 /// Can a file of the one be copied into the other without its data?
@@ -172,6 +200,7 @@ bool share_blocks(const std::string& from, const std::string& to) {
 }  // namespace
 
 void pack_files(const std::string& container_dir, const std::string& archive, Kept kept, const Check& check) {
+    check_names(container_dir, upper_layers(container_dir), kPacking);
     std::vector<std::string> words = making_of_layers(archive, container_dir);
     words.emplace_back(kCompress);
     if (kept == Kept::kFiles)
@@ -179,10 +208,11 @@ void pack_files(const std::string& container_dir, const std::string& archive, Ke
     name_layers(container_dir, &words);
     // A restart waits for it.
     const Pace pace = kept == Kept::kFiles ? Pace::kWaitedFor : Pace::kInBackground;
-    run_command(words, "packing the server's files", 0, check, pace);
+    run_command(words, kPacking, 0, check, pace);
 }
 
 void copy_files(const std::string& container_dir, const std::string& copy, const Check& check) {
+    check_names(container_dir, upper_layers(container_dir), kCopying);
     fs::create_directories(copy);
     if (!share_blocks(container_dir, copy)) {
         std::vector<std::string> words = making_of_layers(copy + kGathered, container_dir);
@@ -191,12 +221,12 @@ void copy_files(const std::string& container_dir, const std::string& copy, const
         return;
     }
     std::vector<std::string> all = upper_layers(container_dir);
-    all.push_back(container_dir + kLayersFile);
-    for (const std::string& from : all) {
-        const std::string to = copy + from.substr(container_dir.size());
-        fs::create_directories(fs::path(to).parent_path());
-        run_command({kCp, "--archive", "--reflink=auto", "--no-target-directory", from, to}, kCopying, 0,
-                    check);
+    all.emplace_back(kLayersFile);
+    for (const std::string& one : all) {
+        fs::create_directories(fs::path(copy + one).parent_path());
+        run_command(
+            {kCp, "--archive", "--reflink=auto", "--no-target-directory", container_dir + one, copy + one},
+            kCopying, 0, check);
     }
 }
 
@@ -205,8 +235,8 @@ void pack_copy(const std::string& copy, const std::string& archive, const Check&
         pack_files(copy, archive, Kept::kAll, check);
         return;
     }
-    run_command({kZstd, "-1", "--quiet", "--force", "-o", archive, copy + kGathered},
-                "packing the server's files", 0, check, Pace::kInBackground);
+    run_command({kZstd, "-1", "--quiet", "--force", "-o", archive, copy + kGathered}, kPacking, 0, check,
+                Pace::kInBackground);
 }
 
 void unpack_files(const std::string& archive, const std::string& container_dir) {
@@ -214,6 +244,7 @@ void unpack_files(const std::string& archive, const std::string& container_dir) 
 }
 
 void pack_folder(const std::string& folder, const std::string& archive, Pace pace, const Check& check) {
+    check_names(folder, {""}, "packing " + folder);
     std::vector<std::string> words = making(archive, folder);
     words.insert(words.end(), {kCompress, "."});
     run_command(words, "packing " + folder, 0, check, pace);

@@ -18,7 +18,9 @@
 #include "checkpoint/fail_point.hpp"
 #include "checkpoint/file_identities.hpp"
 #include "checkpoint/kept_times.hpp"
+#include "checkpoint/own_files.hpp"
 #include "checkpoint/processes.hpp"
+#include "checkpoint/server_files.hpp"
 #include "checkpoint/stopwatch.hpp"
 
 namespace fs = std::filesystem;
@@ -27,7 +29,7 @@ namespace crane::checkpoint {
 namespace {
 
 constexpr char kAboutFile[] = "/crane.json";
-constexpr char kShimFile[] = "/libcrane.so";
+constexpr char kShimFile[] = "libcrane.so";
 constexpr char kIdentitiesFile[] = "/identities";
 constexpr char kSharedMemoryFile[] = "/dev-shm.tar.zst";
 constexpr char kSharedMemoryUnsettledFile[] = "/dev-shm.unsettled";
@@ -109,28 +111,22 @@ void give_size(const std::string& path, uintmax_t bytes) {
 nlohmann::json sizes_of_traces(const std::string& shared) {
     nlohmann::json sizes = nlohmann::json::object();
     for (const auto& entry : fs::directory_iterator(shared))
-        if (entry.is_regular_file() && entry.path().filename() != fs::path(kShimFile).filename() &&
+        if (entry.symlink_status().type() == fs::file_type::regular && entry.path().filename() != kShimFile &&
             entry.path().filename() != fs::path(kFilesAgain).filename())
             sizes[entry.path().filename()] = entry.file_size();
     return sizes;
 }
 
-constexpr auto kTraceMode = static_cast<fs::perms>(0644);
+/// As the server's first process had made it: CRIU compares.
+constexpr mode_t kTraceMode = 0644;
 
-void make_traces(const std::string& shared, const nlohmann::json& sizes) {
+void make_traces(const Folder& shared, const nlohmann::json& sizes) {
     for (const auto& [name, bytes] : sizes.items()) {
-        const std::string path = shared + "/" + fs::path(name).filename().string();
-        write_file(path, "");  // not what another server left there
-        // As the server's first process had made it, whatever craned's umask is: CRIU compares.
-        fs::permissions(path, kTraceMode);
-        give_size(path, bytes);
+        const auto trace = shared.make(fs::path(name).filename(), kTraceMode);
+        if (::ftruncate(trace->fd(), bytes.get<off_t>()) != 0)
+            throw CriuError(
+                "giving " + shared.path() + "/" + name + " its size again: " + std::strerror(errno), false);
     }
-}
-
-/// Under a new inode: a process that maps the old one keeps it.
-void replace_file(const std::string& from, const std::string& to) {
-    fs::remove(to);
-    fs::copy_file(from, to);
 }
 
 std::string root_of(pid_t init) {
@@ -154,6 +150,18 @@ void keep_shared_memory(pid_t init, const std::string& folder) {
 void bring_shared_memory(const std::string& folder, pid_t init) {
     unpack_folder(folder + kSharedMemoryFile, shared_memory_of(init));
     unsettle(shared_memory_of(init), read_text_file(folder + kSharedMemoryUnsettledFile, kMaxNames));
+}
+
+/// A server that is traced may write where it lies.
+void keep_shim(const std::string& shared, const std::string& folder) {
+    const auto shim = Folder(shared).open(kShimFile);
+    const auto kept = Folder(folder).make(kShimFile, kProgramMode);
+    for (uint64_t done = 0; done < shim->bytes();) {
+        const std::string piece = shim->read(done, kSumPieceBytes);
+        if (piece.empty()) break;
+        kept->write(piece, done);
+        done += piece.size();
+    }
 }
 
 /// CRIU leaves out what inotify has told the server and it has not read, and only warns of it.
@@ -192,13 +200,14 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
         const Stopwatch files;
         about.stdout_bytes = fs::file_size(paths.stdout_file);
         about.stderr_bytes = fs::file_size(paths.stderr_file);
+        check_own_files(spec_);
         check_event_counts(proc_of(init_pid()));
         check_watches(folder);
         about.unlinked = unlinked_times(proc_of(init_pid()));
         about.traces = sizes_of_traces(paths.shared);
         keep_shared_memory(init_pid(), folder);
         write_file(folder + kIdentitiesFile, file_identities(root_of(init_pid()), layer_places(spec_)));
-        if (spec_.schedule) fs::copy_file(paths.shared + kShimFile, folder + kShimFile);
+        if (spec_.schedule) keep_shim(paths.shared, folder);
         if (while_frozen) while_frozen();
         report.files_us = files.us();
     };
@@ -219,6 +228,11 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
     if (spec_.isolation != Isolation::kLxc)
         throw CriuError("a server is restored in a container alone, not with --isolation none", false);
     const About about = read_about(folder);
+    try {
+        check_own_files(spec_);
+    } catch (const std::runtime_error& error) {
+        throw CriuError(error.what(), false);
+    }
     CriuJob job;
     job.restore = true;
     job.helper = helper_beside(spec_.init_path);
@@ -233,16 +247,18 @@ ImageReport DomainHost::restore(const std::string& folder, const std::function<v
     const auto bring = [&](pid_t init) {
         give_size(paths.stdout_file, about.stdout_bytes);
         give_size(paths.stderr_file, about.stderr_bytes);
-        make_traces(paths.shared, about.traces);
+        const Folder shared(paths.shared);
+        make_traces(shared, about.traces);
         bring_shared_memory(folder, init);
         // Which the processes have mapped: it may be of an earlier version.
-        if (fs::exists(folder + kShimFile)) replace_file(folder + kShimFile, paths.shared + kShimFile);
+        if (const std::string shim = folder + "/" + kShimFile; fs::exists(shim))
+            shared.copy(shim, kShimFile, kProgramMode);
         const FolderTimes folders(paths.container);
         job.while_frozen = [&] {
             folders.set_again();
             set_unlinked_times(proc_of(init), about.unlinked);
-            tell_identities(root_of(init), read_text_file(folder + kIdentitiesFile, kMaxIdentities),
-                            paths.shared + "/" + fs::path(kFilesAgain).filename().string());
+            tell_identities(root_of(init), read_text_file(folder + kIdentitiesFile, kMaxIdentities), shared,
+                            fs::path(kFilesAgain).filename());
             if (while_frozen) while_frozen();
             fail_point("restore.frozen");
         };

@@ -23,8 +23,10 @@
 #include "checkpoint/hidden_paths.hpp"
 #include "checkpoint/identity.hpp"
 #include "checkpoint/mounts.hpp"
+#include "checkpoint/own_files.hpp"
 #include "checkpoint/processes.hpp"
 #include "checkpoint/program_check.hpp"
+#include "checkpoint/server_files.hpp"
 
 namespace fs = std::filesystem;
 
@@ -61,15 +63,6 @@ void begin_output(const std::string& path, Files files) {
             throw std::runtime_error("renaming " + path + " to " + before + ": " + std::strerror(errno));
     }
     ensure_file(path);
-}
-
-// A fresh copy under a new inode: a process that still maps the old file keeps it.
-void copy_program(const std::string& from, const std::string& to) {
-    std::error_code error;
-    fs::remove(to, error);
-    if (!error) fs::copy_file(from, to, error);
-    if (!error) fs::permissions(to, fs::perms(0755), error);
-    if (error) throw std::runtime_error("copying " + from + " to " + to + ": " + error.message());
 }
 
 bool starts_empty(const std::string& path) {
@@ -200,10 +193,7 @@ std::vector<std::string> prepare_container(const DomainSpec& spec, const DomainP
                   {paths.stdout_file, init_dir + "/stdout"},
                   {paths.stderr_file, init_dir + "/stderr"},
                   {paths.exit_status, init_dir + "/exit-status"}};
-    const std::string upper_init_dir = plan.layers.front().upper + kInitInside;
-    for (const char* name : {"/stdout", "/stderr", "/exit-status"}) make_empty_file(upper_init_dir + name);
-    copy_program(spec.init_path, upper_init_dir + "/crane-init");
-    write_file(upper_init_dir + "/domain", encode(domain_file_for(spec, paths, files)));
+    lay_out_init(plan.layers.front().upper, spec.init_path, encode(domain_file_for(spec, paths, files)));
     if (files != Files::kImaged) give_fixed_times(plan.layers.front());
     // Also elsewhere: a host's name in /etc, folders that had to be copied, files that are hidden.
     if (fresh) settle_times(paths.container, began_ns, kFreshTimeS * 1'000'000'000ULL);
@@ -275,6 +265,10 @@ std::vector<std::string> lost_confinement(const DomainSpec& spec) {
     return lost;
 }
 
+void check_own_files(const DomainSpec& spec) {
+    check_own_files(present_layers(DomainPaths(spec.state_dir).container, "").front().upper);
+}
+
 std::vector<LayerPlace> layer_places(const DomainSpec& spec) {
     std::vector<LayerPlace> places;
     const std::string shown = needs_own_layer(spec) ? spec.cwd : std::string();
@@ -290,7 +284,8 @@ std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files) {
     begin_output(paths.stderr_file, files);
     make_empty_file(paths.exit_status);
     give_to_server(spec, {paths.stdout_file, paths.stderr_file});
-    if (spec.schedule) copy_program(spec.shim_path, paths.shared + "/libcrane.so");
+    // Under a new inode: a process that still maps the old file keeps it.
+    if (spec.schedule) Folder(paths.shared).copy(spec.shim_path, "libcrane.so", kProgramMode);
     if (spec.isolation == Isolation::kLxc) return prepare_container(spec, paths, files);
     spdlog::warn(
         "isolation none: the server shares the host's files, network, pids and /tmp. What one replica writes "

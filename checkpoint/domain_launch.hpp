@@ -16,9 +16,6 @@ struct DomainPaths {
     std::string lxc_dir, lxc_config, lxc_log, domain_file, base;
 };
 
-constexpr char kSharedInside[] = "/run/crane";     ///< bind of STATE/rN/shared
-constexpr char kInitInside[] = "/run/crane-init";  ///< crane-init's own files
-
 /// Throws std::runtime_error.
 void write_file(const std::string& path, const std::string& text);
 
@@ -32,6 +29,9 @@ std::vector<std::string> lost_confinement(const DomainSpec& spec);
 /// Lays out STATE/rN and its file system; returns the command that starts crane-init, to which the number
 /// of the notify descriptor is still to be added.
 std::vector<std::string> prepare_launch(const DomainSpec& spec, Files files);
+
+/// In the files that the server has left or has, Crane's own are what they were: throws std::runtime_error.
+void check_own_files(const DomainSpec& spec);
 
 /// The upper layers of a domain that runs, and where their files are in it.
 std::vector<LayerPlace> layer_places(const DomainSpec& spec);

@@ -6,16 +6,19 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/server_files.hpp"
+
 namespace crane::checkpoint {
 
 /// An upper layer's folder, and where its files are in the container.
 using LayerPlace = std::pair<std::string, std::string>;
 
 /// Of a server that stands still: all files of the layers and of /dev/shm, and all that its processes have
-/// open. `root`: its container's /, as the host sees it. Opaque.
-std::string file_identities(const std::string& root, const std::vector<LayerPlace>& layers);
+/// open. `container`: its /, as the host sees it. Opaque. Throws std::runtime_error.
+std::string file_identities(const std::string& container, const std::vector<LayerPlace>& layers);
 /// In the container that a server is restored in, before it runs: what has become of them, for the shim, into
-/// the file `again`. Throws std::runtime_error.
-void tell_identities(const std::string& root, const std::string& identities, const std::string& again);
+/// a new file `name` in `place`. Throws std::runtime_error.
+void tell_identities(const std::string& container, const std::string& identities, const Folder& place,
+                     const std::string& name);
 
 }  // namespace crane::checkpoint

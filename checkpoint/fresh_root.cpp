@@ -14,6 +14,7 @@
 #include <stdexcept>
 
 #include "checkpoint/disk_quota.hpp"
+#include "checkpoint/folder_walk.hpp"
 #include "checkpoint/mounts.hpp"
 #include "checkpoint/processes.hpp"
 #include "checkpoint/run_folders.hpp"
@@ -193,9 +194,8 @@ std::vector<Layer> present_layers(const std::string& container_dir, const std::s
 }
 
 void make_container_dir(const std::string& container_dir, const DiskQuota& quota) {
+    remove_tree(container_dir);
     std::error_code error;
-    fs::remove_all(container_dir, error);
-    if (error) throw std::runtime_error("removing the old " + container_dir + ": " + error.message());
     fs::create_directories(container_dir, error);
     if (error) throw std::runtime_error("making " + container_dir + ": " + error.message());
     if (quota) mount_limited(container_dir + kQuotaImage, container_dir, quota);
@@ -227,11 +227,7 @@ std::vector<Layer> make_fresh_layers(const std::string& container_dir,
 std::vector<Layer> renew_layers(const std::string& container_dir, const std::string& shown,
                                 const ServerRoot& root) {
     std::vector<Layer> layers = make_layers(container_dir, listed_points(container_dir), root);
-    for (const char* folder : {"/tmp", "/run"}) {
-        std::error_code error;
-        fs::remove_all(layers.front().upper + folder, error);
-        if (error) throw std::runtime_error(std::string("emptying ") + folder + ": " + error.message());
-    }
+    for (const char* folder : {"/tmp", "/run"}) remove_tree(layers.front().upper + folder);
     fill_root(layers.front(), root);
     show(container_dir, shown, &layers);
     return layers;

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "checkpoint/folder_walk.hpp"
+
 namespace fs = std::filesystem;
 
 namespace crane::checkpoint {
@@ -26,11 +28,9 @@ uint64_t settled_ns(const struct stat& info) {
     return to_ns(info.st_mtim) == to_ns(info.st_ctim) ? kJustChanged : to_ns(info.st_mtim);
 }
 
-bool set_time(const std::string& path, uint64_t time_ns) {
-    timespec times[2] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
-    if (time_ns != kJustChanged)
-        times[1] = {static_cast<time_t>(time_ns / kNsPerSecond), static_cast<long>(time_ns % kNsPerSecond)};
-    return ::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0;
+timespec time_of(uint64_t time_ns) {
+    if (time_ns == kJustChanged) return {0, UTIME_NOW};
+    return {static_cast<time_t>(time_ns / kNsPerSecond), static_cast<long>(time_ns % kNsPerSecond)};
 }
 
 }  // namespace
@@ -57,35 +57,39 @@ void set_unlinked_times(const std::string& proc, const nlohmann::json& times) {
         const std::string path = proc + "/" + one.at(0).get<std::string>();
         struct stat info {};
         if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 0) continue;
-        if (!set_time(path, one.at(1).get<uint64_t>()))
+        const timespec times[2] = {{0, UTIME_OMIT}, time_of(one.at(1).get<uint64_t>())};
+        if (::utimensat(AT_FDCWD, path.c_str(), times, 0) != 0)
             throw std::runtime_error("setting the time of " + path + ": " + std::strerror(errno));
     }
 }
 
-FolderTimes::FolderTimes(const std::string& container_dir) {
-    const auto note = [this](const fs::path& folder) {
+FolderTimes::FolderTimes(const std::string& container_dir) : container_(container_dir) {
+    const auto note_all = [this](const std::string& upper) {
+        const Folder top = container_.below(upper);
         struct stat info {};
-        if (::lstat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return;
-        if (const uint64_t time_ns = settled_ns(info); time_ns != kJustChanged) times_ns_[folder] = time_ns;
+        if (::fstat(top.fd(), &info) == 0) note(upper, info);
+        walk_folder(top, FolderOrder::kFirst, [&](const Walked& one) {
+            if (one.is_folder) note(upper + one.path, one.look());
+        });
     };
+    note_all("/upper");
     std::error_code ignored;
-    const auto note_all = [&](const std::string& upper) {
-        note(upper);
-        for (const auto& one : fs::recursive_directory_iterator(upper, ignored))
-            if (one.is_directory(ignored) && !one.is_symlink(ignored)) note(one.path());
-    };
-    note_all(container_dir + "/upper");
     for (const auto& mount : fs::directory_iterator(container_dir + "/mounts", ignored))
-        note_all(mount.path().string() + "/upper");
+        note_all("/mounts/" + mount.path().filename().string() + "/upper");
+}
+
+void FolderTimes::note(const std::string& path, const struct stat& info) {
+    if (const uint64_t time_ns = settled_ns(info); time_ns != kJustChanged) times_ns_[path] = time_ns;
 }
 
 void FolderTimes::set_again() const {
+    Lookup found(container_);
     for (const auto& [path, time_ns] : times_ns_) {
-        struct stat info {};
-        if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || to_ns(info.st_mtim) == time_ns)
-            continue;
-        if (!set_time(path, time_ns))
-            throw std::runtime_error("setting the time of " + path + ": " + std::strerror(errno));
+        const auto now = found.look(path, STATX_TYPE | STATX_MTIME);
+        if (!now || !S_ISDIR(now->stx_mode)) continue;
+        const auto& time = now->stx_mtime;
+        if (static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + time.tv_nsec != time_ns)
+            found.stamp(path, time_of(time_ns));
     }
 }
 

@@ -7,6 +7,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "checkpoint/server_files.hpp"
+
 namespace crane::checkpoint {
 
 /// Of a server that stands still: its open files that have no name. `proc`: its container's /proc.
@@ -18,11 +20,14 @@ void set_unlinked_times(const std::string& proc, const nlohmann::json& times);
 /// settled.
 class FolderTimes {
   public:
+    /// Throws std::runtime_error.
     explicit FolderTimes(const std::string& container_dir);
     /// Throws std::runtime_error.
     void set_again() const;
 
   private:
+    void note(const std::string& path, const struct stat& info);
+    Folder container_;
     std::map<std::string, uint64_t> times_ns_;
 };
 

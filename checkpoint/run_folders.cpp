@@ -1,6 +1,7 @@
 #include "checkpoint/run_folders.hpp"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "checkpoint/descriptor.hpp"
 #include "checkpoint/mounts.hpp"
 #include "checkpoint/processes.hpp"
 
@@ -89,8 +91,11 @@ void add_configured_run_folders(const std::string& upper, const ServerRoot& root
 
 void make_folder(const std::string& path, unsigned mode, uid_t uid, gid_t gid) {
     if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) throw fail("mkdir", path);
-    if (::chown(path.c_str(), uid, gid) != 0) throw fail("chown", path);
-    if (::chmod(path.c_str(), mode) != 0) throw fail("chmod", path);
+    // What a server has put there instead may lead anywhere.
+    const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (folder.get() < 0) throw fail("opening", path);
+    if (::fchown(folder.get(), uid, gid) != 0) throw fail("chown", path);
+    if (::fchmod(folder.get(), mode) != 0) throw fail("chmod", path);
 }
 
 void fill_run(const std::string& upper, const ServerRoot& root) {

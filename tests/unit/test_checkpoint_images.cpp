@@ -320,6 +320,55 @@ TEST_CASE("a restore that comes to nothing leaves nothing running, and can be tr
     CHECK(eventually([&] { return counter.counted() > in_image + 40; }));
 }
 
+TEST_CASE("a restore writes nowhere where the server's links lead", "[checkpoint][root]") {
+    if (!can_take_images()) return;
+    Counter counter;
+    const std::string shared = counter.spec.state_dir + "/shared", host_file = counter.folder + "/host";
+    std::ofstream(host_file) << "the host's";
+    const auto of_host = [&] { return read_text_file(host_file); };
+    const Outside outside;
+    counter.spec.inherited = outside.handed_down();
+    DomainHost host(counter.spec);
+    host.start();
+    REQUIRE(eventually([&] { return counter.counted() > 40; }));
+    std::ofstream(shared + "/trace") << "of the schedule";
+    uintmax_t file_size = 0;
+    outside.rest(true);
+    const std::string own = "/proc/" + std::to_string(host.init_pid()) + "/root/run/crane-init";
+    fs::create_symlink(host_file, own + "/stray");
+    CHECK_THAT(error_of([&] { host.take_image(counter.images); }), Catch::Contains("/run/crane-init/stray"));
+    fs::remove(own + "/stray");
+    const std::string images = counter.images + "2";
+    host.take_image(images, [&] { file_size = fs::file_size(counter.file()); });
+    REQUIRE(host.kill_all(Files::kKept));
+    fs::resize_file(counter.file(), file_size);
+    // A server that is traced may write there.
+    for (const char* name : {"/trace", "/files-again"}) {
+        fs::remove(shared + name);
+        fs::create_symlink(host_file, shared + name);
+    }
+    host.hand_down(outside.handed_down());
+    host.restore(images);
+    CHECK(of_host() == "the host's");
+    CHECK(fs::file_size(shared + "/trace") == 15);
+    CHECK_FALSE(fs::is_symlink(shared + "/trace"));
+    REQUIRE(host.kill_all(Files::kKept));
+    // Of a server that is root in its container, taken by a craned that did not look.
+    const std::string inside = counter.spec.state_dir + "/container/upper/run/crane-init";
+    SECTION("of a file") {
+        fs::remove(inside + "/domain");
+        fs::create_symlink(host_file, inside + "/domain");
+    }
+    SECTION("of the folder") {
+        fs::rename(inside, inside + "-moved");
+        fs::create_directories(counter.folder + "/of-host");
+        fs::create_directory_symlink(counter.folder + "/of-host", inside);
+    }
+    CHECK_THAT(error_of([&] { host.restore(images); }), Catch::Contains("Crane's own"));
+    CHECK(of_host() == "the host's");
+    CHECK((!fs::exists(counter.folder + "/of-host") || fs::is_empty(counter.folder + "/of-host")));
+}
+
 TEST_CASE("a server that CRIU cannot dump runs on, and CRIU's reason is told", "[checkpoint][root]") {
     if (!can_take_images()) return;
     Counter counter;

@@ -167,6 +167,25 @@ TEST_CASE("a scheduled server feels no image taken, and restored it answers as i
     CHECK(host.kill_all());
 }
 
+TEST_CASE("an image holds no file of the host in the place of the shim", "[checkpoint][root]") {
+    if (!can_take_images()) return;
+    RedisSpec spec;
+    Link link(spec.state_dir);
+    spec.inherited = link.handed_down();
+    DomainHost host(spec);
+    REQUIRE(link.link.feed(1, genesis()));
+    host.start();
+    REQUIRE(link.eventually([&] { return link.listens; }));
+    REQUIRE(link.rests());
+    // As a server can that is traced.
+    const std::string shim = spec.state_dir + "/shared/libcrane.so";
+    fs::rename(shim, shim + ".moved");
+    fs::create_symlink("/etc/passwd", shim);
+    CHECK_THROWS_WITH(host.take_image(spec.folder + "/images"), Catch::Contains("libcrane.so"));
+    CHECK_FALSE(fs::exists(spec.folder + "/images/libcrane.so"));
+    CHECK(host.kill_all());
+}
+
 TEST_CASE("a server that no input ever woke is woken when it is restored", "[checkpoint][root]") {
     if (!can_take_images()) return;
     RedisSpec spec;
