@@ -1,4 +1,5 @@
 // Removing what a domain left, found by what identifies it and by nothing else.
+#include <spdlog/spdlog.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <fstream>
 
 #include "checkpoint/domain_launch.hpp"
+#include "checkpoint/folder_walk.hpp"
 #include "checkpoint/mounts.hpp"
 #include "checkpoint/processes.hpp"
 
@@ -85,6 +87,17 @@ void unmount_container(const DomainSpec& spec) {
 void remove_container_traces(const DomainSpec& spec) {
     remove_cgroups(spec.name);
     remove_lxc_lock(DomainPaths(spec.state_dir).lxc_dir);
+}
+
+void remove_unpacked_images(const DomainSpec& spec) {
+    const DomainPaths paths(spec.state_dir);
+    for (const std::string& path : {paths.taken_image, paths.restored_image}) {
+        try {
+            remove_tree(path);
+        } catch (const std::runtime_error& error) {
+            spdlog::warn("what an earlier craned has left takes up room: {}", error.what());
+        }
+    }
 }
 
 void release_files(const DomainSpec& spec) {

@@ -22,6 +22,7 @@
 #include "checkpoint/domain_files.hpp"
 #include "checkpoint/domain_launch.hpp"
 #include "checkpoint/fail_point.hpp"
+#include "checkpoint/folder_walk.hpp"
 #include "checkpoint/fresh_root.hpp"
 #include "checkpoint/processes.hpp"
 
@@ -205,8 +206,11 @@ DomainHost::~DomainHost() {
 
 void DomainHost::clean(const DomainSpec& spec) {
     remove_leftovers(spec);
-    std::error_code ignored;
-    std::filesystem::remove_all(DomainPaths(spec.state_dir).container, ignored);
+    try {
+        remove_unpacked_images(spec);
+        remove_tree(DomainPaths(spec.state_dir).container);
+    } catch (const std::runtime_error&) {  // the next start says it
+    }
 }
 
 void DomainHost::start(Files files) {
@@ -222,7 +226,10 @@ void DomainHost::launch(Files files, const BringServer& bring_server) {
     last_exit_.reset();
     weaknesses_ = lost_confinement(spec_);
     // Of a craned that was killed: two domains would share one file system.
-    if (files == Files::kFresh) remove_leftovers(spec_);
+    if (files == Files::kFresh) {
+        remove_leftovers(spec_);
+        remove_unpacked_images(spec_);
+    }
     const BaseMount base(spec_);
     check_spec(spec_);
     fail_point("launch.mounted");
@@ -255,6 +262,11 @@ void DomainHost::pack_files(const std::string& archive, const Check& check) cons
 }
 
 void DomainHost::unpack_files(const std::string& archive) {
+    remove_unpacked_images(spec_);
+    lay_out(archive);
+}
+
+void DomainHost::lay_out(const std::string& archive) {
     kill_all();
     remove_leftovers(spec_);
     const std::string container = DomainPaths(spec_.state_dir).container;

@@ -178,6 +178,7 @@ class DomainHost {
     struct Running;
     using BringServer = std::function<pid_t(pid_t init)>;
     void launch(Files files, const BringServer& bring_server);
+    void lay_out(const std::string& archive);
 
     DomainSpec spec_;
     Running* running_ = nullptr;  ///< owned; null when no domain runs

@@ -224,7 +224,9 @@ DomainPaths::DomainPaths(const std::string& state_dir)
       lxc_config(container + "/config"),
       lxc_log(container + "/lxc.log"),
       domain_file(container + "/domain"),
-      base(state_dir + "/base") {}
+      base(state_dir + "/base"),
+      taken_image(state_dir + "/image"),
+      restored_image(state_dir + "/restored") {}
 
 void check_spec(const DomainSpec& spec) {
     if (spec.argv.empty()) throw std::runtime_error("no server command was given");

@@ -14,6 +14,9 @@ struct DomainPaths {
     explicit DomainPaths(const std::string& state_dir);
     std::string shared, container, stdout_file, stderr_file, exit_status;
     std::string lxc_dir, lxc_config, lxc_log, domain_file, base;
+    /// Where images lie while CRIU has to do with them: two, since one that is being packed outlives the
+    /// server that it is of.
+    std::string taken_image, restored_image;
 };
 
 /// Throws std::runtime_error.
@@ -35,6 +38,9 @@ void check_own_files(const DomainSpec& spec);
 
 /// The upper layers of a domain that runs, and where their files are in it.
 std::vector<LayerPlace> layer_places(const DomainSpec& spec);
+
+/// What a craned that was killed has left of images that it took or unpacked.
+void remove_unpacked_images(const DomainSpec& spec);
 
 /// Lets go of what holds the domain's files (the mount of a quota): they are gone then.
 void release_files(const DomainSpec& spec);

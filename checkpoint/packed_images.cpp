@@ -16,8 +16,6 @@ namespace crane::checkpoint {
 namespace {
 
 constexpr char kUnsettledFile[] = "/unsettled";
-/// Two, since one that is being packed outlives the server that it is of.
-constexpr char kTakenFolder[] = "/image", kRestoredFolder[] = "/restored";
 
 /// Where an image lies while CRIU has to do with it, with its files beside; all of it goes with this object.
 class ImageFolder {
@@ -28,7 +26,7 @@ class ImageFolder {
         fs::permissions(path_, fs::perms::owner_all);  // it holds the server's memory
     }
     /// Where the files can be copied without reading them.
-    explicit ImageFolder(const DomainSpec& spec) : ImageFolder(spec.state_dir + kTakenFolder) {
+    explicit ImageFolder(const DomainSpec& spec) : ImageFolder(DomainPaths(spec.state_dir).taken_image) {
         const std::string container = DomainPaths(spec.state_dir).container, within = container + "/copy";
         if (!spec.disk_quota || spec.disk_quota.format != DiskQuota::Format::kXfs) return;
         fs::remove_all(within);
@@ -97,11 +95,11 @@ std::unique_ptr<TakenImage> DomainHost::take_whole_image(uint64_t files_since_ns
 }
 
 ImageReport DomainHost::restore_packed(const std::string& archive, const std::string& image) {
-    fs::remove_all(spec_.state_dir + kTakenFolder);  // of a craned that was killed while it took one
-    const ImageFolder folder(spec_.state_dir + kRestoredFolder);
+    remove_unpacked_images(spec_);
+    const ImageFolder folder(DomainPaths(spec_.state_dir).restored_image);
     const Stopwatch files;
     unpack_folder(image, folder.path());
-    unpack_files(archive);
+    lay_out(archive);
     const uint64_t files_us = files.us();
     fail_point("restore.unpacked");
     unsettle(DomainPaths(spec_.state_dir).container, read_text_file(folder.path() + kUnsettledFile));

@@ -369,6 +369,32 @@ TEST_CASE("a restore writes nowhere where the server's links lead", "[checkpoint
     CHECK((!fs::exists(counter.folder + "/of-host") || fs::is_empty(counter.folder + "/of-host")));
 }
 
+TEST_CASE("what a killed craned has left of images goes when a server begins", "[checkpoint][root]") {
+    if (::geteuid() != 0) return;
+    Counter counter;
+    counter.spec.argv = {"/bin/sleep", "60"};
+    counter.spec.isolation = Isolation::kNone;
+    const std::string& state = counter.spec.state_dir;
+    const std::vector<std::string> left = {state + "/image", state + "/restored"};
+    const auto leave = [&] {
+        for (const std::string& folder : left) {
+            fs::create_directories(folder + "/processes");
+            std::ofstream(folder + "/processes/pages-1.img") << "memory";
+        }
+    };
+    DomainHost host(counter.spec);
+    leave();
+    host.start();
+    for (const std::string& folder : left) CHECK_FALSE(fs::exists(folder));
+    leave();
+    CHECK(host.kill_all());
+    CHECK_THROWS(host.unpack_files(counter.folder + "/none"));
+    for (const std::string& folder : left) CHECK_FALSE(fs::exists(folder));
+    leave();
+    DomainHost::clean(counter.spec);
+    for (const std::string& folder : left) CHECK_FALSE(fs::exists(folder));
+}
+
 TEST_CASE("a server that CRIU cannot dump runs on, and CRIU's reason is told", "[checkpoint][root]") {
     if (!can_take_images()) return;
     Counter counter;
