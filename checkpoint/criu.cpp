@@ -17,6 +17,7 @@
 
 #include "checkpoint/criu_message.hpp"
 #include "checkpoint/criu_program.hpp"
+#include "checkpoint/descriptor.hpp"
 #include "checkpoint/processes.hpp"
 #include "checkpoint/stopwatch.hpp"
 
@@ -34,24 +35,6 @@ constexpr char kAdvice[] = "`crane check` says whether CRIU works on this host";
 std::string failed(const std::string& what) {
     return what + ": " + std::strerror(errno);
 }
-
-class Descriptor {
-  public:
-    explicit Descriptor(int fd = -1) : fd_(fd) {}
-    ~Descriptor() { reset(); }
-    Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    Descriptor& operator=(Descriptor&&) = delete;
-    int get() const { return fd_; }
-    void reset(int fd = -1) {
-        if (fd_ >= 0) ::close(fd_);
-        fd_ = fd;
-    }
-
-  private:
-    int fd_;
-};
 
 /// That a limit of CRIU's own could not be raised harms nothing, and is no reason for what failed after it.
 bool is_harmless(const std::string& line) {
@@ -154,7 +137,8 @@ Helper::Helper(const CriuJob& job, const std::string& criu) {
     throw CriuError(job.helper + ": " + std::strerror(error) + ": run make, or reinstall Crane", false);
 }
 
-/// Follows the helper to its end. Throws CriuError.
+/// Follows the helper to its end, which has to come by then, not counting what while_frozen takes. Throws
+/// CriuError.
 long follow(const CriuJob& job, const Helper& helper, Clock::time_point deadline) {
     const std::string log = job.folder + (job.restore ? "/restore.log" : "/dump.log");
     const std::string what = job.restore ? "the server was not restored from " + job.folder
@@ -174,6 +158,7 @@ long follow(const CriuJob& job, const Helper& helper, Clock::time_point deadline
             throw CriuError(what + ": " + why + (refused.empty() ? "\n" + std::string(kAdvice) : ""), false);
         }
         if (!word->starts_with("stage ")) continue;
+        const Clock::time_point begun = Clock::now();
         try {
             if (job.while_frozen) job.while_frozen();
             helper.tell("go");
@@ -181,6 +166,7 @@ long follow(const CriuJob& job, const Helper& helper, Clock::time_point deadline
             refused = error.what();
             helper.tell("stop");
         }
+        deadline += Clock::now() - begun;  // the time is CRIU's: files of any size are copied meanwhile
     }
 }
 

@@ -28,7 +28,7 @@ struct CriuJob {
     /// Called while the processes stand still: images are complete, or restored processes are about to run.
     /// When it throws, the dump fails and the server runs on; a restore fails.
     std::function<void()> while_frozen;
-    int timeout_ms = 60'000;
+    int timeout_ms = 60'000;  ///< for all but that
 };
 
 struct CriuOutcome {

@@ -32,7 +32,6 @@ namespace {
 constexpr int kNotifyFd = 3;                     // in crane-init
 constexpr uint64_t kMostOutputBytes = 64 << 20;  // of standard output and error, each
 constexpr uint64_t kOutputShare = 8;             // of the quota, if that is less
-constexpr int kStartTimeoutMs = 15000;
 constexpr int kKillTimeoutMs = 3000;
 constexpr size_t kMaxMessage = 4096;
 
@@ -135,7 +134,8 @@ struct DomainHost::Running {
         return init_pidfd >= 0 && ::syscall(SYS_pidfd_send_signal, init_pidfd, number, nullptr, 0) == 0;
     }
     void spawn(const std::vector<std::string>& command, const std::string& log_path, const DomainSpec& spec);
-    std::string wait_for_start(std::vector<std::string>* weaknesses, const BringServer& bring_server);
+    std::string wait_for_start(int timeout_ms, std::vector<std::string>* weaknesses,
+                               const BringServer& bring_server);
 };
 
 void DomainHost::Running::spawn(const std::vector<std::string>& command, const std::string& log_path,
@@ -172,14 +172,15 @@ void DomainHost::Running::spawn(const std::vector<std::string>& command, const s
 }
 
 // "" when the server has been executed, else what went wrong.
-std::string DomainHost::Running::wait_for_start(std::vector<std::string>* weaknesses,
+std::string DomainHost::Running::wait_for_start(int timeout_ms, std::vector<std::string>* weaknesses,
                                                 const BringServer& bring_server) {
     using Clock = std::chrono::steady_clock;
-    const auto deadline = Clock::now() + std::chrono::milliseconds(kStartTimeoutMs);
+    const auto patience = std::chrono::milliseconds(timeout_ms);
+    auto deadline = Clock::now() + patience;
     for (;;) {
         const auto left =
             std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-        if (left <= 0) return "it did not start within " + std::to_string(kStartTimeoutMs / 1000) + " s";
+        if (left <= 0) return "it did not start within " + std::to_string(timeout_ms / 1000) + " s";
         pollfd wait{notify_fd, POLLIN, 0};
         const int ready = ::poll(&wait, 1, static_cast<int>(left));
         if (ready <= 0) continue;
@@ -190,6 +191,7 @@ std::string DomainHost::Running::wait_for_start(std::vector<std::string>* weakne
         if (message->text == "waiting") {
             const std::string server = "restored " + std::to_string(bring_server(message->sender));
             (void)!::send(notify_fd, server.data(), server.size(), MSG_NOSIGNAL);
+            deadline = Clock::now() + patience;  // that took its own time, which has a limit of its own
         }
         if (message->text.compare(0, 7, "started") != 0) continue;
         init = message->sender;
@@ -240,7 +242,7 @@ void DomainHost::launch(Files files, const BringServer& bring_server) {
     std::string error;
     try {
         running_->spawn(command, paths.lxc_log, spec_);
-        error = running_->wait_for_start(&weaknesses_, bring_server);
+        error = running_->wait_for_start(spec_.start_timeout_ms, &weaknesses_, bring_server);
     } catch (const std::exception& problem) {
         error = problem.what();
     }

@@ -59,6 +59,7 @@ struct DomainSpec {
     std::string image;  ///< the server's files are those of this base image (base_image.hpp); "": this host's
     std::string image_sum;              ///< its address
     DiskQuota disk_quota;               ///< of all that it writes; none: what the state directory's disk has
+    int start_timeout_ms = 15'000;      ///< of the container, not counting the restore of an image
     std::optional<uint32_t> first_cpu;  ///< when set, the domain is started on this CPU alone
 };
 

@@ -369,6 +369,35 @@ TEST_CASE("a restore writes nowhere where the server's links lead", "[checkpoint
     CHECK((!fs::exists(counter.folder + "/of-host") || fs::is_empty(counter.folder + "/of-host")));
 }
 
+TEST_CASE("what craned does while a server is frozen is not counted as CRIU's time", "[checkpoint][root]") {
+    if (!can_take_images()) return;
+    Counter counter;
+    const Outside outside, again;
+    counter.spec.inherited = outside.handed_down();
+    counter.spec.start_timeout_ms = 10'000;
+    DomainHost host(counter.spec);
+    host.start();
+    REQUIRE(eventually([&] { return counter.counted() > 40; }));
+    outside.rest(true);
+    CriuJob job;
+    job.init = host.init_pid();
+    job.helper = fs::path(counter.spec.init_path).replace_filename("crane-criu");
+    job.folder = counter.images + "-dump";
+    job.timeout_ms = 10'000;
+    // Longer than that: what is waited for is the time itself.
+    job.while_frozen = [] { std::this_thread::sleep_for(std::chrono::milliseconds(10'500)); };
+    fs::create_directories(job.folder);
+    CHECK(run_criu(job).frozen_us > 0);
+    uintmax_t file_size = 0;
+    host.take_image(counter.images, [&] { file_size = fs::file_size(counter.file()); });
+    REQUIRE(host.kill_all(Files::kKept));
+    fs::resize_file(counter.file(), file_size);
+    const uint64_t in_image = counter.counted();
+    host.hand_down(again.handed_down());
+    host.restore(counter.images, job.while_frozen);
+    CHECK(eventually([&] { return counter.counted() > in_image + 40; }));
+}
+
 TEST_CASE("what a killed craned has left of images goes when a server begins", "[checkpoint][root]") {
     if (::geteuid() != 0) return;
     Counter counter;
