@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "interpose/core/runtime.hpp"
+#include "interpose/core/uncancelled.hpp"
 #include "interpose/forking.hpp"
-#include "interpose/uncancelled.hpp"
 
 namespace crane::interpose {
 namespace {

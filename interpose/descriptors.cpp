@@ -12,6 +12,7 @@
 #include "interpose/core/sockets.hpp"
 #include "interpose/core/syncs.hpp"
 #include "interpose/core/terminals.hpp"
+#include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/core/watched_files.hpp"
 
@@ -180,6 +181,7 @@ using namespace crane::interpose;
 
 CRANE_EXPORT int close(int fd) {
     if (!active()) return resolve_real(), real.close(fd);
+    test_cancel();
     return static_cast<int>(as_libc(close_fd(fd)));
 }
 

@@ -16,6 +16,7 @@
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/uncancelled.hpp"
 #include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
@@ -249,6 +250,7 @@ CRANE_EXPORT int closedir(DIR* directory) {
     free(own->bytes);
     free(own->offsets);
     free(own);
+    const Uncancelled whole;
     return ::close(fd);
 }
 

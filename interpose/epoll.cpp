@@ -86,13 +86,10 @@ long wait_masked(int fd, epoll_event* events, int most, int64_t timeout_ns, cons
     return error != 0 ? error : wait_for_events(fd, events, most, timeout_ns);
 }
 
-/// A cancellation comes before events are taken, which some are once, or cuts the wait short.
+/// Some events are told once: none may be lost with a cancelled thread.
 template <typename Call>
 int cancellable(Call call) {
-    test_cancel();
-    const long rc = call();
-    if (rc == -EINTR) test_cancel();
-    return static_cast<int>(as_libc(rc));
+    return static_cast<int>(as_libc(at_cancellation_point(call)));
 }
 
 int64_t from_ms(int timeout_ms) {

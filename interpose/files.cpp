@@ -14,6 +14,7 @@
 #include "interpose/core/size_limit.hpp"
 #include "interpose/core/standard_streams.hpp"
 #include "interpose/core/stream_buffers.hpp"
+#include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/fifos.hpp"
 
@@ -52,7 +53,9 @@ long open_in_turn(int directory, const char* path, int flags, mode_t mode) {
 
 int open_file(int directory, const char* path, int flags, mode_t mode) {
     if (!active()) return resolve_real(), real.openat(directory, path, flags, mode);
-    if (opens_fifo(directory, path, flags)) return answer(open_fifo(directory, path, flags));
+    test_cancel();
+    if (opens_fifo(directory, path, flags))
+        return answer(at_cancellation_point([&] { return open_fifo(directory, path, flags); }));
     SharedOperation turn(Op::kFile, files_key());
     return answer(open_in_turn(directory, path, flags, mode));
 }
@@ -169,9 +172,10 @@ FILE* show_stream(FILE* stream, const char* mode) {
 FILE* open_stream(const char* path, const char* mode) {
     if (!active() || !path || !mode) return real.fopen(path, mode);
     if (streams_are_caught() && readable_text(path) && is_random_device(path)) return real.fopen(path, mode);
+    test_cancel();
     if (const int flags = fifo_flags(mode); flags >= 0 && opens_fifo(AT_FDCWD, path, flags)) {
         if (streams_are_caught()) return real.fopen(path, mode);
-        const int fd = answer(open_fifo(AT_FDCWD, path, flags));
+        const int fd = answer(at_cancellation_point([&] { return open_fifo(AT_FDCWD, path, flags); }));
         return fd < 0 ? nullptr : ::fdopen(fd, mode);
     }
     SharedOperation turn(Op::kFile, files_key());

@@ -5,6 +5,7 @@
 #include "interpose/core/ipc_waits.hpp"
 #include "interpose/core/queue_notices.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/uncancelled.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/notice_threads.hpp"
 
@@ -186,5 +187,6 @@ CRANE_EXPORT int mq_close(mqd_t queue) noexcept {
         if (const uint64_t number = queue_number(queue)) drop_queue_notices(runtime.process_index, number);
         scheduler().signal(queues_key(), ~uint32_t{0});
     }
+    const Uncancelled whole;
     return ::close(queue);
 }

@@ -238,9 +238,8 @@ using namespace crane::interpose;
 CRANE_EXPORT int poll(pollfd* fds, nfds_t count, int timeout_ms) {
     if (!active()) return resolve_real(), real.poll(fds, count, timeout_ms);
     const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
-    const long rc = as_libc(poll_timespec(fds, count, timeout_ms < 0 ? nullptr : &timeout));
-    test_cancel();
-    return static_cast<int>(rc);
+    return static_cast<int>(as_libc(at_cancellation_point(
+        [&] { return poll_timespec(fds, count, timeout_ms < 0 ? nullptr : &timeout); })));
 }
 
 CRANE_EXPORT int __poll_chk(pollfd* fds, nfds_t count, int timeout_ms, size_t room) {
@@ -250,11 +249,11 @@ CRANE_EXPORT int __poll_chk(pollfd* fds, nfds_t count, int timeout_ms, size_t ro
 
 CRANE_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
     if (!active()) return resolve_real(), real.ppoll(fds, count, timeout, mask);
-    TemporaryMask temporary(mask);
-    const long error = temporary.error();
-    const long rc = as_libc(error != 0 ? error : poll_timespec(fds, count, timeout));
-    test_cancel();
-    return static_cast<int>(rc);
+    return static_cast<int>(as_libc(at_cancellation_point([&] {
+        TemporaryMask temporary(mask);
+        const long error = temporary.error();
+        return error != 0 ? error : poll_timespec(fds, count, timeout);
+    })));
 }
 
 CRANE_EXPORT int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask,
@@ -273,23 +272,23 @@ CRANE_EXPORT int select(int count, fd_set* reads, fd_set* writes, fd_set* others
         limit = {asked.tv_sec + asked.tv_usec / 1'000'000, asked.tv_usec % 1'000'000 * 1000};
     }
     const uint64_t start = now_realtime_ns();
-    const long rc = as_libc(select_in_schedule(count, reads, writes, others, timeout ? &limit : nullptr));
+    const long rc = at_cancellation_point(
+        [&] { return select_in_schedule(count, reads, writes, others, timeout ? &limit : nullptr); });
     if (timeout) {
         // Linux leaves the time that was not slept.
         const uint64_t spent = now_realtime_ns() - start, given = to_ns(limit);
         const timespec left = to_timespec(spent < given ? given - spent : 0);
         store(timeout, timeval{left.tv_sec, left.tv_nsec / 1000});  // if it can be: the kernel says nothing
     }
-    test_cancel();
-    return static_cast<int>(rc);
+    return static_cast<int>(as_libc(rc));
 }
 
 CRANE_EXPORT int pselect(int count, fd_set* reads, fd_set* writes, fd_set* others, const timespec* timeout,
                          const sigset_t* mask) {
     if (!active()) return resolve_real(), real.pselect(count, reads, writes, others, timeout, mask);
-    TemporaryMask temporary(mask);
-    const long error = temporary.error();
-    const long rc = as_libc(error != 0 ? error : select_in_schedule(count, reads, writes, others, timeout));
-    test_cancel();
-    return static_cast<int>(rc);
+    return static_cast<int>(as_libc(at_cancellation_point([&] {
+        TemporaryMask temporary(mask);
+        const long error = temporary.error();
+        return error != 0 ? error : select_in_schedule(count, reads, writes, others, timeout);
+    })));
 }

@@ -67,7 +67,10 @@ CRANE_EXPORT int pthread_setcanceltype(int type, int* old) {
 }
 
 CRANE_EXPORT void pthread_testcancel() {
-    if (active()) count_cheap_call();
+    if (active()) {
+        count_cheap_call();
+        test_cancel();
+    }
     resolve_real();
     real.pthread_testcancel();
 }

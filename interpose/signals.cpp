@@ -337,8 +337,8 @@ CRANE_EXPORT int sigwait(const sigset_t* set, int* signal) {
     if (!active()) return resolve_real(), real.sigwait(set, signal);
     if (!readable_mask(set)) return EFAULT;
     for (;;) {
-        const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false, nullptr);
         test_cancel();
+        const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false, nullptr);
         if (got == -EINTR) continue;
         if (got < 0) return static_cast<int>(-got);
         *signal = static_cast<int>(got);
@@ -349,9 +349,8 @@ CRANE_EXPORT int sigwait(const sigset_t* set, int* signal) {
 CRANE_EXPORT int sigwaitinfo(const sigset_t* set, siginfo_t* info) {
     if (!active()) return resolve_real(), real.sigwaitinfo(set, info);
     if (!readable_mask(set)) return static_cast<int>(as_libc(-EFAULT));
-    const long got = await_signal(mask_from(set), crane::dmt::kNoDeadline, false, info);
-    test_cancel();
-    return static_cast<int>(as_libc(got));
+    return static_cast<int>(as_libc(at_cancellation_point(
+        [&] { return await_signal(mask_from(set), crane::dmt::kNoDeadline, false, info); })));
 }
 
 CRANE_EXPORT int sigtimedwait(const sigset_t* set, siginfo_t* info, const timespec* timeout) {
@@ -361,9 +360,8 @@ CRANE_EXPORT int sigtimedwait(const sigset_t* set, siginfo_t* info, const timesp
     const bool just_look = timeout && to_ns(*timeout) == 0;
     const uint64_t deadline =
         timeout && !just_look ? deadline_from_relative_ns(to_ns(*timeout)) : crane::dmt::kNoDeadline;
-    const long got = await_signal(mask_from(set), deadline, just_look, info);
-    test_cancel();
-    return static_cast<int>(as_libc(got));
+    return static_cast<int>(as_libc(
+        at_cancellation_point([&] { return await_signal(mask_from(set), deadline, just_look, info); })));
 }
 
 CRANE_EXPORT int sigsuspend(const sigset_t* mask) {

@@ -4,8 +4,8 @@
 #include <utmp.h>
 
 #include "interpose/core/runtime.hpp"
+#include "interpose/core/uncancelled.hpp"
 #include "interpose/forking.hpp"
-#include "interpose/uncancelled.hpp"
 
 namespace crane::interpose {
 namespace {

@@ -2,6 +2,7 @@
 // would be lost with an error.
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/opaque.hpp"
+#include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/streams.hpp"
 
@@ -185,20 +186,24 @@ using namespace crane::interpose;
 
 CRANE_EXPORT ssize_t splice(int in, off64_t* in_at, int out, off64_t* out_at, size_t bytes, unsigned flags) {
     if (!active()) return resolve_real(), real.splice(in, in_at, out, out_at, bytes, flags);
-    return as_libc(do_splice(in, in_at, out, out_at, bytes, flags));
+    return as_libc(at_cancellation_point([&] { return do_splice(in, in_at, out, out_at, bytes, flags); }));
 }
 
 CRANE_EXPORT ssize_t tee(int in, int out, size_t bytes, unsigned flags) {
     if (!active()) return resolve_real(), real.tee(in, out, bytes, flags);
-    return as_libc(between_streams(in, out, flags & SPLICE_F_NONBLOCK,
-                                   [&] { return raw(SYS_tee, in, out, bytes, flags | SPLICE_F_NONBLOCK); }));
+    return as_libc(at_cancellation_point([&] {
+        return between_streams(in, out, flags & SPLICE_F_NONBLOCK,
+                               [&] { return raw(SYS_tee, in, out, bytes, flags | SPLICE_F_NONBLOCK); });
+    }));
 }
 
 CRANE_EXPORT ssize_t vmsplice(int fd, const iovec* vector, size_t count, unsigned flags) {
     if (!active()) return resolve_real(), real.vmsplice(fd, vector, count, flags);
     const long mode = raw(SYS_fcntl, fd, F_GETFL);
     const bool reads = mode >= 0 && (mode & O_ACCMODE) == O_RDONLY;
-    return as_libc(between_streams(reads ? fd : -1, reads ? -1 : fd, flags & SPLICE_F_NONBLOCK, [&] {
-        return raw(SYS_vmsplice, fd, vector, count, flags | SPLICE_F_NONBLOCK);
+    return as_libc(at_cancellation_point([&] {
+        return between_streams(reads ? fd : -1, reads ? -1 : fd, flags & SPLICE_F_NONBLOCK, [&] {
+            return raw(SYS_vmsplice, fd, vector, count, flags | SPLICE_F_NONBLOCK);
+        });
     }));
 }

@@ -36,6 +36,7 @@
 #include "interpose/core/signals.hpp"
 #include "interpose/core/size_limit.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/uncancelled.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/directories.hpp"
 #include "interpose/forking.hpp"
@@ -642,6 +643,9 @@ CRANE_EXPORT long syscall(long number, ...) noexcept {
     long a[6];
     for (long& value : a) value = va_arg(list, long);
     va_end(list);
-    if (active()) return lead_system_call(number, a);
+    if (active()) {
+        const Uncancelled whole;
+        return lead_system_call(number, a);
+    }
     return as_libc(raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]));
 }

@@ -354,13 +354,7 @@ using namespace crane::interpose;
 
 // --- read and write
 
-/// A cancellation comes before anything is moved, or cuts the wait short: what was moved would be lost with
-/// it.
-#define CRANE_TRANSFER(result)             \
-    test_cancel();                         \
-    const long crane_rc = result;          \
-    if (crane_rc == -EINTR) test_cancel(); \
-    return as_libc(crane_rc)
+#define CRANE_TRANSFER(result) return as_libc(at_cancellation_point([&] { return result; }))
 
 CRANE_EXPORT ssize_t read(int fd, void* buffer, size_t bytes) {
     if (!active()) return resolve_real(), real.read(fd, buffer, bytes);
@@ -392,6 +386,7 @@ CRANE_EXPORT ssize_t writev(int fd, const iovec* vector, int count) {
 }
 CRANE_EXPORT ssize_t pwrite(int fd, const void* buffer, size_t bytes, off_t at) {
     if (!active()) return resolve_real(), real.pwrite(fd, buffer, bytes, at);
+    test_cancel();
     if (!fd_entry(fd)) return as_libc(-EBADF);
     if (fd_entry(fd)->kind == FdKind::kPlain) note_file_write(fd);
     return as_libc(on_file(fd, [&] { return raw(SYS_pwrite64, fd, buffer, bytes, at); }));
@@ -401,6 +396,7 @@ CRANE_EXPORT ssize_t pwrite64(int fd, const void* buffer, size_t bytes, off64_t 
 }
 CRANE_EXPORT ssize_t pwritev(int fd, const iovec* vector, int count, off_t at) {
     if (!active()) return resolve_real(), real.pwritev(fd, vector, count, at);
+    test_cancel();
     if (fd_entry(fd) && fd_entry(fd)->kind == FdKind::kPlain) note_file_write(fd);
     return as_libc(on_file(fd, [&] { return raw(SYS_pwritev, fd, vector, count, at, 0); }));
 }

@@ -13,6 +13,7 @@
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/mapped_object.hpp"
 #include "interpose/core/threads.hpp"
+#include "interpose/core/uncancelled.hpp"
 #include "interpose/core/user_memory.hpp"
 #include "interpose/core/vdso.hpp"
 #include "interpose/futex.hpp"
@@ -219,6 +220,11 @@ long lead_for_libc(long number, const long* a, uint64_t at, ucontext_t& context)
     return lead(number, a, at, context);
 }
 
+long lead_uncancelled(long number, const long* a, uint64_t at, ucontext_t& context) {
+    const Uncancelled whole;
+    return lead(number, a, at, context);
+}
+
 void on_trapped_call(siginfo_t& info, ucontext_t& context) {
     greg_t* registers = context.uc_mcontext.gregs;
     const long number = info.si_syscall;
@@ -241,7 +247,8 @@ void on_trapped_call(siginfo_t& info, ucontext_t& context) {
         result = raw6(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     } else {
         count(number, at);
-        result = of_libc(at) ? lead_for_libc(number, a, at, context) : lead(number, a, at, context);
+        result =
+            of_libc(at) ? lead_for_libc(number, a, at, context) : lead_uncancelled(number, a, at, context);
     }
     registers[REG_RAX] = result;
     errno = saved;

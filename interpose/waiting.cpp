@@ -195,27 +195,32 @@ using namespace crane::interpose;
 
 CRANE_EXPORT pid_t waitpid(pid_t pid, int* status, int options) {
     if (!active()) return resolve_real(), real.waitpid(pid, status, options);
-    const long rc = as_libc(wait_by_pid(pid, status, options));
-    test_cancel();
-    return static_cast<pid_t>(rc);
+    return static_cast<pid_t>(
+        as_libc(at_cancellation_point([&] { return wait_by_pid(pid, status, options); })));
 }
 
 CRANE_EXPORT pid_t wait(int* status) {
     return waitpid(-1, status, 0);
 }
 
-CRANE_EXPORT pid_t wait4(pid_t pid, int* status, int options, struct rusage* usage) noexcept {
+// A cancelled thread ends there, which the header's declarations leave no way out for.
+extern "C" {
+CRANE_EXPORT pid_t crane_wait4(pid_t pid, int* status, int options, struct rusage* usage) asm("wait4");
+CRANE_EXPORT pid_t crane_wait3(int* status, int options, struct rusage* usage) asm("wait3");
+
+pid_t crane_wait4(pid_t pid, int* status, int options, struct rusage* usage) {
     if (!active()) return static_cast<pid_t>(as_libc(raw(SYS_wait4, pid, status, options, usage)));
-    return static_cast<pid_t>(as_libc(wait_by_pid(pid, status, options, usage)));
+    return static_cast<pid_t>(
+        as_libc(at_cancellation_point([&] { return wait_by_pid(pid, status, options, usage); })));
 }
 
-CRANE_EXPORT pid_t wait3(int* status, int options, struct rusage* usage) noexcept {
-    return wait4(-1, status, options, usage);
+pid_t crane_wait3(int* status, int options, struct rusage* usage) {
+    return crane_wait4(-1, status, options, usage);
+}
 }
 
 CRANE_EXPORT int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
     if (!active()) return resolve_real(), real.waitid(type, id, info, options);
-    const long rc = as_libc(writable_if_given(info) ? wait_by_id(type, id, info, options) : -EFAULT);
-    test_cancel();
-    return static_cast<int>(rc);
+    return static_cast<int>(as_libc(at_cancellation_point(
+        [&] { return writable_if_given(info) ? wait_by_id(type, id, info, options) : -EFAULT; })));
 }

@@ -180,7 +180,7 @@ struct ThreadExtra {
     uint32_t exited;       ///< ended, not joined yet
     uint32_t cancel_type;  ///< as the program set it
     uint32_t cancel_disabled;
-    uint32_t cancelled;  ///< 1: asked to end, 2: and a wait was cut short for it
+    uint32_t cancelled;  ///< 1: asked to end, 2: and a wait was cut short for it, 3: it ends
     uint32_t next_zombie;
     SchedulingPolicy policy;
     uint64_t processors_off;  ///< that it has bound itself away from; the schedule does not care

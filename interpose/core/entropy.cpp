@@ -11,6 +11,7 @@
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_times.hpp"
 #include "interpose/core/shared_operation.hpp"
+#include "interpose/core/uncancelled.hpp"
 
 namespace crane::interpose {
 
@@ -58,6 +59,7 @@ ssize_t write_nowhere(void*, const char*, size_t bytes) {
 }
 
 int close_device(void* cookie) {
+    const Uncancelled whole;
     return ::close(static_cast<int>(reinterpret_cast<intptr_t>(cookie)));
 }
 

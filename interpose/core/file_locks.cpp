@@ -73,9 +73,10 @@ long lock_by_fcntl(int fd, int command, long argument) {
     struct flock given {};
     const struct flock* wanted = nullptr;
     if (command == F_SETLKW && fetch(given, reinterpret_cast<const void*>(argument))) wanted = &given;
-    const long rc = take_lock(fd, waits, wanted, [&] { return raw(SYS_fcntl, fd, attempt, argument); });
-    if (rc == -EINTR) test_cancel();
-    return rc;
+    const auto take = [&] {
+        return take_lock(fd, waits, wanted, [&] { return raw(SYS_fcntl, fd, attempt, argument); });
+    };
+    return waits ? at_cancellation_point(take) : take();
 }
 
 long lock_by_flock(int fd, int operation) {

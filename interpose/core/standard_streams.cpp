@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "interpose/core/fds.hpp"
+#include "interpose/core/uncancelled.hpp"
 
 /// Exported by libc for libraries that bring streams of their own. `of_libc`: libc frees the buffer with the
 /// stream.
@@ -38,6 +39,7 @@ ssize_t cookie_write(void* cookie, const char* from, size_t bytes) {
     return written < 0 ? 0 : written;
 }
 int cookie_close(void* cookie) {
+    const Uncancelled whole;
     return ::close(cookie_fd(cookie));
 }
 

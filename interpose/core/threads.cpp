@@ -16,6 +16,9 @@
 namespace crane::interpose {
 namespace {
 
+/// ThreadExtra::cancelled
+constexpr uint32_t kEnding = 3;
+
 enum class RecordState : uint32_t { kFree = 0, kRunning, kEnded };
 
 /// One pthread_t of this process, from creation until it is joined. Outlives the scheduler slot.
@@ -222,9 +225,10 @@ int join_once(Record* record, pthread_t thread, void** result, uint64_t deadline
 int join_thread(pthread_t thread, void** result, uint64_t deadline, bool try_only) {
     Record* record = find_record(thread);
     if (!record) return real.pthread_join(thread, result);
+    if (try_only) return join_once(record, thread, result, deadline, true);
     for (;;) {
-        const int rc = join_once(record, thread, result, deadline, try_only);
         test_cancel();
+        const int rc = join_once(record, thread, result, deadline, false);
         if (rc != EINTR) return rc;
     }
 }
@@ -242,6 +246,7 @@ int cancel_thread(pthread_t thread) {
     if (slot == dmt::kNoSlot) return 0;
     const int rc = real.pthread_cancel(thread);
     ThreadExtra& extra = domain().threads[slot];
+    if (extra.cancelled == kEnding) return rc;
     extra.cancelled = 1;
     if (extra.cancel_disabled == 0) scheduler().interrupt(slot);
     return rc;
@@ -283,6 +288,9 @@ void register_main_thread() {
     Record* record = new_record();
     *record = {RecordState::kRunning, self.slot, pthread_self(), nullptr, nullptr, false};
     own_record = record;
+    // What the program before this one has left.
+    ThreadExtra& own = domain().threads[self.slot];
+    own.cancelled = own.cancel_disabled = own.cancel_type = 0;
     pthread_setspecific(end_key, reinterpret_cast<void*>(uintptr_t{1}));
 }
 
@@ -296,12 +304,15 @@ void keep_only_this_thread() {
 }
 
 void test_cancel() {
-    if (__builtin_expect(domain().threads[self.slot].cancelled != 0, 0)) pthread_testcancel();
+    ThreadExtra& own = domain().threads[self.slot];
+    if (__builtin_expect(own.cancelled == 0, 1) || own.cancel_disabled != 0) return;
+    own.cancelled = kEnding;  // what it does on its way out is not cut short again
+    real.pthread_testcancel();
 }
 
 bool cancel_due() {
     const ThreadExtra& own = domain().threads[self.slot];
-    return own.cancelled != 0 && own.cancel_disabled == 0;
+    return own.cancelled != 0 && own.cancelled != kEnding && own.cancel_disabled == 0;
 }
 
 bool asynchronous_cancel_due() {

@@ -15,7 +15,16 @@ void keep_only_this_thread();
 /// Acts on a pthread_cancel that reached this thread. Call at cancellation points, outside of an
 /// Operation.
 void test_cancel();
-/// It has been cancelled, and does not put it off.
+/// A call at which cancelled threads end: before it takes anything, or when its wait was cut short. What it
+/// has taken would be lost with the thread.
+template <typename Call>
+long at_cancellation_point(Call call) {
+    test_cancel();
+    const long rc = call();
+    if (rc == -EINTR) test_cancel();
+    return rc;
+}
+/// It has been cancelled, and neither puts it off nor ends already.
 bool cancel_due();
 /// The same, and wants to end wherever it is.
 bool asynchronous_cancel_due();

@@ -268,6 +268,9 @@ class Programs(CraneTest):
     def test_cancelled_threads_end_where_they_wait(self):
         self.check("cancelled")
 
+    def test_pending_cancellations_come_before_anything_is_taken(self):
+        self.check("cancel_points")
+
     def test_children(self):
         self.check("children")
 
