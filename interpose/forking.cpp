@@ -72,9 +72,40 @@ void await_entry(uint32_t child, int pid) {
     }
 }
 
+/// The number that the descriptor of the child gets, taken before there is one: where there is none to be
+/// had, no child is made.
+class PlaceForPidfd {
+  public:
+    explicit PlaceForPidfd(bool wanted) {
+        if (!wanted) return;
+        fd_ = raw(SYS_pidfd_open, raw(SYS_getpid), 0);
+        if (fd_ < 0) error_ = fd_;
+    }
+    ~PlaceForPidfd() {
+        if (fd_ >= 0) raw(SYS_close, fd_);
+    }
+    PlaceForPidfd(const PlaceForPidfd&) = delete;
+    PlaceForPidfd& operator=(const PlaceForPidfd&) = delete;
+
+    long error() const { return error_; }
+    /// Nobody else opens anything meanwhile: the number is the same. It is closed by exec, as the kernel's.
+    int open(long pid) {
+        raw(SYS_close, fd_);
+        fd_ = -1;
+        const int fd = static_cast<int>(raw(SYS_pidfd_open, pid, 0));
+        if (fd >= 0) drop_entry(fd);  // one that libc closed by itself may still have its old meaning
+        return fd;
+    }
+
+  private:
+    long fd_ = -1, error_ = 0;
+};
+
 long fork_in_turn(const Birth& birth) {
     Operation turn(Op::kFork, process_key(runtime.process->pid));
     reap_children_nobody_waits_for();
+    PlaceForPidfd place(birth.pidfd != nullptr);
+    if (const long error = place.error(); error != 0) return error;
     const uint32_t child = make_child();
     if (child == kNone) return -EAGAIN;
     Process& made = domain().processes[child];
@@ -94,6 +125,7 @@ long fork_in_turn(const Birth& birth) {
     } else {
         name_child(child, static_cast<int>(pid));
         if (judged) await_entry(child, static_cast<int>(pid));
+        if (birth.pidfd) *birth.pidfd = place.open(pid);
         const uint64_t ordinal = made.ordinal;
         while (made.ordinal == ordinal && made.suspends_maker != 0) turn.wait(maker_key(child));
     }

@@ -15,6 +15,7 @@ struct Birth {
     int end_signal = SIGCHLD;
     bool as_sibling = false;  ///< of its maker, whose parent is its own
     bool suspends = false;    ///< its maker, until it executes a program or ends
+    int* pidfd = nullptr;     ///< where its maker wants a descriptor of it
 };
 /// fork() of such a child.
 pid_t fork_as(const Birth& birth);

@@ -42,6 +42,7 @@
 #include "interpose/forking.hpp"
 #include "interpose/futex.hpp"
 #include "interpose/scheduling.hpp"
+#include "interpose/waiting.hpp"
 
 /// glibc's own header (2.36) is none for C++.
 extern "C" int pidfd_send_signal(int fd, int signal, siginfo_t* info, unsigned flags) noexcept;
@@ -261,12 +262,17 @@ long clone_process(Arguments a) {
         return fail(EPERM);
     }
     const bool as_vfork = (flags & (CLONE_VM | CLONE_VFORK)) == (CLONE_VM | CLONE_VFORK);
-    const long beside =
-        CSIGNAL | kSetsTid | kWithoutMeaning | CLONE_PARENT | CLONE_VFORK | (as_vfork ? CLONE_VM : 0);
+    const long beside = CSIGNAL | kSetsTid | kWithoutMeaning | CLONE_PARENT | CLONE_VFORK | CLONE_PIDFD |
+                        (as_vfork ? CLONE_VM : 0);
     if ((flags & CSIGNAL) >= kSignals) return fail(EINVAL);
     if ((flags & ~beside) || a[1] != 0) return refuse_birth(a);
-    const pid_t child =
-        fork_as({static_cast<int>(flags & CSIGNAL), (flags & CLONE_PARENT) != 0, (flags & CLONE_VFORK) != 0});
+    const bool tells = flags & CLONE_PIDFD;
+    if (tells && (flags & (CLONE_PARENT_SETTID | CLONE_DETACHED))) return fail(EINVAL);
+    if (tells && !writable(as<void*>(a[2]), sizeof(int))) return fail(EFAULT);
+    int pidfd = -1;
+    const pid_t child = fork_as({static_cast<int>(flags & CSIGNAL), (flags & CLONE_PARENT) != 0,
+                                 (flags & CLONE_VFORK) != 0, tells ? &pidfd : nullptr});
+    if (child > 0 && tells) store(as<void*>(a[2]), pidfd);
     if (child == 0 && (flags & CLONE_CHILD_SETTID)) store(as<void*>(a[3]), static_cast<int>(raw(SYS_getpid)));
     if (child > 0 && (flags & CLONE_PARENT_SETTID)) store(as<void*>(a[2]), child);
     return child;
@@ -425,8 +431,8 @@ constexpr Row kRows[] = {
     AS(timer_getoverrun, ::timer_getoverrun(as<timer_t>(a[0]))),
     AS(timer_delete, ::timer_delete(as<timer_t>(a[0]))),
     AS(tkill, as_libc(signal_task(-1, static_cast<int>(a[0]), static_cast<int>(a[1])))),
-    AS(waitid, ::waitid(static_cast<idtype_t>(a[0]), static_cast<id_t>(a[1]), as<siginfo_t*>(a[2]),
-                        static_cast<int>(a[3]))),
+    AS(waitid, wait_by_number(static_cast<idtype_t>(a[0]), static_cast<id_t>(a[1]), as<siginfo_t*>(a[2]),
+                              static_cast<int>(a[3]), as<rusage*>(a[4]))),
     AS(sched_setscheduler, ::sched_setscheduler(static_cast<pid_t>(a[0]), static_cast<int>(a[1]),
                                                 as<const sched_param*>(a[2]))),
     AS(sched_getscheduler, ::sched_getscheduler(static_cast<pid_t>(a[0]))),

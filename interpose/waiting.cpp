@@ -1,6 +1,5 @@
 // wait and its kin: for the end of a child, or its stop and its going on.
-#include <sys/resource.h>
-#include <sys/wait.h>
+#include "interpose/waiting.hpp"
 
 #include <climits>
 
@@ -154,10 +153,17 @@ void fill_child(siginfo_t& info, int pid, int status) {
     }
 }
 
+rusage usage_of(const Told& told) {
+    rusage used{};
+    used.ru_utime = {static_cast<time_t>(told.spent_ns / kNsPerSecond),
+                     static_cast<suseconds_t>(told.spent_ns % kNsPerSecond / 1000)};
+    return used;
+}
+
 constexpr int kStates = WEXITED | WSTOPPED | WCONTINUED;
 constexpr int kOwnKinds = __WNOTHREAD | __WALL | static_cast<int>(__WCLONE);
 
-long wait_by_id(idtype_t type, id_t id, siginfo_t* info, int options) {
+long wait_by_id(idtype_t type, id_t id, siginfo_t* info, int options, rusage* usage) {
     if ((options & ~(kStates | WNOHANG | WNOWAIT | kOwnKinds)) || !(options & kStates)) return -EINVAL;
     int pid = -1;
     if (const long wrong = children_by_id(type, id, pid); wrong != 0) return wrong;
@@ -167,6 +173,7 @@ long wait_by_id(idtype_t type, id_t id, siginfo_t* info, int options) {
     const long rc = wait_child(pid, told, refuses_to_wait ? options | WNOHANG : options);
     if (rc < 0) return rc;
     if (rc == 0 && refuses_to_wait) return -EAGAIN;
+    if (rc > 0 && usage && !store(usage, usage_of(told))) return -EFAULT;
     if (info) {
         *info = {};
         if (rc > 0) fill_child(*info, static_cast<int>(rc), told.status);
@@ -180,9 +187,7 @@ long wait_by_pid(int pid, int* status, int options, rusage* usage = nullptr) {
     Told told;
     const long rc = wait_child(pid, told, options | WEXITED);
     if (rc <= 0) return rc;
-    rusage used{};
-    used.ru_utime = {static_cast<time_t>(told.spent_ns / kNsPerSecond),
-                     static_cast<suseconds_t>(told.spent_ns % kNsPerSecond / 1000)};
+    const rusage used = usage_of(told);
     // The kernel, too, finds out when the child has been waited for.
     if ((usage && !store(usage, used)) || (status && !store(status, told.status))) return -EFAULT;
     return rc;
@@ -219,8 +224,12 @@ pid_t crane_wait3(int* status, int options, struct rusage* usage) {
 }
 }
 
+int crane::interpose::wait_by_number(idtype_t type, id_t id, siginfo_t* info, int options, rusage* usage) {
+    return static_cast<int>(as_libc(at_cancellation_point(
+        [&] { return writable_if_given(info) ? wait_by_id(type, id, info, options, usage) : -EFAULT; })));
+}
+
 CRANE_EXPORT int waitid(idtype_t type, id_t id, siginfo_t* info, int options) {
     if (!active()) return resolve_real(), real.waitid(type, id, info, options);
-    return static_cast<int>(as_libc(at_cancellation_point(
-        [&] { return writable_if_given(info) ? wait_by_id(type, id, info, options) : -EFAULT; })));
+    return wait_by_number(type, id, info, options, nullptr);
 }

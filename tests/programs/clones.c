@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -109,6 +110,47 @@ static void vforks(void) {
     close(ends[1]);
 }
 
+static long clone_by_number(long flags, void* place) { return syscall(SYS_clone, flags, NULL, place, NULL, 0L); }
+
+static int lowest_free(void) {
+    const int number = dup(0);
+    close(number);
+    return number;
+}
+
+// A child whose maker is given a descriptor of it (Qt starts its processes so).
+static void with_descriptor(void) {
+    siginfo_t info;
+    int number = 6, fd = -1;
+    const int lowest = lowest_free();
+    pid_t child = (pid_t)clone_by_number(CLONE_PIDFD | SIGCHLD, &fd);
+    if (child == 0) _exit(fd == -1 && lowest_free() == lowest ? 13 : 1);
+    CHECK(child > 0);
+    say("a descriptor: %d, closed by exec: %d", fd - lowest, fcntl(fd, F_GETFD) == FD_CLOEXEC);
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    say("it tells of the end: %s", outcome(poll(&ended, 1, 60000)));
+    say("by a signal: %s", outcome(syscall(SYS_pidfd_send_signal, fd, SIGCONT, NULL, 0)));
+    say("waited for: %s", outcome(waitid(P_PIDFD, (id_t)fd, &info, WEXITED)));
+    say("the same child: %d, ended with %d", info.si_pid == child, info.si_status);
+    close(fd);
+    fd = -1;
+    child = clone(leave_with, stack + kStack, CLONE_PIDFD | SIGCHLD, &number, &fd);
+    CHECK(child > 0 && waitid(P_PIDFD, (id_t)fd, &info, WEXITED) == 0);
+    say("on a stack of its own: %d, %d", info.si_pid == child, info.si_status);
+    close(fd);
+    say("to a bad place: %s", outcome(clone_by_number(CLONE_PIDFD | SIGCHLD, (void*)8)));
+    say("and its number: %s", outcome(clone_by_number(CLONE_PIDFD | CLONE_PARENT_SETTID | SIGCHLD, &fd)));
+    say("detached: %s", outcome(clone_by_number(CLONE_PIDFD | CLONE_DETACHED | SIGCHLD, &fd)));
+    struct rlimit before, now;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    now = before;
+    now.rlim_cur = (rlim_t)lowest_free();
+    CHECK(setrlimit(RLIMIT_NOFILE, &now) == 0);
+    say("too many open: %s", outcome(clone_by_number(CLONE_PIDFD | SIGCHLD, &fd)));
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    say("no child: %s", outcome(waitpid(-1, NULL, WNOHANG)));
+}
+
 static void costs(void) {
     int status;
     struct rusage used;
@@ -121,7 +163,11 @@ static void costs(void) {
             _exit(0);
         }
         memset(&used, 0xff, sizeof used);
-        CHECK(wait4(child, &status, 0, &used) == child);
+        siginfo_t info;
+        if (round == 0)
+            CHECK(wait4(child, &status, 0, &used) == child);
+        else  // which libc's function cannot say
+            CHECK(syscall(SYS_waitid, P_PID, child, &info, WEXITED, &used) == 0);
         const long ms = used.ru_utime.tv_sec * 1000 + used.ru_utime.tv_usec / 1000 +
                         used.ru_stime.tv_sec * 1000 + used.ru_stime.tv_usec / 1000;
         say("a child that computes is told to have: %d", ms >= 15 && ms < 20000);
@@ -228,6 +274,7 @@ static void all(void) {
     with_signal(SIGUSR1);
     siblings();
     vforks();
+    with_descriptor();
     costs();
     counter();
     judged();

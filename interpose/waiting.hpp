@@ -1,0 +1,12 @@
+// Waiting for children as the kernel has it, which says what they have used, too.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+namespace crane::interpose {
+
+/// waitid(2): `usage`, when not null, is told of the child that was found. -1 with errno.
+int wait_by_number(idtype_t type, id_t id, siginfo_t* info, int options, rusage* usage);
+
+}  // namespace crane::interpose
