@@ -244,7 +244,10 @@ CRANE_EXPORT int eventfd(unsigned value, int flags) noexcept {
     if (!active()) return resolve_real(), real.eventfd(value, flags);
     Operation turn(Op::kPipe, process_key(runtime.process->pid));
     const long fd = raw(SYS_eventfd2, value, flags);
-    if (fd >= 0) set_stream(static_cast<int>(fd), -1);
+    if (fd >= 0) {
+        set_stream(static_cast<int>(fd), -1);
+        if (FdEntry* entry = fd_entry(static_cast<int>(fd))) entry->flags |= kFdCounter;
+    }
     return static_cast<int>(as_libc(fd));
 }
 

@@ -203,7 +203,10 @@ long read_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
 
 long write_stream(int fd, const FdEntry& entry, const iovec* vector, int count) {
     const auto length = static_cast<size_t>(count);
+    // A counter with room for less than this number says that it has some.
+    const bool counts = entry.flags & kFdCounter;
     const auto whole = [&] {
+        const WithoutWaiting kernel(counts ? fd : -1);
         return count == 1 ? raw(SYS_write, fd, vector->iov_base, vector->iov_len)
                           : raw(SYS_writev, fd, vector, count);
     };

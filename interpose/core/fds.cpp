@@ -42,7 +42,8 @@ void classify(int fd) {
     const bool terminal = type == S_IFCHR && is_terminal(fd);
     const bool stream = type == S_IFIFO || type == S_IFSOCK || type == 0 || terminal;
     // Type 0: anonymous inodes (eventfd, inotify, pidfd).
-    place(fd) = noted(stream ? FdKind::kStream : FdKind::kPlain, terminal ? kFdTerminal : uint8_t{0}, 0);
+    const uint8_t flags = terminal ? kFdTerminal : type == 0 ? kFdCounter : uint8_t{0};
+    place(fd) = noted(stream ? FdKind::kStream : FdKind::kPlain, flags, 0);
     if (terminal) note_terminal();
     serve_standard_entry(fd);
 }

@@ -10,6 +10,8 @@ namespace crane::interpose {
 /// In FdEntry::flags: a kernel stream that is a terminal. What it takes without waiting may be less than
 /// poll's word.
 constexpr uint8_t kFdTerminal = 8;
+/// An eventfd, or something else that has no name and may be one.
+constexpr uint8_t kFdCounter = 16;
 
 /// Of the descriptors that belong to Crane (base/reserved_descriptors.hpp).
 enum ReservedPlace : int { kDomainPlace = 0, kPlaceholderPlace = 3, kTracePlace = 4, kProcPlace = 5 };

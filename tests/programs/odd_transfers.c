@@ -198,6 +198,30 @@ static void nothing_at_all(void) {
 
 static int taken_from[2], listener_of_cancelled;
 
+// What a counter cannot take waits until it is read, even if it has room for less.
+static void full_counter(void) {
+    const int counter = eventfd(0, 0);
+    const uint64_t most = UINT64_MAX - 2, more = 5;
+    uint64_t value = 0;
+    struct iovec one = {(void*)&more, sizeof more};
+    CHECK(write(counter, &most, sizeof most) == sizeof most);
+    struct pollfd room = {.fd = counter, .events = POLLOUT};
+    say("room for something: %s", outcome(poll(&room, 1, 0)));
+    struct later reader = {counter, NULL, sizeof value};
+    pthread_t thread = begin(&reader);
+    say("written when it was read: %s", outcome(write(counter, &more, sizeof more)));
+    pthread_join(thread, NULL);
+    CHECK(read(counter, &value, sizeof value) == sizeof value);
+    say("counts %lu", value);
+    CHECK(eventfd_write(counter, most) == 0);
+    thread = begin(&reader);
+    say("and by writev: %s", outcome(writev(counter, &one, 1)));
+    pthread_join(thread, NULL);
+    CHECK(eventfd_write(counter, most - more) == 0 && fcntl(counter, F_SETFL, O_NONBLOCK) == 0);
+    say("without waiting: %s", outcome(write(counter, &more, sizeof more)));
+    close(counter);
+}
+
 static void* read_cancelled(void* unused) {
     char byte[8];
     (void)unused;
@@ -291,6 +315,7 @@ static void scenario(void) {
     whole_messages();
     reset_behind_some();
     nothing_at_all();
+    full_counter();
     cancelled();
     places();
 }
