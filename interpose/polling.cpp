@@ -37,20 +37,37 @@ bool virtual_events(int fd, const FdEntry& entry, uint32_t& events) {
     }
 }
 
+/// Who asks: select() is not told of what it did not ask for, poll() is of errors and ends.
+enum class Asked { kPoll, kSelect };
+
+constexpr short kReadEvents = POLLIN | POLLHUP | POLLERR | POLLRDNORM;
+constexpr short kWriteEvents = POLLOUT | POLLERR | POLLWRNORM;
+
+/// Of a descriptor that was asked about for `events`.
+short told_by_select(short events) {
+    short told = POLLNVAL;
+    if (events & POLLIN) told |= kReadEvents;
+    if (events & POLLOUT) told |= kWriteEvents;
+    if (events & POLLPRI) told |= POLLPRI;
+    return told;
+}
+
 /// One look at all of them, without blocking. Returns how many have something to say.
-int look(pollfd* fds, nfds_t count) {
+int look(pollfd* fds, nfds_t count, Asked asked) {
     int ready = 0;
     constexpr size_t kPieces = 64;
     pollfd kernel[kPieces];
     nfds_t places[kPieces];
     size_t waiting = 0;
+    const auto tell = [&](pollfd& one, short events) {
+        one.revents =
+            asked == Asked::kSelect ? static_cast<short>(events & told_by_select(one.events)) : events;
+        if (one.revents) ++ready;
+    };
     const auto ask_kernel = [&] {
         if (waiting == 0) return;
         probe_streams(kernel, waiting, 0);
-        for (size_t i = 0; i < waiting; ++i) {
-            fds[places[i]].revents = kernel[i].revents;
-            if (kernel[i].revents) ++ready;
-        }
+        for (size_t i = 0; i < waiting; ++i) tell(fds[places[i]], kernel[i].revents);
         waiting = 0;
     };
     for (nfds_t i = 0; i < count; ++i) {
@@ -59,9 +76,8 @@ int look(pollfd* fds, nfds_t count) {
         const FdEntry* entry = fd_entry(fds[i].fd);
         uint32_t events = 0;
         if (entry && virtual_events(fds[i].fd, *entry, events)) {
-            fds[i].revents =
-                static_cast<short>(events & (static_cast<unsigned short>(fds[i].events) | POLLERR | POLLHUP));
-            if (fds[i].revents) ++ready;
+            tell(fds[i], static_cast<short>(
+                             events & (static_cast<unsigned short>(fds[i].events) | POLLERR | POLLHUP)));
             continue;
         }
         kernel[waiting] = {fds[i].fd, fds[i].events, 0};
@@ -105,13 +121,13 @@ WaitSet wait_set(const pollfd* fds, nfds_t count, uint64_t deadline) {
 }
 
 /// `deadline` kNoDeadline: for ever; `just_look`: timeout 0.
-long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadline) {
+long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadline, Asked asked) {
     if (count > kMaxPollFds) return -EINVAL;
     if (!writable(fds, count * sizeof(*fds))) return -EFAULT;
     Operation turn(Op::kPoll, count == 1 ? descriptor_key(fds->fd) : address_key(fds));
     for (uint32_t looks = 0;;) {
         settle_opaque();
-        const int ready = look(fds, count);
+        const int ready = look(fds, count, asked);
         if (ready > 0) return ready;
         if (just_look) {
             turn.yield();
@@ -123,7 +139,7 @@ long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadli
         const uint64_t key = own_key();
         switch (turn.wait(key, set.deadline, true, set.mask)) {
             case dmt::WaitResult::kTimedOut:
-                if (set.deadline == deadline) return look(fds, count);
+                if (set.deadline == deadline) return look(fds, count, asked);
                 break;
             case dmt::WaitResult::kInterrupted:
                 return -EINTR;  // never restarted, whatever the handler's flags
@@ -133,19 +149,16 @@ long poll_in_schedule(pollfd* fds, nfds_t count, bool just_look, uint64_t deadli
     }
 }
 
-long poll_timespec(pollfd* fds, nfds_t count, const timespec* timeout) {
+long poll_timespec(pollfd* fds, nfds_t count, const timespec* timeout, Asked asked = Asked::kPoll) {
     if (!readable_if_given(timeout)) return -EFAULT;
     if (timeout && !valid_timespec(timeout)) return -EINVAL;
     const bool just_look = timeout && to_ns(*timeout) == 0;
     const uint64_t deadline =
         timeout && !just_look ? deadline_from_relative_ns(to_ns(*timeout)) : dmt::kNoDeadline;
-    return poll_in_schedule(fds, count, just_look, deadline);
+    return poll_in_schedule(fds, count, just_look, deadline, asked);
 }
 
 // --- select
-
-constexpr short kReadEvents = POLLIN | POLLHUP | POLLERR | POLLRDNORM;
-constexpr short kWriteEvents = POLLOUT | POLLERR | POLLWRNORM;
 
 constexpr int kWordBits = 8 * sizeof(unsigned long);
 
@@ -218,7 +231,7 @@ long select_in_schedule(int count, fd_set* reads, fd_set* writes, fd_set* others
         if (other.has(fd)) events |= POLLPRI;
         if (events) fds[used++] = {fd, events, 0};
     }
-    const long rc = poll_timespec(fds, used, timeout);
+    const long rc = poll_timespec(fds, used, timeout, Asked::kSelect);
     if (rc < 0) return rc;
     int bits = 0;
     for (nfds_t i = 0; i < used; ++i) {

@@ -253,11 +253,53 @@ static void many_timers(void) {
     close(epoll);
 }
 
+// An end or an error is none of what is exceptional: it is told to who asked whether there is something to read,
+// or room to write.
+static int select_exceptional(int fd, int writes, fd_set* left) {
+    struct timeval limit = {0, 50000};
+    fd_set writable;
+    FD_ZERO(left);
+    FD_ZERO(&writable);
+    FD_SET(fd, left);
+    FD_SET(fd, &writable);
+    return select(fd + 1, NULL, writes ? &writable : NULL, left, &limit);
+}
+
+static void exceptional(void) {
+    int ends[2], pair[2];
+    fd_set left;
+    CHECK(pipe(ends) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    close(ends[1]);
+    close(pair[1]);
+    struct timespec begin;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    say("a pipe's end: %s", outcome(select_exceptional(ends[0], 0, &left)));
+    say("slept: %d", ms_since(begin, CLOCK_MONOTONIC) >= 50);
+    say("its end for who writes: %s", outcome(select_exceptional(ends[0], 1, &left)));
+    say("a socket's: %s", outcome(select_exceptional(pair[0], 0, &left)));
+    say("with room to write: %s, %d", outcome(select_exceptional(pair[0], 1, &left)), FD_ISSET(pair[0], &left) != 0);
+    const int client = socket(AF_INET, SOCK_STREAM, 0), listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof at;
+    CHECK(bind(listener, (struct sockaddr*)&at, length) == 0 && listen(listener, 5) == 0);
+    CHECK(getsockname(listener, (struct sockaddr*)&at, &length) == 0);
+    CHECK(connect(client, (struct sockaddr*)&at, length) == 0);
+    const int served = accept(listener, NULL, NULL);
+    CHECK(served >= 0 && shutdown(served, SHUT_RDWR) == 0 && shutdown(client, SHUT_WR) == 0);
+    say("a connection's: %s", outcome(select_exceptional(client, 0, &left)));
+    close(served);
+    close(client);
+    close(listener);
+    close(ends[0]);
+    close(pair[0]);
+}
+
 static void scenario(void) {
     many_timers();
     seen_asleep();
     epolls();
     polls();
+    exceptional();
     fill_pipe();
     eventfds();
     timers();
