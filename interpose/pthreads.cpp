@@ -14,6 +14,13 @@ CRANE_EXPORT int pthread_create(pthread_t* thread, const pthread_attr_t* attribu
     return create_thread(thread, attributes, routine, argument);
 }
 
+CRANE_EXPORT int pthread_setattr_default_np(const pthread_attr_t* attributes) noexcept {
+    resolve_real();
+    const int rc = real.pthread_setattr_default_np(attributes);
+    if (rc == 0) note_default_attributes();
+    return rc;
+}
+
 CRANE_EXPORT int pthread_join(pthread_t thread, void** result) {
     if (!active()) return resolve_real(), real.pthread_join(thread, result);
     return join_thread(thread, result, crane::dmt::kNoDeadline, false);

@@ -83,11 +83,6 @@ int change_thread(pthread_t thread, const int* policy, int priority) {
 
 // --- processors
 
-/// Of as many as are remembered; who is shown more runs on the rest as well.
-uint64_t all_processors() {
-    return virtual_cpus() < 64 ? (uint64_t{1} << virtual_cpus()) - 1 : ~uint64_t{0};
-}
-
 /// `slot`: kNoSlot, a thread that is none of the domain's. -errno.
 long show_processors(dmt::SlotId slot, size_t bytes, cpu_set_t* set) {
     if (bytes * 8 < virtual_cpus() || bytes % sizeof(uint64_t) != 0) return -EINVAL;
@@ -102,16 +97,7 @@ long show_processors(dmt::SlotId slot, size_t bytes, cpu_set_t* set) {
 
 long bind_to_processors(dmt::SlotId slot, size_t bytes, const cpu_set_t* set) {
     if (!readable(set, bytes)) return -EFAULT;
-    uint64_t on = 0;
-    bool any = false;
-    for (uint32_t cpu = 0; cpu < virtual_cpus() && cpu / 8 < bytes; ++cpu) {
-        if (!CPU_ISSET_S(cpu, bytes, set)) continue;
-        any = true;
-        if (cpu < 64) on |= uint64_t{1} << cpu;
-    }
-    if (!any) return -EINVAL;
-    domain().threads[slot].processors_off = all_processors() & ~on;
-    return 0;
+    return processors_left_out(set, bytes, domain().threads[slot].processors_off);
 }
 
 /// As find(), with the error that these calls have for it.

@@ -53,7 +53,7 @@
     X(pthread_rwlock_timedrdlock) X(pthread_rwlock_timedwrlock) X(pthread_rwlock_clockrdlock) \
     X(pthread_rwlock_clockwrlock) X(pthread_spin_lock) X(pthread_spin_trylock) X(pthread_spin_unlock) \
     X(pthread_barrier_init) X(pthread_barrier_wait) X(pthread_barrier_destroy) \
-    X(pthread_create) X(pthread_join) X(pthread_tryjoin_np) X(pthread_timedjoin_np) \
+    X(pthread_create) X(pthread_setattr_default_np) X(pthread_join) X(pthread_tryjoin_np) X(pthread_timedjoin_np) \
     X(pthread_clockjoin_np) X(pthread_detach) X(pthread_cancel) X(pthread_kill) \
     X(pthread_setcanceltype) X(pthread_setcancelstate) X(pthread_testcancel) X(pthread_sigmask) X(sigqueue) X(pthread_sigqueue) \
     X(sem_wait) X(sem_trywait) X(sem_timedwait) X(sem_clockwait) X(sem_post) X(sem_getvalue) X(sched_yield) X(socket) X(socketpair) \

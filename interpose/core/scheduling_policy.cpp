@@ -1,6 +1,6 @@
 #include "interpose/core/scheduling_policy.hpp"
 
-#include <sched.h>
+#include "interpose/core/machine.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -35,6 +35,22 @@ long explicit_policy(const pthread_attr_t& attributes, SchedulingPolicy& policy)
     pthread_attr_getschedparam(&attributes, &parameter);
     if (const long wrong = check_policy(wanted, parameter.sched_priority); wrong != 0) return wrong;
     policy = {wanted, parameter.sched_priority, false};
+    return 0;
+}
+
+long processors_left_out(const cpu_set_t* set, size_t bytes, uint64_t& off) {
+    // Of as many as are remembered; who is shown more runs on the rest as well.
+    constexpr uint32_t kRemembered = 64;
+    uint64_t on = 0;
+    bool any = false;
+    for (uint32_t cpu = 0; cpu < virtual_cpus() && cpu / 8 < bytes; ++cpu) {
+        if (!CPU_ISSET_S(cpu, bytes, set)) continue;
+        any = true;
+        if (cpu < kRemembered) on |= uint64_t{1} << cpu;
+    }
+    if (!any) return -EINVAL;
+    const uint64_t all = virtual_cpus() < kRemembered ? (uint64_t{1} << virtual_cpus()) - 1 : ~uint64_t{0};
+    off = all & ~on;
     return 0;
 }
 

@@ -5,9 +5,8 @@
 #include <optional>
 
 #include "interpose/core/backstop.hpp"
+#include "interpose/core/given_attributes.hpp"
 #include "interpose/core/processes.hpp"
-#include "interpose/core/scheduling_policy.hpp"
-#include "interpose/core/signal_masks.hpp"
 #include "interpose/core/signal_queue.hpp"
 #include "interpose/core/signal_targets.hpp"
 #include "interpose/core/sockets.hpp"
@@ -36,6 +35,7 @@ uint32_t records_high = 0;
 thread_local Record* own_record __attribute__((tls_model("initial-exec"))) = nullptr;
 pthread_key_t end_key;
 bool end_key_made = false;
+bool default_attributes_set = false;
 /// A thread of this process that has given the turn up for good but may still run: 0, none.
 std::atomic<int> ending_tid = 0;
 
@@ -129,35 +129,15 @@ dmt::SlotId slot_of_tid(int tid) {
     return dmt::kNoSlot;
 }
 
-namespace {
-
-/// Blocked signals that the attributes name: the domain's affair, while the kernel would hold back the shim's
-/// own. What they refer to is shared with the program's attributes, which shall be as they were.
-class GivenMask {
-  public:
-    GivenMask(pthread_attr_t& attributes, uint64_t& mask) : attributes_(attributes) {
-        given_ = pthread_attr_getsigmask_np(&attributes, &set_) == 0;
-        if (!given_) return;
-        mask = mask_from(&set_);
-        pthread_attr_setsigmask_np(&attributes, nullptr);
-    }
-    ~GivenMask() {
-        if (given_) pthread_attr_setsigmask_np(&attributes_, &set_);
-    }
-    GivenMask(const GivenMask&) = delete;
-    GivenMask& operator=(const GivenMask&) = delete;
-
-  private:
-    pthread_attr_t& attributes_;
-    sigset_t set_{};
-    bool given_ = false;
-};
-
-}  // namespace
+void note_default_attributes() {
+    default_attributes_set = true;
+}
 
 int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                   void* argument) {
     reap_detached();
+    const DefaultAttributes by_default(!attributes && default_attributes_set);
+    if (!attributes) attributes = by_default.get();
     SchedulingPolicy policy = domain().threads[self.slot].policy;
     if (policy.reset_on_fork) policy = {};
     if (attributes) {
@@ -176,6 +156,8 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
     *record = {RecordState::kRunning, slot, {}, routine, argument, false};
     pthread_attr_t joinable;
     std::optional<GivenMask> given_mask;
+    std::optional<GivenProcessors> given_processors;
+    int rc = 0;
     if (attributes) {
         int state = PTHREAD_CREATE_JOINABLE;
         pthread_attr_getdetachstate(attributes, &state);
@@ -185,9 +167,11 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
         pthread_attr_setdetachstate(&joinable, PTHREAD_CREATE_JOINABLE);
         pthread_attr_setinheritsched(&joinable, PTHREAD_INHERIT_SCHED);  // see scheduling.cpp
         given_mask.emplace(joinable, domain().threads[slot].mask);
+        given_processors.emplace(joinable);
+        rc = given_processors->leave_out(domain().threads[slot].processors_off);
         attributes = &joinable;
     }
-    const int rc = real.pthread_create(&record->thread, attributes, run_thread, record);
+    if (rc == 0) rc = real.pthread_create(&record->thread, attributes, run_thread, record);
     if (rc != 0) {
         scheduler().discard(slot);
         release(record);

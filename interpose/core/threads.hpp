@@ -39,6 +39,8 @@ dmt::SlotId slot_of_tid(int tid);
 /// What pthread_create, pthread_detach and pthread_cancel do, turn in hand.
 int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*routine)(void*),
                   void* argument);
+/// The program has set those of threads that it makes without any.
+void note_default_attributes();
 int detach_thread(pthread_t thread);
 int cancel_thread(pthread_t thread);
 /// pthread_join: an operation of its own, since libc's part of it comes after.

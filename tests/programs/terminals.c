@@ -80,6 +80,62 @@ static void* look(void* count) {
     return NULL;
 }
 
+static void* look_at_own(void* count) {
+    pthread_attr_t attributes;
+    cpu_set_t set;
+    int seen = 0;
+    look(&seen);
+    CHECK(pthread_getattr_np(pthread_self(), &attributes) == 0);
+    CHECK(pthread_attr_getaffinity_np(&attributes, sizeof set, &set) == 0);
+    pthread_attr_destroy(&attributes);
+    *(int*)count = CPU_COUNT(&set) == seen ? seen : -1;
+    return NULL;
+}
+
+// Threads that begin on processors that their attributes name.
+static void begun_on_processors(void) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    cpu_set_t set, told;
+    cpu_set_t* const many = CPU_ALLOC(10000);
+    const size_t bytes = CPU_ALLOC_SIZE(10000);
+    int on = 0, others = 0;
+    CPU_ZERO(&set);
+    CPU_SET(0, &set);
+    CHECK(many && pthread_attr_init(&attributes) == 0);
+    CHECK(pthread_attr_setaffinity_np(&attributes, sizeof set, &set) == 0);
+    for (int i = 0; i < 2; ++i) {
+        say("on one: %s", code(pthread_create(&thread, &attributes, look_at_own, &on)));
+        CHECK(pthread_join(thread, NULL) == 0);
+        say("it is on %d", on);
+    }
+    look(&on);
+    CHECK(pthread_create(&thread, NULL, look, &others) == 0 && pthread_join(thread, NULL) == 0);
+    say("others are as before: %d", on == others);
+    CHECK(pthread_attr_getaffinity_np(&attributes, sizeof told, &told) == 0);
+    say("they name the same: %d", CPU_EQUAL(&told, &set));
+    CPU_ZERO_S(bytes, many);
+    CPU_SET_S(0, bytes, many);
+    CHECK(pthread_attr_setaffinity_np(&attributes, bytes / 2, many) == 0);
+    say("of many: %s", code(pthread_create(&thread, &attributes, look_at_own, &on)));
+    CHECK(pthread_join(thread, NULL) == 0);
+    say("it is on %d", on);
+    pthread_attr_t usual;
+    CHECK(pthread_getattr_default_np(&usual) == 0 && pthread_setattr_default_np(&attributes) == 0);
+    say("by default: %s", code(pthread_create(&thread, NULL, look_at_own, &on)));
+    CHECK(pthread_join(thread, NULL) == 0 && pthread_setattr_default_np(&usual) == 0);
+    say("it is on %d", on);
+    pthread_attr_destroy(&usual);
+    CPU_ZERO(&set);
+    CHECK(pthread_attr_setaffinity_np(&attributes, sizeof set, &set) == 0);
+    say("on none: %s", code(pthread_create(&thread, &attributes, look_at_own, &on)));
+    CPU_SET(1000, &set);
+    CHECK(pthread_attr_setaffinity_np(&attributes, sizeof set, &set) == 0);
+    say("on what is not there: %s", code(pthread_create(&thread, &attributes, look_at_own, &on)));
+    pthread_attr_destroy(&attributes);
+    CPU_FREE(many);
+}
+
 static void* processors(void* nothing) {
     cpu_set_t one, nowhere, set;
     pthread_t thread;
@@ -107,6 +163,7 @@ static void scenario(void) {
     on_a_terminal();
     killed_in_time();
     by_its_folder();
+    begun_on_processors();
     CHECK(pthread_create(&thread, NULL, processors, NULL) == 0 && pthread_join(thread, NULL) == 0);
     CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
 }
