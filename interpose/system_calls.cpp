@@ -30,6 +30,7 @@
 #include "interpose/alarms.hpp"
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/file_times.hpp"
 #include "interpose/core/sandbox.hpp"
 #include "interpose/core/shared_operation.hpp"
 #include "interpose/core/signal_masks.hpp"
@@ -354,6 +355,43 @@ long sched_getaffinity3(Arguments a) {
     return rc < 0 ? rc : std::min<long>(a[1], sizeof(uint64_t));
 }
 
+long kernels_part(long number, Arguments a);
+
+/// What is in the kernel's memory without waiting (RWF_NOWAIT) differs by replica: it is as if all of a file
+/// were, and nothing of what is none, as some file systems have it.
+long transfer_with_flags(long number, Arguments a) {
+    const int fd = static_cast<int>(a[0]);
+    const FdEntry* const entry = fd_entry(fd);
+    const bool plain = !entry || entry->kind == FdKind::kPlain, random = entry_of_kind(fd, FdKind::kEntropy);
+    if (!plain && !random && (a[5] & RWF_NOWAIT)) return fail(EOPNOTSUPP);
+    const long b[] = {a[0], a[1], a[2], a[3], a[4], plain ? a[5] & ~long{RWF_NOWAIT} : a[5]};
+    const bool reads = number == SYS_preadv2;
+    if ((b[3] == -1 && b[5] == 0) || (reads && random && b[3] >= 0))
+        return reads ? ::readv(fd, as<const iovec*>(b[1]), static_cast<int>(b[2]))
+                     : ::writev(fd, as<const iovec*>(b[1]), static_cast<int>(b[2]));
+    if (!reads && entry && plain) note_file_write(fd);
+    return kernels_part(number, b);
+}
+
+long preadv2_6(Arguments a) {
+    return transfer_with_flags(SYS_preadv2, a);
+}
+
+long pwritev2_6(Arguments a) {
+    return transfer_with_flags(SYS_pwritev2, a);
+}
+
+/// All pages are there, for the same reason.
+long mincore3(Arguments a) {
+    const long rc = kernels_part(SYS_mincore, a);
+    if (rc != 0) return rc;
+    constexpr uint64_t kPageBytes = 4096;
+    const uint64_t pages = (static_cast<uint64_t>(a[1]) + kPageBytes - 1) / kPageBytes;
+    for (uint64_t i = 0; i < pages; ++i)
+        if (!store(as<char*>(a[2]) + i, char{1})) return fail(EFAULT);
+    return 0;
+}
+
 long mapped_at(const void* place) {
     return reinterpret_cast<long>(place);  // MAP_FAILED is -1
 }
@@ -391,7 +429,7 @@ constexpr Row kRows[] = {
     SAME(stat), SAME(fstat), SAME(lstat), SAME(statx), SAME(statfs), SAME(fstatfs), SAME(readlink),
     SAME(readlinkat), SAME(sysinfo), SAME(tee), SAME(tgkill), SAME(time), SAME(timerfd_create),
     SAME(timerfd_gettime), SAME(timerfd_settime), SAME(times), SAME(uname),
-    SAME(unlink), SAME(unlinkat), SAME(utime), SAME(utimensat), SAME(utimes), SAME(vmsplice), SAME(wait4),
+    SAME(unlink), SAME(unlinkat), SAME(utime), SAME(utimensat), SAME(utimes), SAME(vmsplice),
     SAME(setxattr), SAME(lsetxattr), SAME(fsetxattr), SAME(removexattr), SAME(lremovexattr), SAME(fremovexattr),
     SAME(fsync), SAME(fdatasync), SAME(syncfs), SAME(sync_file_range),
     SAME(write), SAME(writev), SAME(getppid), SAME(mq_timedsend), SAME(mq_timedreceive), SAME(mq_notify),
@@ -431,6 +469,7 @@ constexpr Row kRows[] = {
     AS(timer_getoverrun, ::timer_getoverrun(as<timer_t>(a[0]))),
     AS(timer_delete, ::timer_delete(as<timer_t>(a[0]))),
     AS(tkill, as_libc(signal_task(-1, static_cast<int>(a[0]), static_cast<int>(a[1])))),
+    AS(wait4, wait_for_child(static_cast<pid_t>(a[0]), as<int*>(a[1]), static_cast<int>(a[2]), as<rusage*>(a[3]))),
     AS(waitid, wait_by_number(static_cast<idtype_t>(a[0]), static_cast<id_t>(a[1]), as<siginfo_t*>(a[2]),
                               static_cast<int>(a[3]), as<rusage*>(a[4]))),
     AS(sched_setscheduler, ::sched_setscheduler(static_cast<pid_t>(a[0]), static_cast<int>(a[1]),
@@ -451,12 +490,12 @@ constexpr Row kRows[] = {
     BY(rt_sigtimedwait, rt_sigtimedwait), BY(rt_sigsuspend, rt_sigsuspend), BY(rt_sigqueueinfo, rt_sigqueueinfo),
     BY(pselect6, pselect6), BY(ppoll, ppoll5), BY(epoll_pwait, epoll_pwait6), BY(signalfd4, signalfd4),
     BY(signalfd, signalfd3), BY(epoll_pwait2, epoll_pwait2_6), BY(openat2, openat2), BY(execveat, execveat),
-    BY(pwritev, pwritev4), BY(rt_tgsigqueueinfo, rt_tgsigqueueinfo),
+    BY(pwritev, pwritev4), BY(preadv2, preadv2_6), BY(pwritev2, pwritev2_6), BY(mincore, mincore3), BY(rt_tgsigqueueinfo, rt_tgsigqueueinfo),
 };
 
 // They concern nobody but the process, or are the same on every replica as they are.
 #define CRANE_KERNEL_CALLS(X) \
-    X(rt_sigreturn) X(userfaultfd) X(lseek) X(pread64) X(truncate) X(brk) X(access) X(msync) X(mincore) \
+    X(rt_sigreturn) X(userfaultfd) X(lseek) X(pread64) X(truncate) X(brk) X(access) X(msync) \
     X(shmat) X(getpid) X(shmdt) X(getcwd) X(chdir) X(fchdir) X(mkdir) \
     X(symlink) X(umask) X(getuid) X(syslog) X(getgid) X(setuid) X(setgid) X(geteuid) \
     X(getegid) X(setpgid) X(getpgrp) X(setsid) X(setreuid) X(setregid) X(getgroups) X(setgroups) X(setresuid) \
@@ -473,7 +512,7 @@ constexpr Row kRows[] = {
     X(get_robust_list) X(move_pages) X(preadv) X(perf_event_open) \
     X(fanotify_init) X(fanotify_mark) X(name_to_handle_at) X(open_by_handle_at) X(setns) \
     X(process_vm_readv) X(process_vm_writev) X(kcmp) X(finit_module) X(memfd_create) X(kexec_file_load) X(bpf) \
-    X(membarrier) X(mlock2) X(copy_file_range) X(preadv2) X(pwritev2) X(pkey_free) X(open_tree) \
+    X(membarrier) X(mlock2) X(copy_file_range) X(pkey_free) X(open_tree) \
     X(move_mount) X(fsopen) X(fsconfig) X(fsmount) X(fspick) X(pidfd_open) X(faccessat2) X(process_madvise) \
     X(mount_setattr) X(quotactl_fd) X(landlock_create_ruleset) X(landlock_add_rule) X(landlock_restrict_self) \
     X(memfd_secret) X(process_mrelease) X(set_mempolicy_home_node)
@@ -536,23 +575,14 @@ bool changes_files(long number) {
     return std::ranges::find(kChanges, number) != std::end(kChanges);
 }
 
-/// The number of the served call that does the same: where no place in the file is named, and of random
-/// devices, whose bytes are the schedule's. kNotServed: none (0 is read()).
+/// The number of the served call that does the same: of random devices, whose bytes are the schedule's.
+/// kNotServed: none (0 is read()).
 constexpr long kNotServed = -1;
 long served_as(long number, Arguments a) {
+    if (number != SYS_pread64 && number != SYS_preadv) return kNotServed;
     const bool random = entry_of_kind(static_cast<int>(a[0]), FdKind::kEntropy) && a[3] >= 0;
-    const bool no_place = a[3] == -1 && a[5] == 0;
-    switch (number) {
-        case SYS_pread64:
-            return random ? SYS_read : kNotServed;
-        case SYS_preadv:
-        case SYS_preadv2:
-            return random || (no_place && number == SYS_preadv2) ? SYS_readv : kNotServed;
-        case SYS_pwritev2:
-            return no_place ? SYS_writev : kNotServed;
-        default:
-            return kNotServed;
-    }
+    if (!random) return kNotServed;
+    return number == SYS_pread64 ? SYS_read : SYS_readv;
 }
 
 /// In a strict process the kernel ends it for all but these.

@@ -181,7 +181,7 @@ long wait_by_id(idtype_t type, id_t id, siginfo_t* info, int options, rusage* us
     return 0;
 }
 
-long wait_by_pid(int pid, int* status, int options, rusage* usage = nullptr) {
+long wait_by_pid(int pid, int* status, int options, rusage* usage) {
     if (options & ~(WNOHANG | WUNTRACED | WCONTINUED | kOwnKinds)) return -EINVAL;
     if (pid == INT_MIN) return -ESRCH;
     Told told;
@@ -198,10 +198,14 @@ long wait_by_pid(int pid, int* status, int options, rusage* usage = nullptr) {
 
 using namespace crane::interpose;
 
+pid_t crane::interpose::wait_for_child(pid_t pid, int* status, int options, rusage* usage) {
+    return static_cast<pid_t>(
+        as_libc(at_cancellation_point([&] { return wait_by_pid(pid, status, options, usage); })));
+}
+
 CRANE_EXPORT pid_t waitpid(pid_t pid, int* status, int options) {
     if (!active()) return resolve_real(), real.waitpid(pid, status, options);
-    return static_cast<pid_t>(
-        as_libc(at_cancellation_point([&] { return wait_by_pid(pid, status, options); })));
+    return wait_for_child(pid, status, options, nullptr);
 }
 
 CRANE_EXPORT pid_t wait(int* status) {
@@ -215,8 +219,7 @@ CRANE_EXPORT pid_t crane_wait3(int* status, int options, struct rusage* usage) a
 
 pid_t crane_wait4(pid_t pid, int* status, int options, struct rusage* usage) {
     if (!active()) return static_cast<pid_t>(as_libc(raw(SYS_wait4, pid, status, options, usage)));
-    return static_cast<pid_t>(
-        as_libc(at_cancellation_point([&] { return wait_by_pid(pid, status, options, usage); })));
+    return wait_for_child(pid, status, options, usage);
 }
 
 pid_t crane_wait3(int* status, int options, struct rusage* usage) {

@@ -164,6 +164,15 @@ class Programs(CraneTest):
     def test_what_is_moved_in_unusual_ways(self):
         self.check("odd_transfers")
 
+    def test_what_the_kernel_has_in_memory_shows_in_no_answer(self):
+        def look(cluster):
+            answer = ask(cluster.address()).splitlines()
+            for line in ("at a place: 8", "at the next: 8", "which is now 8", "written: 4096", "behind the end: 4096",
+                         "of a pipe: -1 EOPNOTSUPP", "other flags: -1 EOPNOTSUPP", "there: 16"):
+                self.assertIn("~" + line, answer)
+
+        self.check("uncached", finish=look)
+
     def test_watched_files(self):
         self.check("watched")
 
