@@ -8,6 +8,7 @@
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/handler_frames.hpp"
 #include "interpose/core/signal_masks.hpp"
+#include "interpose/core/uncancelled.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -32,6 +33,7 @@ void before_jump(__jmp_buf_tag* place) {
     if (!active()) return;
     selector = Selector::kTrap;  // whatever is left by the jump
     leave_handlers(stack_pointer_of(place));
+    Uncancelled::leave_by_jump(stack_pointer_of(place));
     const uint64_t* noted = room_in(place);
     if (!place->__mask_was_saved || noted[1] != kNoted) return;
     domain().threads[self.slot].mask = noted[0];

@@ -184,13 +184,14 @@ class AsLibcCancels {
         }
         // Not by the wrapper, which may end the thread, in the midst of libc.
         real.pthread_setcancelstate(state_, nullptr);
-        domain().threads[self.slot].cancel_disabled = state_ == PTHREAD_CANCEL_DISABLE;
+        domain().threads[self.slot].cancel_disabled = disabled_;
     }
     AsLibcCancels(const AsLibcCancels&) = delete;
     AsLibcCancels& operator=(const AsLibcCancels&) = delete;
 
   private:
     int type_ = PTHREAD_CANCEL_DEFERRED, state_ = PTHREAD_CANCEL_ENABLE;
+    const uint32_t disabled_ = domain().threads[self.slot].cancel_disabled;
 };
 
 /// malloc asks for memory with its locks in hand: no place to let others go on, however often it does.

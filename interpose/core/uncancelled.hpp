@@ -13,14 +13,29 @@ class Uncancelled {
         uint32_t& disabled = domain().threads[self.slot].cancel_disabled;
         before_ = disabled;
         disabled = 1;
+        outer_ = innermost;
+        innermost = this;
     }
     ~Uncancelled() {
-        if (active()) domain().threads[self.slot].cancel_disabled = before_;
+        if (innermost == this) leave();
     }
     Uncancelled(const Uncancelled&) = delete;
     Uncancelled& operator=(const Uncancelled&) = delete;
 
+    /// A jump, which comes by no destructor, is about to be made to where the stack pointer is `target`.
+    static void leave_by_jump(uint64_t target) {
+        while (innermost && reinterpret_cast<uint64_t>(innermost) < target) innermost->leave();
+    }
+
   private:
+    void leave() {
+        innermost = outer_;
+        if (active()) domain().threads[self.slot].cancel_disabled = before_;
+    }
+
+    static inline constinit thread_local Uncancelled* innermost __attribute__((tls_model("initial-exec"))) =
+        nullptr;
+    Uncancelled* outer_ = nullptr;
     uint32_t before_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <semaphore.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -288,6 +289,36 @@ static void tested(void) {
     say("tested: cancelled %d", result == PTHREAD_CANCELED);
 }
 
+// Who jumps out of a call by its number can be cancelled again.
+static sigjmp_buf back;
+
+static void jump_back(int signal) { siglongjmp(back, signal); }
+
+static void* jump_out(void* unused) {
+    if (sigsetjmp(back, 1) == 0) {
+        sem_post(&waits);
+        for (;;) syscall(SYS_pause);
+    }
+    sem_post(&waits);
+    poll(NULL, 0, -1);
+    return unused;
+}
+
+static void jumped(void) {
+    struct sigaction action = {.sa_handler = jump_back};
+    pthread_t thread;
+    void* result = NULL;
+    CHECK(sigaction(SIGWINCH, &action, NULL) == 0);
+    CHECK(pthread_create(&thread, NULL, jump_out, NULL) == 0);
+    while (sem_wait(&waits) != 0) continue;
+    usleep(1000);
+    CHECK(pthread_kill(thread, SIGWINCH) == 0);
+    while (sem_wait(&waits) != 0) continue;
+    CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+    say("jumped out of a call: cancelled %d", result == PTHREAD_CANCELED);
+    signal(SIGWINCH, SIG_DFL);
+}
+
 static void* exit_by_number(void* unused) {
     syscall(SYS_exit, 0);
     return unused;
@@ -340,6 +371,7 @@ static void scenario(void) {
     cancel_at("fclose", NULL, by_fclose, NULL);
     cancel_at("what ends it", NULL, end_with_wait, NULL);
     tested();
+    jumped();
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, exit_by_number, NULL) == 0);
     say("ended by number: %s", code(pthread_join(thread, NULL)));
