@@ -155,18 +155,23 @@ std::string Core::why_no_change(const MembershipChange& change, const Membership
                    std::to_string(log_.last_index() - peer.match) +
                    " entries behind: wait until it has caught up";
     }
-    // With the voters of `next` that answer and take the log, could anything be decided?
+    // With the voters of `next` that answer and take the log, could anything be decided? A new leader does
+    // not know yet how much of it they have.
+    const bool new_leader = now_us_ < leads_since_us_ + config_.election_timeout_us;
     size_t answering = 1;
-    for (const Peer& peer : peers_)
-        if (next.voter(peer.id) && peer.rejoining == 0 && !peer.stuck() && !far_behind(peer) &&
-            now_us_ < peer.heard_us + config_.election_timeout_us)
-            ++answering;
-    if ((change.kind == ChangeKind::kPromote || change.kind == ChangeKind::kRemove) &&
-        answering < next.quorum())
-        return "only " + std::to_string(answering) + " of the " + std::to_string(next.voters()) +
-               " voting members that this would leave answer and keep up with the log: it would stop the "
-               "cluster";
-    return "";
+    size_t unknown = 0;
+    for (const Peer& peer : peers_) {
+        if (!next.voter(peer.id) || peer.rejoining != 0 || peer.stuck() ||
+            now_us_ >= peer.heard_us + config_.election_timeout_us)
+            continue;
+        answering += !far_behind(peer);
+        unknown += new_leader && peer.probing && far_behind(peer);
+    }
+    if (change.kind == ChangeKind::kAdd || answering >= next.quorum()) return "";
+    if (answering + unknown >= next.quorum())
+        return "how far the logs of the others reach is still being looked for: try again";
+    return "only " + std::to_string(answering) + " of the " + std::to_string(next.voters()) +
+           " voting members that this would leave answer and keep up with the log: it would stop the cluster";
 }
 
 std::string Core::propose_change(const MembershipChange& change) {

@@ -117,6 +117,7 @@ void Core::become_leader() {
     CRANE_CHECK(view_leader(view_) == config_.self && durable_view_ == view_);
     role_ = Role::kLeader;
     leader_ = config_.self;
+    leads_since_us_ = now_us_;
     uncommitted_bytes_ = 0;
     transfer_to_ = kNoReplica;
     declined_.clear();
