@@ -5,6 +5,7 @@ import signal
 
 from . import LaunchError, processes
 from .leftovers import CGROUPS
+from .locks import holder_of, is_held, program_of, unit_of
 from .replica import ask
 from .state import State
 
@@ -69,23 +70,46 @@ def supervisor_of(state):
     return (pid, start) if start is not None else None
 
 
-def running_craneds(state):
-    """replica number -> (folder, (pid, start)) of every craned that answers or is on record as living."""
-    found = {}
+def replica_folders(state):
+    """replica number -> folder; 0: the directory is that of one replica of several hosts."""
     folders = {int(folder.name[1:]): folder for folder in state.logs.folders()}
-    if not folders and (state.path / "control.sock").exists():
-        folders = {0: state.path}  # one replica of several hosts
-    for number, folder in folders.items():
+    if not folders and any((state.path / name).exists() for name in ("control.sock", "craned.lock")):
+        folders = {0: state.path}
+    return folders
+
+
+def running_craneds(state):
+    """replica number -> (folder, (pid, start)) of every craned that answers, holds its directory, or is on record as living."""
+    found = {}
+    for number, folder in replica_folders(state).items():
         row = ask(folder, "status")
-        pid = row.get("pid") if row else None
+        pid = row.get("pid") if row else holder_of(folder / "craned.lock", "craned")
         start = processes.start_time(pid) if pid else None
         if start is not None:
-            found[row.get("replica", number)] = (folder, (pid, start))
+            found[row.get("replica", number) if row else number] = (folder, (pid, start))
     for row in state.run["replicas"]:
         identity = (row.get("pid"), row.get("start"))
         if row["id"] not in found and processes.is_alive(*identity):
             found[row["id"]] = (state.replica_dir(row["id"]), identity)
     return found
+
+
+def refuse_what_is_begun_again(craneds):
+    """A service manager takes one that is killed for a failure, and starts another."""
+    for folder, (pid, _) in craneds:
+        unit = unit_of(pid)
+        if unit and ask(folder, "status") is None:
+            raise LaunchError(f"the craned of {folder} (pid {pid}) does not answer, and is {unit}'s: systemctl stop {unit}")
+
+
+def check_released(state):
+    """Where somebody is still there, whatever was tried, nothing has been stopped."""
+    for folder in replica_folders(state).values():
+        if is_held(folder / "craned.lock"):
+            pid = holder_of(folder / "craned.lock")
+            who = f"{program_of(pid)} (pid {pid})" if pid else "a process that is not seen from here"
+            raise LaunchError(f"{who} holds {folder}, and does not end: end it, and say this again. One that waits for a disk ends "
+                              "when that answers")
 
 
 def stop_cluster(path, say):
@@ -108,6 +132,7 @@ def stop_cluster(path, say):
     if state.recorded or damage:
         state.lock()
     craneds = running_craneds(state)
+    refuse_what_is_begun_again(craneds.values())
     if craneds:
         done.asked += sorted(craneds)
         killed = stop_processes(list(craneds.values()))
@@ -121,4 +146,5 @@ def stop_cluster(path, say):
         cleaned = state.clean()
         done.ended += [pid for pid, _ in cleaned.processes]
         done.removed += cleaned.removed
+    check_released(state)
     return done

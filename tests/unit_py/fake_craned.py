@@ -6,6 +6,7 @@ The "server" is its instruction: ["listen"], ["exit", CODE], ["refuse"], ["die"]
 taken until there is a file STATE/rN/port-is-free), ["end-if", FILE, CODE] (exits with that status where FILE is, else listens).
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -51,6 +52,8 @@ def main():
     if config["server"][0] == "die":
         print("fake craned: told to die", flush=True)
         sys.exit(9)
+    lock = os.open(state / "craned.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # held until it ends
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     (state / "db").mkdir(exist_ok=True)
     with open(state / "db" / "log", "a") as log:
         log.write("started\n")

@@ -1,9 +1,11 @@
 """crane stop: ends what runs, removes what a crash left, and says so; the same with --json."""
 
+import fcntl
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 # pylint: disable=wrong-import-position
 from launcher_case import SCRIPTS, LauncherCase, eventually  # noqa: E402
-from crane_launch import leftovers  # noqa: E402
+from crane_launch import LaunchError, leftovers, stop  # noqa: E402
 
 NOBODY = 65534
 
@@ -84,6 +86,42 @@ class StopTest(LauncherCase):
                 done = subprocess.run([SCRIPTS / "crane", "stop", "--state-dir", folder], capture_output=True, text=True, check=False,
                                       timeout=60)
                 self.assertIn(said, done.stdout + done.stderr)
+
+    def one_replicas_own(self, *server):
+        """A craned with a state directory of its own, as on one of several hosts."""
+        self.state.mkdir(exist_ok=True)
+        config = self.state / "craned.toml"
+        config.write_text(f"replica_id = 1\nstate_dir = {json.dumps(str(self.state))}\nserver = {json.dumps(server)}\nenvironment = []\n"
+                          "[port_map]\n[[replica]]\nid = 1\nclient_address = '127.0.0.1'\n")
+        process = self.spawn(words=[sys.executable, str(self.dir / "build" / "bin" / "craned"), "--config", str(config)])
+        eventually(lambda: (self.state / "control.sock").exists())
+        return process
+
+    def test_craned_that_does_not_answer_is_no_nothing(self):
+        process = self.one_replicas_own("listen")
+        process.send_signal(signal.SIGSTOP)
+        done = self.crane("stop", "--json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(json.loads(done.stdout), {"stopped": [0], "ended": [process.pid], "removed": []})
+        self.assertEqual(process.wait(5), -signal.SIGKILL)
+        self.assertEqual(self.stop_json(), {"stopped": [], "ended": [], "removed": []})
+
+    def test_whoever_else_works_on_the_directory_is_named(self):
+        self.state.mkdir()
+        with open(self.state / "craned.lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = self.crane("stop", "--json")
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertRegex(json.loads(done.stdout)["error"], rf"\(pid {os.getpid()}\) holds {self.state}, and does not end")
+        self.assertEqual(self.stop_json()["stopped"], [])
+
+    def test_craned_of_a_unit_is_left_to_its_service_manager(self):
+        process = self.one_replicas_own("listen")
+        process.send_signal(signal.SIGSTOP)
+        with mock.patch.object(stop, "unit_of", return_value="crane@web.service"), \
+                self.assertRaisesRegex(LaunchError, rf"pid {process.pid}\) does not answer, and is .*: systemctl stop crane@web.service"):
+            stop.stop_cluster(self.state, lambda line: None)
+        self.assertIsNone(process.poll())
 
     def test_usage_errors_have_status_2(self):
         self.assertEqual(self.crane("stop", "--no-such-option").returncode, 2)
