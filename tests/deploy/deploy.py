@@ -25,7 +25,7 @@ from bed import Bed, BedError, run, wait_until, work_folder  # noqa: E402
 from clients import DatabaseWriter, WebWriter  # noqa: E402
 from hardships import all_at_once, log_cut, primaries_lost, services_killed, virtual_addresses  # noqa: E402
 from interrupted import interrupted  # noqa: E402
-from mistakes import mistakes, refusals, stopped  # noqa: E402
+from mistakes import mistakes, not_spared, refusals, stopped  # noqa: E402
 from trial import AT_STORE, AT_WEB, BUILD, COPY, STORE_ADDRESS, TOP, WEB, WEB_ADDRESS, Load, Trial  # noqa: E402
 from witness import witness  # noqa: E402
 
@@ -101,6 +101,7 @@ def members(trial, settings):
     trial.play("remove", "web", "crane_host=h2")
     trial.inventory([1, 4, 5], **settings)
     trial.play("start", "web")
+    not_spared(trial, [1, 4, 5], 5, 4)
     trial.play("rejoin", "web", "crane_host=h5")
     load.goes_on()
     trial.play("diff", "web")

@@ -102,6 +102,19 @@ def stopped(trial):
     host.ssh("systemctl disable --now crane-audit@web.service")
 
 
+def not_spared(trial, numbers, number, other):
+    """With another host lost, the log and the vote of one that runs are not taken away."""
+    load = Load(trial, "web", WebWriter, numbers)
+    trial.bed.hosts[other].kill()
+    trial.refused("rejoin", "web", f"without it 1 of the 3 voters are left, and 2 have to be there; replica {other} is not connected",
+                  f"crane_host=h{number}")
+    load.goes_on()
+    trial.bed.hosts[other].start()
+    trial.bed.hosts[other].wait()
+    wait_until(lambda: trial.status(other, "web").get("healthy"), 120, f"h{other} is back")
+    load.check()
+
+
 def broken_off(trial):
     """Whoever was restarted is not again, and nobody is left out."""
     mark = "cat /etc/crane/web.started"

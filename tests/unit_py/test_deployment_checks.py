@@ -1,6 +1,7 @@
 """What an operator gets wrong in an inventory, or a host has otherwise, is refused by its name, before anything is changed."""
 
 import importlib.util
+import json
 import pathlib
 import re
 import tempfile
@@ -197,6 +198,47 @@ class HostTest(Refusals):
     def test_clocks_that_differ_are_refused(self):
         self.assertEqual([], hosts.clocks_apart({"a": {"found": {"time": 1.0}}, "b": {"found": {"time": 3.0}}, "c": {"unreachable": True}}))
         self.refused(hosts.clocks_apart({"a": {"found": {"time": 1.0}}, "b": {"found": {"time": 300.0}}}), "clock of b is 299 s before that of a")
+
+
+class RejoinTest(unittest.TestCase):
+    """A log is taken away only where the others decide without it."""
+
+    @staticmethod
+    def said(leader=1, voters=(1, 2, 3), view=4, **of_peers):
+        """What crane status --json says on the host of the primary; of_peers: r2={"connected": False}."""
+        peers = [{"replica": n, "voter": True, "connected": True, "rejoining": False, "needs_checkpoint": False} | of_peers.get(f"r{n}", {})
+                 for n in voters if n != leader]
+        return json.dumps({"replicas": [{"replica": leader, "alive": True, "role": "primary", "view": view, "leader": leader, "peers": peers,
+                                         "membership": {"members": [{"replica": n, "voter": True} for n in voters] + [{"replica": 9, "voter": False}]}}]})
+
+    def test_a_vote_that_can_be_spared_is(self):
+        backup = json.dumps({"replicas": [{"replica": 2, "alive": True, "role": "backup", "leader": 1}]})
+        down = json.dumps({"replicas": [{"replica": 3, "alive": False, "role": "down", "error": "not running"}]})
+        for others in ([], [backup, down, "", "no JSON", '{"error": "holds no replica"}']):
+            self.assertEqual("", hosts.unspared([*others, self.said()], 3))
+        self.assertEqual("", hosts.unspared([self.said(r3={"connected": False})], 3))
+        self.assertEqual("", hosts.unspared([self.said()], 1))  # it leads, and another one will
+        self.assertEqual("", hosts.unspared([self.said(voters=(1, 2, 3, 4, 5), r2={"connected": False})], 3))
+
+    def test_a_vote_that_cannot_be_spared_stays(self):
+        for trouble, word in (({"connected": False}, "is not connected"), ({"rejoining": True}, "has lost its database"),
+                              ({"needs_checkpoint": True}, "waits for a checkpoint")):
+            why = hosts.unspared([self.said(r2=trouble)], 3)
+            self.assertIn(f"without it 1 of the 3 voters are left, and 2 have to be there; replica 2 {word}", why)
+            self.assertIn("Bring those back first", why)
+        self.assertIn("Add another one first", hosts.unspared([self.said(voters=(1, 3))], 3))
+        # Who has led before does not know.
+        self.assertNotEqual("", hosts.unspared([self.said(view=3), self.said(leader=2, view=5, r1={"connected": False})], 3))
+
+    def test_where_nobody_leads_nothing_is_taken_away(self):
+        for said in ([], ["", "no JSON"], [json.dumps({"replicas": [{"replica": 1, "alive": True, "role": "candidate", "leader": 0}]})]):
+            self.assertIn("nobody leads", hosts.unspared(said, 3))
+
+    def test_the_playbook_looks_before_it_changes_anything_and_again_before_it_stops(self):
+        playbook = (PLAYBOOKS / "rejoin.yml").read_text(encoding="utf-8")
+        self.assertLess(playbook.index("tasks_from: spared"), playbook.index("tasks_from: profile"))
+        tasks = (PLAYBOOKS.parent / "roles/crane/tasks/rejoin.yml").read_text(encoding="utf-8")
+        self.assertLess(tasks.index("spared.yml"), tasks.index("stop.yml"))
 
 
 class PlaybooksTest(unittest.TestCase):

@@ -4,6 +4,7 @@ Nothing is asked here: what library/crane_look.py has found on the host is given
 """
 
 import ipaddress
+import json
 import re
 
 ANYWHERE = ("0.0.0.0", "::", "", "*")
@@ -110,8 +111,47 @@ def clocks_apart(looks, most_s=30):
     return [f"the clock of {last} is {times[last] - times[first]:.0f} s before that of {first}: have both kept right (timedatectl)"]
 
 
+def rows_of(said):
+    """Each replica that answers, of what crane status --json says on each host."""
+    rows = []
+    for text in said:
+        try:
+            rows += [row for row in json.loads(text)["replicas"] if row.get("alive")]
+        except (ValueError, KeyError, TypeError):
+            continue  # it has no replica, or nobody to ask it
+    return rows
+
+
+def why_not_counted(peer):
+    for key, why in (("rejoining", "has lost its database and has not got all of it again"), ("needs_checkpoint", "waits for a checkpoint")):
+        if peer.get(key):
+            return why
+    return "" if peer.get("connected") else "is not connected"
+
+
+def unspared(said, replica):
+    """Why the cluster cannot do without this replica's vote; "" where it can. said: what crane status --json says on the hosts."""
+    kept = "Its replica was left as it is, with its vote"
+    leading = [row for row in rows_of(said) if row.get("role") == "primary"]
+    if not leading:
+        return (f"nobody leads, so the others could give a replica that is made anew nothing. {kept}. See playbooks/status.yml, and bring back "
+                "a majority; where one is lost for good, see docs/deployment.md, Backup, and what was lost")
+    primary = max(leading, key=lambda row: row.get("view", 0))
+    voters = [member["replica"] for member in primary["membership"]["members"] if member["voter"]]
+    trouble = {peer["replica"]: why_not_counted(peer) for peer in primary["peers"]}
+    lost = {number: trouble.get(number, "is not connected") for number in voters if number not in (replica, primary["replica"])}
+    lost = {number: why for number, why in lost.items() if why}
+    needed = len(voters) // 2 + 1
+    left = sum(number != replica for number in voters) - len(lost)
+    if left >= needed:
+        return ""
+    named = "".join(f"; replica {number} {why}" for number, why in lost.items())
+    return (f"without it {left} of the {len(voters)} voters are left, and {needed} have to be there{named}. {kept}. "
+            + ("Bring those back first" if lost else "Add another one first (playbooks/add.yml)"))
+
+
 class FilterModule:
     """For ansible."""
 
     def filters(self):
-        return {"crane_host_mistakes": host_mistakes, "crane_clocks_apart": clocks_apart}
+        return {"crane_host_mistakes": host_mistakes, "crane_clocks_apart": clocks_apart, "crane_unspared": unspared}
