@@ -42,7 +42,17 @@ json ask_leader(const std::string& state_dir, const json& request, std::optional
     return {{"error", "no replica here runs and knows a primary; try again (crane status)"}};
 }
 
-/// Orders the primary, whichever it is and wherever; `before`: as it was just before it was asked.
+/// The one thing that the command says: `text` for people.
+int finish(bool done, const std::string& text, bool as_json) {
+    if (as_json)
+        std::cout << (done ? json{{"ok", true}} : json{{"error", text}}).dump() << "\n";
+    else
+        std::cout << text << "\n";
+    return done ? kExitOk : kExitNo;
+}
+
+/// Orders the primary, whichever it is and wherever; `before`: as it was just before it was asked. Says why
+/// where it is refused, and else nothing: what comes of it is to be seen yet.
 int order(const std::string& state_dir, const json& request, bool as_json,
           std::optional<Contact>* before = nullptr) {
     std::optional<Contact> contact;
@@ -57,9 +67,11 @@ int order(const std::string& state_dir, const json& request, bool as_json,
         kFetchLimitMs, kFetchPollUs);
     if (!contact) throw std::runtime_error(answer["error"]);
     if (before) *before = contact;
-    if (as_json) std::cout << answer.dump() << "\n";
     if (!answer.contains("error")) return kExitOk;
-    if (!as_json) std::cerr << "crane: " << answer["error"].get<std::string>() << "\n";
+    if (as_json)
+        std::cout << answer.dump() << "\n";
+    else
+        std::cerr << "crane: " << answer["error"].get<std::string>() << "\n";
     return kExitNo;
 }
 
@@ -74,10 +86,8 @@ int tool_transfer(const std::string& state_dir, uint32_t to, bool as_json) {
             return now && now->status.value("leader", 0u) == to;
         },
         kLeadLimitMs);
-    if (!as_json)
-        std::cout << (done ? "replica " + std::to_string(to) + " is primary" : "it did not take over")
-                  << "\n";
-    return done ? kExitOk : kExitNo;
+    return finish(done, done ? "replica " + std::to_string(to) + " is primary" : "it did not take over",
+                  as_json);
 }
 
 int tool_restart(const std::string& state_dir, const RestartRequest& wanted, bool as_json) {
@@ -125,10 +135,8 @@ int tool_restart(const std::string& state_dir, const RestartRequest& wanted, boo
         now->status.value("base_image", json()) != request["image"])
         throw std::runtime_error(
             "another server serves, but on the files that it had: try again (crane status --json)");
-    if (!as_json)
-        std::cout << (done ? "another server serves" : "no other server serves yet: see crane status")
-                  << "\n";
-    return done ? kExitOk : kExitNo;
+    return finish(done, done ? "another server serves" : "no other server serves yet: see crane status",
+                  as_json);
 }
 
 int tool_base(const std::string& state_dir, uint32_t replica, bool as_json) {
@@ -148,12 +156,11 @@ int tool_base(const std::string& state_dir, uint32_t replica, bool as_json) {
             return std::all_of(rows.begin(), rows.end(), level);
         },
         kCheckpointLimitMs, 100'000);
-    if (!as_json)
-        std::cout << (done ? "all replicas here go on from the state of replica " + std::to_string(replica)
-                           : "it is decided, and not all replicas here have begun from that state yet: see "
-                             "crane status")
-                  << "\n";
-    return done ? kExitOk : kExitNo;
+    return finish(done,
+                  done ? "all replicas here go on from the state of replica " + std::to_string(replica)
+                       : "it is decided, and not all replicas here have begun from that state yet: see "
+                         "crane status",
+                  as_json);
 }
 
 std::string have_checkpoint_taken(const std::string& state_dir, uint64_t& decided) {
@@ -229,7 +236,9 @@ int remake_server(const std::string& state_dir, uint32_t replica, bool as_json) 
 }
 
 int tool_signal(const std::string& state_dir, const std::string& signal, bool as_json) {
-    return order(state_dir, {{"cmd", "signal"}, {"signal", signal_number(signal)}}, as_json);
+    const int asked = order(state_dir, {{"cmd", "signal"}, {"signal", signal_number(signal)}}, as_json);
+    if (asked == kExitOk && as_json) std::cout << json{{"ok", true}}.dump() << "\n";
+    return asked;
 }
 
 }  // namespace crane::proxy

@@ -68,32 +68,38 @@ int finish(const json& status, const std::string& text, uint32_t id, bool as_jso
     return kExitOk;
 }
 
-/// Who is asked may end before it has told the answer: it is the one that was removed.
+/// Whoever is asked may end, or no longer lead, before it has told the answer.
 json ask_for_change(const Contact& contact, const json& order) {
-    const bool of_itself = order["do"] == "remove" && order["id"] == contact.status["replica"];
     try {
-        const json answer = ask_primary(contact, order);
-        return of_itself && answer.value("unanswered", false) ? json{{"ok", true}} : answer;
-    } catch (const std::runtime_error&) {
-        if (!of_itself) throw;
-        return {{"ok", true}};
+        return ask_primary(contact, order);
+    } catch (const std::runtime_error& error) {
+        return {{"unanswered", true}, {"error", error.what()}};
     }
 }
 
-/// Asks until it is decided. What is only in the way for a moment is waited for.
+/// What is only in the way for a moment.
+bool is_passing(const std::string& error) {
+    for (const char* words : {"try again", "under way", "is not primary"})
+        if (error.find(words) != std::string::npos) return true;
+    return false;
+}
+
+/// Asks until it is decided. What is only in the way for a moment is waited for. Where no answer came, it may
+/// be decided all the same: that is looked at before it is asked for again, and what is refused then may be
+/// refused since it is done already, which who is asked here has still to learn.
 json change(const std::string& state_dir, const std::string& what, uint32_t id, const std::string& address) {
-    const uint64_t until_ns = monotonic_ns() + kPatienceNs;
+    uint64_t until_ns = monotonic_ns() + kPatienceNs;
     json last;  // status of whom was asked
-    for (bool asked = false;; usleep(kPauseUs)) {
+    for (bool asked = false, maybe = false;; usleep(kPauseUs)) {
         const std::optional<Contact> contact = find_contact(state_dir);
         const bool late = monotonic_ns() > until_ns;
         if (!contact) {
             // The last one here was the one removed: its craned ends when that is decided.
-            if (asked && what == "remove" && last["replica"] == id) return last;
+            if ((asked || maybe) && what == "remove" && last["replica"] == id) return last;
             if (late) throw std::runtime_error("no replica here runs and knows a primary (crane status)");
             continue;
         }
-        if (asked && done(contact->status, what, id)) return contact->status;
+        if ((asked || maybe) && done(contact->status, what, id)) return contact->status;
         last = contact->status;
         if (!asked && what == "remove" && last["leader"] == id) {
             if (late)
@@ -104,10 +110,13 @@ json change(const std::string& state_dir, const std::string& what, uint32_t id, 
                 ask_for_change(*contact, {{"cmd", "member"}, {"do", what}, {"id", id}, {"address", address}});
             asked = !answer.contains("error");
             const std::string error = answer.value("error", "");
-            const bool passing = error.find("try again") != std::string::npos ||
-                                 error.find("under way") != std::string::npos ||
-                                 error.find("is not primary") != std::string::npos;
-            if (!asked && (!passing || late)) throw std::runtime_error(error);
+            if (answer.value("unanswered", false) && !maybe) {
+                maybe = true;
+                until_ns = monotonic_ns() + kPatienceNs;
+            } else if (!asked && (late || !(maybe || is_passing(error)))) {
+                throw std::runtime_error(error);
+            }
+            if (!asked) continue;
         }
         if (late) throw std::runtime_error("it was proposed, and is not decided yet: see crane member list");
     }

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "proxy/tool/tools.hpp"
 #include "tests/unit/test_paxos_directory.hpp"
@@ -77,6 +78,20 @@ class FakeCraned {
         const std::lock_guard lock(mutex_);
         left_ = questions;
     }
+    /// A backup from now on, which hands on what it is told to replica 1.
+    void follow_another() {
+        change([](json& status) {
+            status["replica"] = 2;
+            status["role"] = "backup";
+        });
+    }
+    /// What it is ordered next is done, and nobody hears so. Who is asked how things are has not learned of
+    /// it before the n-th time, except from the primary.
+    void lose_answer(int questions_behind = 0) {
+        const std::lock_guard lock(mutex_);
+        lost_ = true;
+        behind_ = questions_behind;
+    }
     /// "remove 3 promote 4 ", what else but questions was asked.
     std::string orders() {
         const std::lock_guard lock(mutex_);
@@ -90,8 +105,8 @@ class FakeCraned {
             const ssize_t got = recv(client, line, sizeof(line), 0);
             const json request = json::parse(
                 std::string(line, static_cast<size_t>(std::max<ssize_t>(got, 0))), nullptr, false);
-            const std::string answer =
-                (request.is_object() ? answer_to(request) : json::object()).dump() + "\n";
+            const json reply = request.is_object() ? answer_to(request) : json::object();
+            const std::string answer = reply.is_null() ? "" : reply.dump() + "\n";
             send(client, answer.data(), answer.size(), MSG_NOSIGNAL);
         }
     }
@@ -99,13 +114,25 @@ class FakeCraned {
         const std::lock_guard lock(mutex_);
         if (request["cmd"] == "status") {
             if (left_ > 0 && --left_ == 0) catch_up();
-            return status_;
+            json out = status_;
+            if (request.contains("replica"))
+                out.update({{"replica", request["replica"]}, {"role", "primary"}});
+            if (!request.contains("replica") && !before_.is_null() && behind_-- > 0)
+                out["membership"] = before_;
+            return out;
         }
         if (request["cmd"] == "output") return {{"error", "it has no log"}};
         orders_ += request["cmd"] == "member"
                        ? request["do"].get<std::string>() + " " + request["id"].dump() + " "
                        : request["cmd"].get<std::string>() + " ";
-        if (request["cmd"] == "member") follow(request["do"], request["id"]);
+        if (request["cmd"] != "member") return {{"ok", true}};
+        const json before = status_["membership"];
+        follow(request["do"], request["id"]);
+        if (std::exchange(lost_, false)) {
+            before_ = before;
+            return {};
+        }
+        if (before == status_["membership"]) return {{"error", "there is nothing to change"}};
         return {{"ok", true}};
     }
     void follow(const std::string& what, uint32_t id) {
@@ -125,7 +152,9 @@ class FakeCraned {
     int fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     std::mutex mutex_;
     json status_;
-    int left_ = 0;
+    json before_;
+    int left_ = 0, behind_ = 0;
+    bool lost_ = false;
     std::string orders_;
     std::thread thread_;
 };
@@ -187,6 +216,47 @@ TEST_CASE("replace: said again it goes on where it ended, and a number that nobo
     CHECK_THAT(replace(craned, 9, 4, 0), Catch::Contains("replica 9 has never been a member"));
     CHECK_THAT(replace(craned, 2, 3, 0), Catch::Contains("replica 3 is not a member: add and start it"));
     CHECK(craned.orders() == "promote 4 ");
+}
+
+TEST_CASE("member: a change whose answer is lost is looked for before it is asked for again", "[tool]") {
+    for (const bool backup : {false, true}) {
+        INFO("backup: " << backup);
+        FakeCraned craned(primary_of_four(9000));
+        if (backup) craned.follow_another();
+        craned.lose_answer();
+        CHECK(replace(craned, 3, 4, 0) == "replica 4 votes in the place of replica 3\n");
+        CHECK(craned.orders() == "remove 3 promote 4 ");
+    }
+    FakeCraned craned(primary_of_four(9000));
+    craned.lose_answer();
+    CHECK(say([&] {
+              return tool_member(craned.dir(), {"promote", 4, 0, ""}, false);
+          }) == "replica 4 votes\n");
+    CHECK(craned.orders() == "promote 4 ");
+}
+
+TEST_CASE("member: what is refused since it is done already is no failure", "[tool]") {
+    FakeCraned craned(primary_of_four(9000));
+    craned.follow_another();
+    craned.lose_answer(3);
+    CHECK(replace(craned, 3, 4, 0) == "replica 4 votes in the place of replica 3\n");
+    CHECK(craned.orders() == "remove 3 remove 3 remove 3 remove 3 promote 4 ");
+}
+
+TEST_CASE("--json: an order that is taken, and comes to nothing, is said once, as what came of it",
+          "[tool]") {
+    FakeCraned craned(primary_of_four(9000));
+    int code = -1;
+    const auto transfer = [&](uint32_t to) {
+        return json::parse(say([&] { return code = tool_transfer(craned.dir(), to, true); }), nullptr, false);
+    };
+    CHECK(transfer(3) == json{{"error", "it did not take over"}});
+    CHECK(code == kExitNo);
+    CHECK(transfer(1) == json{{"ok", true}});
+    CHECK(code == kExitOk);
+    CHECK(say([&] { return code = tool_signal(craned.dir(), "HUP", true); }) == "{\"ok\":true}\n");
+    CHECK(code == kExitOk);
+    CHECK(craned.orders() == "transfer transfer signal ");
 }
 
 TEST_CASE("--replica: what is on another host is refused, and that host named", "[tool]") {
