@@ -205,6 +205,7 @@ nlohmann::json Replica::status() const {
         {"view", sequencer_.view_counter()},
         {"leader", sequencer_.leader()},
         {"rejoining", sequencer_.rejoining()},
+        {"lacks_checkpoint", lacking_},
         {"ready", sequencer_.ready()},
         {"primary_takes_clients", sequencer_.leads() ? sequencer_.ready() : carrier_.carries()},
         {"stop_s", config_.stop_s},

@@ -283,6 +283,7 @@ nlohmann::json Witness::status() const {
             {"view", sequencer_.view_counter()},
             {"leader", sequencer_.leader()},
             {"rejoining", sequencer_.rejoining()},
+            {"lacks_checkpoint", lacking_},
             {"ready", sequencer_.ready()},
             {"durability", config_.durable ? "disk" : "memory"},
             {"decided", sequencer_.decided_index()},

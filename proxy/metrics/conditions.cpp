@@ -56,10 +56,7 @@ void add_cluster(const json& status, Alarms& out) {
     if (status.value("leader", 0u) == 0)
         out.push_back({AlarmKind::kNoPrimary, "no primary: nobody is known here to lead"});
     const VotersInReach voters = voters_in_reach(status);
-    if (!voters.quorum())
-        out.push_back({AlarmKind::kNoQuorum,
-                       "no quorum: " + std::to_string(voters.reached) + " of " + std::to_string(voters.all) +
-                           " voting replicas are connected, and nothing can be decided"});
+    if (!voters.quorum()) out.push_back({AlarmKind::kNoQuorum, describe_no_quorum(voters)});
     std::string gone;
     for (const json& peer : list_in(status, "peers"))
         if (!peer.value("connected", false))
@@ -125,15 +122,39 @@ void add_audit(const json& status, Alarms& out) {
 
 }  // namespace
 
+std::string why_useless(const json& peer) {
+    if (peer.value("needs_checkpoint", false))
+        return "lacks what the others no longer have in their logs, and does not count before it has got a "
+               "checkpoint from them";
+    if (peer.value("rejoining", false))
+        return "has lost its database, and does not count before it has got all of the log again";
+    return "";
+}
+
 VotersInReach voters_in_reach(const json& status) {
     VotersInReach out;
+    const json& peers = list_in(status, "peers");
     for (const json& member : list_in(table_in(status, "membership"), "members")) {
         if (!member.value("voter", false)) continue;
         ++out.all;
         const uint32_t replica = member.value("replica", 0u);
-        out.reached += replica == status.value("replica", 0u) || is_connected(status, replica);
+        if (replica != status.value("replica", 0u) && !is_connected(status, replica)) continue;
+        const bool helps = std::none_of(peers.begin(), peers.end(), [&](const json& peer) {
+            return peer.value("replica", 0u) == replica && !why_useless(peer).empty();
+        });
+        out.reached += helps;
+        if (!helps) out.useless.push_back(replica);
     }
     return out;
+}
+
+std::string describe_no_quorum(const VotersInReach& voters) {
+    std::string besides;
+    for (const uint32_t replica : voters.useless)
+        besides += (besides.empty() ? ", replica " : " and replica ") + std::to_string(replica);
+    if (!besides.empty()) besides += " not being counted before it has the log";
+    return "no quorum: " + std::to_string(voters.reached) + " of " + std::to_string(voters.all) +
+           " voting replicas are connected" + besides + ", and nothing can be decided";
 }
 
 Alarms alarms_in(const json& status, int64_t now_s) {
@@ -161,8 +182,11 @@ std::string why_unhealthy(const json& status) {
     if (status.value("input_stopped", false)) return "input is stopped: " + status.value("message", "");
     const uint32_t leader = status.value("leader", 0u);
     if (leader == 0) return "there is no primary";
-    if (leader == status.value("replica", 0u))
-        return status.value("ready", true) ? "" : "it has not taken over yet";
+    if (leader == status.value("replica", 0u)) {
+        if (!status.value("ready", true)) return "it has not taken over yet";
+        const VotersInReach voters = voters_in_reach(status);
+        return voters.quorum() ? "" : describe_no_quorum(voters);
+    }
     const std::string primary = "the primary, replica " + std::to_string(leader);
     if (!is_connected(status, leader)) return "it is not connected to " + primary;
     return status.value("primary_takes_clients", true) ? "" : primary + ", has not taken over yet";

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "proxy/metrics/alarm.hpp"
 
@@ -19,12 +20,18 @@ std::string why_unhealthy(const nlohmann::json& status);
 std::string why_not_primary(const nlohmann::json& status);
 
 /// Voters that this replica has a link to, and has heard lately if it leads; itself included. And how many
-/// there are.
+/// there are. Of those in reach some may be of no help yet, which the primary alone knows: they are not
+/// counted.
 struct VotersInReach {
     size_t reached = 0;
     size_t all = 0;
+    std::vector<uint32_t> useless;
     bool quorum() const { return all == 0 || reached >= all / 2 + 1; }
 };
 VotersInReach voters_in_reach(const nlohmann::json& status);
+std::string describe_no_quorum(const VotersInReach& voters);
+/// Why a voter, one of `peers` in the primary's status, acknowledges nothing although it may be there; empty:
+/// it does. It "lacks…", or "has lost…".
+std::string why_useless(const nlohmann::json& peer);
 
 }  // namespace crane::proxy

@@ -270,7 +270,9 @@ void add_who(const json& status, Families& out) {
 void add_members(const json& status, Families& out) {
     const VotersInReach voters = voters_in_reach(status);
     out.add("crane_voters", kGauge, "Replicas that vote.", static_cast<double>(voters.all));
-    out.add("crane_voters_in_reach", kGauge, "Of them, those that this replica has a link to, with itself.",
+    out.add("crane_voters_in_reach", kGauge,
+            "Of them, those that this replica has a link to, with itself; the primary leaves out whoever "
+            "acknowledges nothing before it has got the log.",
             static_cast<double>(voters.reached));
     const json& peers = rows_in(status, "/peers");
     for (const json& peer : peers)

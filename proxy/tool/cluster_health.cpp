@@ -45,39 +45,48 @@ const json& members_of(const json& row) {
     return found != row.end() ? list_in(*found, "members") : nothing;
 }
 
-/// The primary's own word counts, if it is there: others may have come later.
-void judge_tenure(const json& rows, const json& best, ClusterHealth& out) {
-    out.primary_since_s = best.value("leader_since_s", int64_t{0});
+/// The primary's row, if it is here.
+const json* primary_of(const json& rows, const json& best) {
+    for (const json& row : rows)
+        if (is_alive(row) && row.value("replica", 0u) == best.value("leader", 0u) &&
+            row.value("view", uint64_t{0}) == best.value("view", uint64_t{0}))
+            return &row;
+    return nullptr;
+}
+
+/// Voters that look as if they could take another's place. Only the primary knows them.
+void judge_voters(const json& primary, ClusterHealth& out) {
+    for (const json& peer : list_in(primary, "peers"))
+        if (const std::string why = why_useless(peer); peer.value("voter", false) && !why.empty())
+            out.problems.push_back(name(peer.value("replica", 0u)) + " " + why +
+                                   ": stop no other replica before");
+}
+
+void judge_quorum(const json& rows, const json* primary, ClusterHealth& out) {
+    VotersInReach most;
     for (const json& row : rows) {
-        if (!is_alive(row) || row.value("replica", 0u) != best.value("leader", 0u) ||
-            row.value("view", uint64_t{0}) != best.value("view", uint64_t{0}))
-            continue;
-        out.primary_since_s = row.value("leader_since_s", int64_t{0});
-        out.primary_says_so = true;
+        if (!is_alive(row) || (primary && &row != primary)) continue;
+        VotersInReach here = voters_in_reach(row);
+        if (here.reached >= most.reached) most = std::move(here);
     }
+    if (!most.quorum()) out.problems.push_back(describe_no_quorum(most));
 }
 
 void judge_leadership(const json& rows, ClusterHealth& out) {
     const json* best = newest(rows);
+    const json* primary = best ? primary_of(rows, *best) : nullptr;
     if (best) {
         out.primary = best->value("leader", 0u);
-        judge_tenure(rows, *best, out);
+        // The primary's own word counts: others may have come later.
+        out.primary_since_s = (primary ? primary : best)->value("leader_since_s", int64_t{0});
+        out.primary_says_so = primary != nullptr;
         for (const json& member : members_of(*best))
             if (member.value("replica", 0u) == out.primary) out.primary_address = member.value("address", "");
     } else {
         out.problems.push_back("no primary: nobody is known here to lead");
     }
-    size_t reached = 0;
-    size_t all = 0;
-    for (const json& row : rows) {
-        if (!is_alive(row)) continue;
-        const VotersInReach here = voters_in_reach(row);
-        if (here.reached >= reached) std::tie(reached, all) = std::pair(here.reached, here.all);
-    }
-    if (reached < all / 2 + 1 && all > 0) {
-        out.problems.push_back("no quorum: " + std::to_string(reached) + " of " + std::to_string(all) +
-                               " voting replicas are connected, and nothing can be decided");
-    }
+    judge_quorum(rows, primary, out);
+    if (primary) judge_voters(*primary, out);
 }
 
 /// Members that do not run here and that nobody here is connected to.
@@ -180,6 +189,7 @@ bool is_further(AlarmKind kind) {
 }  // namespace
 
 void add_word_of_primary(const json& primary, ClusterHealth& health) {
+    judge_voters(primary, health);
     judge_divergence(primary, health);
 }
 

@@ -24,7 +24,8 @@ struct ClusterHealth {
 /// `rows` is an array: the answer to "status" with "alive" = true, or {"replica", "alive" = false, "error"}.
 ClusterHealth assess_cluster(const nlohmann::json& rows);
 
-/// Whom the primary, which is on another host, has found to differ: it alone compares. `primary`: its status.
+/// Whom the primary, which is on another host, has found to differ, or to be of no help: it alone knows.
+/// `primary`: its status.
 void add_word_of_primary(const nlohmann::json& primary, ClusterHealth& health);
 
 /// The alarms that replicas have raised and that none of the problems and warnings above tells of: nobody is

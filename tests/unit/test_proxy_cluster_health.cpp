@@ -126,6 +126,41 @@ TEST_CASE("cluster health: missing replicas, no primary and no quorum are proble
     CHECK(text(assess_cluster(json::array({removed, other, down(3)}))).empty());  // only its folder is left
 }
 
+TEST_CASE("cluster health: a voter that lacks the log is a problem, and no quorum is made of it", "[proxy]") {
+    json primary = row(1);
+    primary["peers"][1]["needs_checkpoint"] = true;
+    const std::string lacks =
+        "replica 3 lacks what the others no longer have in their logs, and does not count before it has got "
+        "a "
+        "checkpoint from them: stop no other replica before\n";
+    CHECK(text(assess_cluster(json::array({primary, row(2), row(3)}))) == lacks);
+    // From another host, the primary is asked.
+    ClusterHealth remote = assess_cluster(json::array({row(2)}));
+    CHECK(text(remote).empty());
+    add_word_of_primary(primary, remote);
+    CHECK(text(remote) == lacks);
+    // It alone is left beside the primary, and takes itself for one that can decide something.
+    primary["peers"][0]["connected"] = false;
+    json lacking = row(3);
+    lacking["peers"][1]["connected"] = false;
+    const std::string no_quorum =
+        "no quorum: 1 of 3 voting replicas are connected, replica 3 not being counted before it has the log, "
+        "and nothing can be decided";
+    CHECK(text(assess_cluster(json::array({primary, down(2), lacking}))).find(no_quorum) !=
+          std::string::npos);
+    CHECK(why_unhealthy(primary) == no_quorum);
+    CHECK(why_not_primary(primary) == no_quorum);
+    primary["peers"][1]["needs_checkpoint"] = false;
+    CHECK(why_not_primary(primary).empty());
+    primary["peers"][1]["rejoining"] = true;
+    CHECK(why_not_primary(primary) == no_quorum);
+    // One without a vote is nobody's hope.
+    primary = row(1);
+    primary["membership"]["members"][2]["voter"] = primary["peers"][1]["voter"] = false;
+    primary["peers"][1]["needs_checkpoint"] = true;
+    CHECK(text(assess_cluster(json::array({primary}))).empty());
+}
+
 TEST_CASE("cluster health: who was removed is no replica of the cluster that is missing", "[proxy]") {
     const auto without_third = [](uint32_t self) {
         json one = row(self);

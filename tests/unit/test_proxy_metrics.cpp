@@ -79,6 +79,12 @@ TEST_CASE("alarms: what a replica raises keeps its name, and what its status sho
     status["peers"][0]["connected"] = status["peers"][1]["connected"] = false;
     CHECK(names(status) == "no-primary no-quorum peer-down ");
     status = well();
+    status["peers"][0]["connected"] = false;
+    CHECK(names(status) == "peer-down ");
+    status["peers"][1]["needs_checkpoint"] = true;  // it is heard, and acknowledges nothing
+    CHECK(names(status) == "no-quorum peer-down ");
+    CHECK(metrics_text(status, kNow).find("\ncrane_voters_in_reach 1\n") != std::string::npos);
+    status = well();
     status["server"] = "refused";
     status["restarts_in_vain"] = "lost 6 times";
     status["listen"][0]["error"] = "Address in use";
