@@ -7,6 +7,11 @@ import re
 import tempfile
 import unittest
 
+try:
+    import jinja2
+except ImportError:  # it comes with ansible
+    jinja2 = None
+
 TOP = pathlib.Path(__file__).resolve().parents[2]
 PLUGINS = TOP / "scripts" / "ansible" / "roles" / "crane" / "filter_plugins"
 PLAYBOOKS = TOP / "scripts" / "ansible" / "playbooks"
@@ -239,6 +244,24 @@ class RejoinTest(unittest.TestCase):
         self.assertLess(playbook.index("tasks_from: spared"), playbook.index("tasks_from: profile"))
         tasks = (PLAYBOOKS.parent / "roles/crane/tasks/rejoin.yml").read_text(encoding="utf-8")
         self.assertLess(tasks.index("spared.yml"), tasks.index("stop.yml"))
+
+
+class WaitTest(unittest.TestCase):
+    @unittest.skipIf(jinja2 is None, "no jinja2 (scripts/install_deps.sh --deploy)")
+    def test_a_replica_that_does_not_count_yet_is_waited_for(self):
+        text = (PLAYBOOKS.parent / "roles/crane/tasks/wait.yml").read_text(encoding="utf-8")
+        until = " ".join(re.search(r"until: >-\n((?:    .*\n)+)", text)[1].split())
+        environment = jinja2.Environment()
+        environment.filters["from_json"] = json.loads
+        well = environment.compile_expression(until)
+
+        def is_well(code=0, **said):
+            row = {"lag": 0, "server": "witness", "rejoining": False, "lacks_checkpoint": False} | said
+            return well(crane_status={"rc": code, "stdout": json.dumps({"replicas": [row]})})
+        self.assertTrue(is_well())
+        self.assertTrue(is_well(server="listening"))
+        for said in ({"lacks_checkpoint": True}, {"rejoining": True}, {"server": "starting"}, {"lag": 1000}, {"code": 1}):
+            self.assertFalse(is_well(**said), said)
 
 
 class PlaybooksTest(unittest.TestCase):
