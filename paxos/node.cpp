@@ -248,7 +248,9 @@ std::vector<PeerStatus> Node::Impl::peers() const {
         status.connected = links_.up(member.id);
         status.protocol = links_.version(member.id);
         status.matched = core_.matched(member.id);
-        status.heard_ms_ago = (now - std::min(now, core_.heard_us(member.id))) / 1000;
+        const uint64_t silent_us = now - std::min(now, core_.heard_us(member.id));
+        status.silent = core_.role() == Role::kLeader && silent_us > core_.config().max_election_timeout_us;
+        status.heard_ms_ago = silent_us / 1000;
         peers.push_back(status);
     }
     return peers;

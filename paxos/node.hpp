@@ -94,6 +94,7 @@ struct PeerStatus {
     bool rejoining = false;
     bool needs_checkpoint = false;  ///< what it lacks has been cut from this leader's log
     bool connected = false;
+    bool silent = false;      ///< not heard for as long as any leader waits, whether there is a link or not
     uint32_t protocol = 0;    ///< version that it was spoken to in last; 0: not connected yet
     uint64_t checkpoint = 0;  ///< the newest that it holds, as it last told this leader
     uint64_t matched = 0;

@@ -40,7 +40,7 @@ nlohmann::json peers_json(const Sequencer& sequencer, const std::set<uint32_t>& 
                          {"witness", witnesses.count(peer.id) != 0},
                          {"rejoining", peer.rejoining},
                          {"needs_checkpoint", peer.needs_checkpoint},
-                         {"connected", peer.connected},
+                         {"connected", peer.connected && !peer.silent},
                          {"protocol", peer.protocol},
                          {"matched", peer.matched},
                          {"heard_ms_ago", peer.heard_ms_ago}});

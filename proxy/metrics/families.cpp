@@ -276,7 +276,8 @@ void add_members(const json& status, Families& out) {
             static_cast<double>(voters.reached));
     const json& peers = rows_in(status, "/peers");
     for (const json& peer : peers)
-        out.add("crane_peer_connected", kGauge, "1: there is a link to that replica.",
+        out.add("crane_peer_connected", kGauge,
+                "1: there is a link to that replica; to the primary it answers, too.",
                 peer.value("connected", false), {{"replica", replica_of(peer)}});
     if (status.value("role", "") != "primary") return;  // only the primary hears of them
     for (const json& peer : peers)

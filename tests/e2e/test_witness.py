@@ -1,5 +1,6 @@
 """Two replicas with a server and a witness, which votes and keeps the log; and one replica with two."""
 
+import json
 import os
 import pathlib
 import signal
@@ -119,6 +120,44 @@ class WitnessTest(CraneTest):
             go_on()
             self.wait_level(cluster, [1, 2])
             cluster.assert_identical()
+
+    def test_nobody_is_sent_to_a_primary_that_is_left_with_a_witness_without_the_log(self):
+        self.needs_criu()
+        options = (*ONE_WITNESS, "--checkpoint-log-mib=0")
+        with self.crane(Redis, options=options) as cluster:
+            primary = cluster.primary()
+            other = 3 - primary
+            witness_goes_on = self.stopped(cluster, WITNESS)
+            had = self.row(cluster, primary)["decided"]
+            with RedisClient(cluster.address(primary)) as client:
+                for number in range(300):
+                    client("SET", f"k{number}", "x" * 100)
+            self.assertEqual(cluster.crane("checkpoint", "take").returncode, 0)
+            wait_until(lambda: self.row(cluster, primary)["first_log_index"] > had + 1, 60, f"the log is cut\n{cluster.report()}")
+            # No checkpoint comes to it before there is room.
+            held = cluster.state / f"r{WITNESS}" / "checkpoints"
+            held.mkdir(exist_ok=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,nr_inodes=2", "tmpfs", held], check=True)
+            try:
+                witness_goes_on()
+
+                def problems():
+                    return json.loads(cluster.crane("status", "--json").stdout)["problems"]
+                lacks = f"replica {WITNESS} lacks what the others no longer have in their logs"
+                wait_until(lambda: any(one.startswith(lacks) for one in problems()), 60, f"it is told\n{cluster.report()}")
+                self.assertEqual(cluster.crane("health", "--primary").returncode, 0)  # with the other one it serves
+                other_goes_on = self.stopped(cluster, other)
+                wait_until(lambda: "no quorum: 1 of 3" in cluster.crane("health", "--primary", "--replica", str(primary)).stdout, 30,
+                           f"nobody is sent there\n{cluster.report()}")
+                self.assertTrue(any(one.startswith("no quorum") for one in problems()), problems())
+            finally:
+                subprocess.run(["umount", "--lazy", held], check=True)
+            # It is fed by the primary that is left, and then the two go on.
+            wait_until(lambda: cluster.crane("health", "--primary").returncode == 0, 120, f"it is served again\n{cluster.report()}")
+            self.assertGreater(self.served(cluster, primary), 0)
+            other_goes_on()
+            self.wait_level(cluster, [1, 2])
+            wait_until(lambda: not problems(), 60, f"all is well: {problems()}")
 
     def test_a_server_that_ends_is_started_again_though_the_other_is_lost(self):
         with self.crane(Redis, options=ONE_WITNESS) as cluster:
