@@ -314,11 +314,13 @@ void write_mount_statistics(Text& out) {
     });
 }
 
-/// Of an open file: how it was opened and where it stands. Numbers of mounts and inodes are the kernel's.
+/// Of an open file: how it was opened and where it stands, and of a pidfd the process. Numbers of mounts and
+/// inodes are the kernel's.
 void write_descriptor(Text& out, std::string_view text) {
     while (!text.empty()) {
         const std::string_view line = take(text, '\n');
-        if (starts_with_any(line, {"pos:", "flags:", "eventfd-count:"})) out << line << "\n";
+        if (starts_with_any(line, {"pos:", "flags:", "eventfd-count:", "Pid:", "NSpid:"}))
+            out << line << "\n";
         if (starts_with_any(line, {"flags:"})) out << "mnt_id:\t1\n";
     }
 }

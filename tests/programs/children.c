@@ -229,6 +229,20 @@ static void locks_are_given_up(void) {
     close(file);
 }
 
+static void pidfd_of_this(void) {
+    char path[64], line[64];
+    const int own = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", own);
+    FILE* told = fopen(path, "re");
+    int of_this = 0;
+    CHECK(told);
+    while (fgets(line, sizeof line, told))
+        if (strncmp(line, "Pid:\t", 5) == 0) of_this = atoi(line + 5) == getpid();
+    fclose(told);
+    close(own);
+    say("pidfd names this process: %d", of_this);
+}
+
 static void pidfds_are_told(void) {
     int seen = 0;
     for (int round = 0; round < 10; round++) {
@@ -384,6 +398,7 @@ static void scenario(void) {
     what_is_left();
     locks_are_given_up();
     pidfds_are_told();
+    pidfd_of_this();
     orphans();
     parents_death();
 }
