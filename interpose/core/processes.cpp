@@ -40,7 +40,10 @@ void part_from_children(uint32_t index) {
         if (child.state == ProcessState::kFree || child.parent != index) continue;
         child.parent = heir;
         child.end_signal = SIGCHLD;
-        if (child.state == ProcessState::kOpaque) part_from_opaque(i, heir);
+        if (child.state == ProcessState::kOpaque) {
+            if (child.death_signal) signal_opaque(child, child.death_signal);
+            part_from_opaque(i, heir);
+        }
         if (child.state == ProcessState::kExited && heir == kNone) {
             note_orphan(child.pid);
             child.state = ProcessState::kFree;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -200,6 +201,33 @@ static void in_the_background(const char* rest_ms) {
     finish("writer beside it", writer);
 }
 
+// It has asked to be sent a signal at the end of who started it, and remembers that over exec.
+static void with_its_parent(void) {
+    int told[2];
+    pid_t pid = 0;
+    CHECK(pipe(told) == 0);
+    const pid_t parent = fork();
+    CHECK(parent >= 0);
+    if (parent == 0) {
+        pid = fork();
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            pid = getpid();
+            if (write(told[1], &pid, sizeof pid) != sizeof pid) _exit(9);
+            close_pair(told);
+            execl(tool, tool, "rest", "100000", (char*)NULL);
+        }
+        usleep(100000);
+        _exit(0);
+    }
+    CHECK(read(told[0], &pid, sizeof pid) == sizeof pid);
+    close_pair(told);
+    finish("parent of one that ends with it", parent);
+    int looks = 0;
+    while (kill(pid, 0) == 0 && ++looks < 100) usleep(50000);
+    say("ended with it: %d", looks < 100);
+}
+
 // One that never ends: nobody stands for it longer than the patience of the domain. Done once, at the start.
 static char* at_start;
 static void left(void) {
@@ -210,6 +238,7 @@ static void left(void) {
     say("does not end: %s", outcome(waitpid(pid, NULL, WNOHANG)));
     CHECK(kill(pid, SIGTERM) == 0);
     finish("asked to end", pid);
+    with_its_parent();
     fclose(serve_out);
 }
 
