@@ -106,8 +106,12 @@ void Scheduler::await(SlotId me) {
 }
 
 void Scheduler::grant(SlotId next) {
+    s_->slots[next].state = SlotState::kRunning;
+    hand_to(next);
+}
+
+void Scheduler::hand_to(SlotId next) {
     Slot& slot = s_->slots[next];
-    slot.state = SlotState::kRunning;
     s_->holder = next;
     ++s_->handovers;
     end_work();
@@ -238,16 +242,18 @@ WaitResult Scheduler::sleep(SlotId me, uint32_t operation, uint64_t key, uint64_
     if (deadline_ns != kNoDeadline) heap_insert(*s_, me);
     check_input_and_time();
     refill_quantum();
-    const SlotId next = take_next();
-    if (next == me) {
-        slot.state = SlotState::kRunning;
-        if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
-        begin_work();
-    } else {
-        slot.has_turn = 0;
-        grant(next);
-        await(me);
-    }
+    do {
+        const SlotId next = take_next();
+        if (next == me) {
+            slot.state = SlotState::kRunning;
+            if (slot.local_now_ns < s_->now_ns) slot.local_now_ns = s_->now_ns;
+            begin_work();
+        } else {
+            slot.has_turn = 0;
+            grant(next);
+            await(me);
+        }
+    } while (slot.state != SlotState::kRunning);  // stands in for one that has left
     slot.since_wake = 0;
     return slot.result;
 }
@@ -354,7 +360,19 @@ void Scheduler::finish(SlotId me) {
     refill_quantum();
     if (s_->used == 0) return;
     check_input_and_time();
-    grant(take_next());
+    // Who leaves may have to be gone soon, or is not looked after any more: it does not wait for input.
+    const SlotId stand_in = s_->runnable == 0 ? some_waiting() : kNoSlot;
+    if (stand_in != kNoSlot) {
+        hand_to(stand_in);
+    } else {
+        grant(take_next());
+    }
+}
+
+SlotId Scheduler::some_waiting() const {
+    for (SlotId id = 0; id < s_->high_water; ++id)
+        if (s_->slots[id].state == SlotState::kWaiting) return id;
+    return kNoSlot;
 }
 
 void Scheduler::discard(SlotId victim) {

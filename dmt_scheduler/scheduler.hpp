@@ -13,7 +13,8 @@
 //  - `serial`: a thread runs only while it has the turn, so the turn moves at the *start* of the next
 //    operation. `parallel`: the turn moves at the *end* of an operation and the thread computes on without
 //    it.
-//  - No idle thread: the last thread to wait asks the source of input, and the logical clock stands still.
+//  - No idle thread: the last thread to wait asks the source of input, and the logical clock stands still. If
+//    that one ends instead, one that waits already is handed the turn to ask, and goes on waiting.
 //  - Nothing here allocates or takes a lock.
 #pragma once
 
@@ -61,7 +62,8 @@ class Scheduler {
     SlotId create(uint32_t process, bool first);
     /// Called by the new thread before it does anything else: waits for its first turn.
     void start(SlotId me);
-    /// The thread ends: its slot is freed and the turn passed on. Does not return the turn.
+    /// The thread ends: its slot is freed and the turn passed on. Does not return the turn, nor wait for
+    /// input if another can.
     void finish(SlotId me);
     /// Frees another thread's slot (its process ends). Caller has the turn.
     void discard(SlotId victim);
@@ -134,6 +136,8 @@ class Scheduler {
     void begin_work();
     void end_work();
     void grant(SlotId next);
+    void hand_to(SlotId next);
+    SlotId some_waiting() const;
     void end_operation(SlotId me, uint32_t operation);
     void check_input_and_time();
     void rotate(SlotId me, bool wait_for_it);

@@ -292,6 +292,30 @@ class Programs(CraneTest):
     def test_children_that_cannot_be_scheduled(self):
         self.check("opaque", tools=("static_tool",), prepare=keep_on_one_core)
 
+    def leaving(self):
+        self.needs_replicas()
+        for program in ("leaving", "static_tool"):
+            self.built_program(program)
+        return self.crane(Program, "leaving", ("static_tool",))
+
+    def test_who_ends_last_is_gone_though_no_client_comes(self):
+        with self.leaving() as cluster:
+            child = int(ask(cluster.address()))
+            for n in (1, 2, 3):
+                procs.wait_until(lambda n=n: child not in map(procs.namespace_pid, cluster.replica_pids(n)), 10,
+                                 f"the child has ended on replica {n}")
+            cluster.assert_identical()
+
+    def test_who_leaves_the_schedule_last_does_its_work_though_no_client_comes(self):
+        with self.leaving() as cluster:
+            ask(cluster.address())
+            ask(cluster.address())
+            for n in (1, 2, 3):
+                lines = f"/proc/{cluster.server_pid(n)}/root/var/tmp/crane-leaving"
+                procs.wait_until(lambda path=lines: procs.read(path) == "line 0\nline 1\n", 10,
+                                 f"the tool has run on replica {n}")
+            cluster.assert_identical()
+
     def test_loops_on_files_let_others_go_on(self):
         self.check("file_loops")
 

@@ -390,6 +390,24 @@ TEST_CASE("scheduler: an ending thread frees its slot and passes the turn on", "
     CHECK_FALSE(crew.domain.halted());      // nobody left: no input is asked for
 }
 
+TEST_CASE("scheduler: who ends last leaves it to one that waits to ask for input", "[dmt]") {
+    Crew crew(Policy::kSerial, 100);
+    std::string asked;
+    crew.domain.input = [&](bool quiescent) {
+        if (!quiescent) return;
+        const SlotId asker = crew.domain.state().holder;
+        asked += asker == kNoSlot ? '-' : name(asker);
+        CHECK(crew.domain.state().slots[0].state == SlotState::kFree);
+        CHECK(crew.s().signal(asked.size(), kAll) == 1);
+    };
+    // C is woken first, though B is the one that asks, and B then in its turn.
+    crew.run({crew.waiter(2), crew.waiter(1)}, [&](SlotId me) { crew.let_others_run(me); });
+    CHECK(asked == "BB");
+    CHECK(crew.trace == "CsBs");
+    CHECK(crew.domain.state().used == 0);
+    CHECK_FALSE(crew.domain.halted());
+}
+
 TEST_CASE("scheduler: more threads than there are slots are refused, and a freed slot is usable", "[dmt]") {
     auto state = std::make_unique<State>();
     Scheduler::format(*state, Policy::kSerial, 1, 0);
