@@ -195,18 +195,20 @@ std::vector<std::string> seal_file_systems() {
     return missing;
 }
 
-std::vector<std::string> drop_privileges(const Confinement& confinement) {
+std::vector<std::string> drop_privileges(const Confinement& confinement, int until_exec) {
     std::vector<std::string> missing;
     const uint64_t kept = kept_capabilities(confinement);
     for (int number = 0; number < 64 && ::prctl(PR_CAPBSET_READ, number, 0, 0, 0) >= 0; ++number)
         if ((kept >> number & 1) == 0 && ::prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0)
             missing.push_back(failed("capability " + std::to_string(number) + " is not dropped"));
     ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    // Beyond the bounding set: no exec passes it on.
+    const uint64_t here = kept | (until_exec >= 0 ? uint64_t{1} << until_exec : 0);
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
     __user_cap_data_struct sets[2]{};
     bool done = ::syscall(SYS_capget, &header, sets) == 0;
     for (int half = 0; half < 2; ++half) {
-        sets[half].permitted &= static_cast<uint32_t>(kept >> (32 * half));
+        sets[half].permitted &= static_cast<uint32_t>(here >> (32 * half));
         sets[half].effective = sets[half].permitted;
         sets[half].inheritable = 0;
     }

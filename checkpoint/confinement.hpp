@@ -29,7 +29,8 @@ std::vector<std::string> missing_exceptions(const Confinement& confinement);
 
 /// Each returns what could not be had, for the operator; nothing when all is well.
 std::vector<std::string> seal_file_systems();  ///< /proc, /sys, and no devices
-std::vector<std::string> drop_privileges(
-    const Confinement& confinement);  ///< last: nothing can be mounted after
+/// Last: nothing can be mounted after. `until_exec` is kept, by number, by this process and its forks, not
+/// by what they execute.
+std::vector<std::string> drop_privileges(const Confinement& confinement, int until_exec = -1);
 
 }  // namespace crane::checkpoint

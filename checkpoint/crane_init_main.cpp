@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -33,6 +34,7 @@
 #include "base/reserved_descriptors.hpp"
 #include "checkpoint/domain_file.hpp"
 #include "checkpoint/init_network.hpp"
+#include "checkpoint/init_pids.hpp"
 #include "checkpoint/init_sandbox.hpp"
 #include "checkpoint/shown_machine.hpp"
 #include "checkpoint/system_calls.hpp"
@@ -85,8 +87,9 @@ void prepare(const DomainFile& domain) {
     ::umask(022);
 }
 
-// Last before the server: from here on this process, too, has only what the server has.
-void confine(const DomainFile& domain) {
+// Last before the server: from here on this process, too, has only what the server has, and the right to say
+// where pids go on.
+void confine(const DomainFile& domain, PidNumbers* numbers) {
     const auto tell = [](const std::vector<std::string>& missing) {
         for (const std::string& one : missing) notify("weaker: " + one);
     };
@@ -94,7 +97,10 @@ void confine(const DomainFile& domain) {
     if (domain.contained) tell(seal_file_systems());
     const std::string error = load_system_call_filter(domain.contained, domain.confinement.system_calls);
     if (!error.empty()) fail("cannot prepare the domain: " + error);
-    if (domain.contained) tell(drop_privileges(domain.confinement));
+    if (domain.contained) tell(drop_privileges(domain.confinement, CAP_CHECKPOINT_RESTORE));
+    if (!domain.machine) return;
+    for (const std::string& error : {numbers->open(), describe_pid_bound(numbers->pid_bound())})
+        if (!error.empty()) notify("weaker: " + error);
 }
 
 // One open file as descriptor `as`; reports on the error pipe.
@@ -298,7 +304,7 @@ pid_t adopt_server(const DomainFile& domain) {
     return server;
 }
 
-int serve(const DomainFile& domain, pid_t server, int signal_fd) {
+int serve(const DomainFile& domain, pid_t server, int signal_fd, PidNumbers* numbers) {
     Ending ending;
     while (reap(server, &ending)) {
         // What a killed server leaves behind would wait for it for ever.
@@ -306,9 +312,10 @@ int serve(const DomainFile& domain, pid_t server, int signal_fd) {
             write_exit_status(server, ending);
             end_domain(domain);
         }
-        pollfd waits[2] = {{signal_fd, POLLIN, 0}, {kNotifyFd, POLLIN, 0}};
-        if (::poll(waits, 2, -1) < 0 && errno != EINTR) end_domain(domain);
+        pollfd waits[3] = {{signal_fd, POLLIN, 0}, {kNotifyFd, POLLIN, 0}, {numbers->fd(), POLLIN, 0}};
+        if (::poll(waits, 3, -1) < 0 && errno != EINTR) end_domain(domain);
         if (waits[1].revents != 0 && craned_is_gone()) end_domain(domain);
+        if (waits[2].revents != 0) numbers->answer();
         signalfd_siginfo info;
         if ((waits[0].revents & POLLIN) != 0 && ::read(signal_fd, &info, sizeof info) == sizeof info &&
             info.ssi_signo != SIGCHLD)
@@ -342,10 +349,11 @@ int run(int argc, char** argv) {
     const int signal_fd = ::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signal_fd < 0) fail("signalfd: " + std::string(std::strerror(errno)));
     open_exit_status(*domain);
-    confine(*domain);
+    PidNumbers numbers;
+    confine(*domain, &numbers);
     const pid_t server = domain->restored ? adopt_server(*domain) : start_server(*domain);
     notify("started " + std::to_string(server));
-    return serve(*domain, server, signal_fd);
+    return serve(*domain, server, signal_fd, &numbers);
 }
 
 }  // namespace

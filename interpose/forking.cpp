@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "interpose/core/births.hpp"
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/pauses.hpp"
@@ -114,15 +115,18 @@ long fork_in_turn(const Birth& birth) {
     made.suspends_maker = birth.suspends;
     const bool judged = runtime.process->judged != Judged::kByNobody;
     made.death_expected = judged;
+    begin_birth();
     const long pid = real.fork();
     if (pid == 0) {
         become_child(child);
         keep_only_this_thread();
     } else if (pid < 0) {
         const int error = errno;
+        end_birth(0);
         forget_child(child);
         return -error;
     } else {
+        end_birth(pid);
         name_child(child, static_cast<int>(pid));
         if (judged) await_entry(child, static_cast<int>(pid));
         if (birth.pidfd) *birth.pidfd = place.open(pid);

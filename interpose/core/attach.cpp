@@ -155,6 +155,8 @@ void make_domain() {
     p.parent = kNone;
     p.pid = static_cast<int32_t>(raw(SYS_getpid));
     p.is_main = 1;
+    constexpr int kContained = 2;  // crane-init is 1; without a container that is a thread of the kernel's
+    d.numbers_its_own = p.pid == kContained;
     d.processes_high = 1;
     p.main_slot = runtime.scheduler.create(0, true);
     pin_to_cpu(settings.pinned_cpu_plus1);

@@ -390,6 +390,10 @@ struct DomainState {
     uint32_t served;        ///< some client's connection has been accepted
     uint32_t asked_by_signal;          ///< the operator has sent it a signal
     uint32_t processes_high;           ///< entries ever used
+    uint32_t numbers_its_own;          ///< of processes and threads, in a pid namespace (births.hpp)
+    uint32_t numbers_apart;            ///< others have taken some
+    uint32_t numbers_uncertain;        ///< and could not be kept apart
+    int32_t last_number;               ///< given in the schedule, once they are apart
     int32_t ending_pid;                ///< passed the turn on for good and may still live; 0: none
     uint32_t orphans;                  ///< entries of orphan_pids ever used
     int32_t orphan_pids[kMaxOrphans];  ///< ended, and nobody waits for them (deaths.hpp); 0: free

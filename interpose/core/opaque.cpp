@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "interpose/core/births.hpp"
 #include "interpose/core/deaths.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/raw.hpp"
@@ -119,6 +120,7 @@ void note_end_of_opaque(Process& p) {
 
 void become_opaque() {
     Process& p = *runtime.process;
+    number_others_apart();
     p.state = ProcessState::kOpaque;
     stand_anew(p);
     p.end_signal = SIGCHLD;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "interpose/core/backstop.hpp"
+#include "interpose/core/births.hpp"
 #include "interpose/core/given_attributes.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_queue.hpp"
@@ -171,7 +172,11 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
         rc = given_processors->leave_out(domain().threads[slot].processors_off);
         attributes = &joinable;
     }
-    if (rc == 0) rc = real.pthread_create(&record->thread, attributes, run_thread, record);
+    if (rc == 0) {
+        begin_birth();
+        rc = real.pthread_create(&record->thread, attributes, run_thread, record);
+        end_birth(0);
+    }
     if (rc != 0) {
         scheduler().discard(slot);
         release(record);

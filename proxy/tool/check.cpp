@@ -24,6 +24,7 @@
 #include "checkpoint/criu_program.hpp"
 #include "checkpoint/domain_launch.hpp"
 #include "checkpoint/init_network.hpp"
+#include "checkpoint/init_pids.hpp"
 #include "checkpoint/program_check.hpp"
 #include "proxy/call_dispatch.hpp"
 #include "proxy/client_limit.hpp"
@@ -176,6 +177,18 @@ Finding check_bounds() {
     return {"bounds of the kernel", Result::kWarning, low + ": set them with sysctl, equal on all hosts"};
 }
 
+/// Of containers, which have a bound of their own where the kernel can.
+Finding check_pids() {
+    const bool equal =
+        in_child([] {
+            if (unshare(CLONE_NEWPID) != 0) return 0;  // another finding
+            const auto look = [] { return checkpoint::read_pid_bound() != checkpoint::kMostPids; };
+            return in_child(look);
+        }) == 0;
+    if (equal) return {"pids", Result::kOk, "begin anew after " + std::to_string(checkpoint::kMostPids)};
+    return {"pids", Result::kWarning, checkpoint::describe_pid_bound(checkpoint::read_pid_bound())};
+}
+
 Finding check_seccomp() {
     const int failed = in_child([] {
         sock_filter allow{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
@@ -280,13 +293,12 @@ Finding check_shim(const std::string& program) {
 }  // namespace
 
 int tool_check(const std::vector<std::string>& program, bool as_json) {
-    std::vector<Finding> all = {check_root(),        check_namespaces(),
-                                check_overlay(),     check_interface(),
-                                check_lxc(),         check_shm(),
-                                check_descriptors(), check_bounds(),
-                                check_seccomp(),     check_backstop(),
-                                check_confinement(), check_criu(),
-                                check_base_images(), check_shim(program.empty() ? "true" : program[0])};
+    std::vector<Finding> all = {
+        check_root(),        check_namespaces(),  check_overlay(),
+        check_interface(),   check_lxc(),         check_shm(),
+        check_descriptors(), check_bounds(),      check_pids(),
+        check_seccomp(),     check_backstop(),    check_confinement(),
+        check_criu(),        check_base_images(), check_shim(program.empty() ? "true" : program[0])};
     bool missing = false;
     json rows = json::array();
     for (const Finding& one : all) {

@@ -316,6 +316,10 @@ class Programs(CraneTest):
                                  f"the tool has run on replica {n}")
             cluster.assert_identical()
 
+    def test_pids_beside_children_that_cannot_be_scheduled(self):
+        """What such a one makes of threads, by timing, takes no number of the server's own."""
+        self.check("numbered", tools=("static_tool",))
+
     def test_loops_on_files_let_others_go_on(self):
         self.check("file_loops")
 

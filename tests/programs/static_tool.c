@@ -1,5 +1,6 @@
 // Linked statically: as a child it cannot be scheduled. Does one thing, named by its first argument.
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -67,6 +68,19 @@ static void signals(void) {
     put(text);
 }
 
+static void* nothing(void* unused) { return unused; }
+
+// None to three at random.
+static void threads(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    for (long i = now.tv_nsec >> 10 & 3; i > 0; i--) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, nothing, NULL) != 0) _exit(9);
+        pthread_join(thread, NULL);
+    }
+}
+
 int main(int argc, char** argv) {
     const char* mode = argc > 1 ? argv[1] : "";
     const long number = argc > 2 ? atol(argv[2]) : 0;
@@ -78,5 +92,7 @@ int main(int argc, char** argv) {
     if (strcmp(mode, "compute") == 0) compute();
     if (strcmp(mode, "processors") == 0) processors();
     if (strcmp(mode, "signals") == 0) signals();
+    if (strcmp(mode, "threads") == 0) threads();
+    if (strcmp(mode, "threads and rest") == 0) threads(), rest_ms(number);
     return 0;
 }
