@@ -349,6 +349,18 @@ class Images(CraneTest):
                 cluster.assert_identical()
             self.check_equal(cluster)
 
+    def test_pids_beside_programs_outside_of_the_schedule_go_on(self):
+        for program in ("numbered", "static_tool"):
+            self.built_program(program)
+        with self.crane(Program, "numbered", ("static_tool",)) as cluster:
+            ask(cluster.address(cluster.primary()))
+            for victim in self.take(cluster):
+                ask(cluster.address(cluster.primary()))
+                self.begin_there(cluster, victim)
+                ask(cluster.address(victim))
+                cluster.assert_identical()
+            self.check_equal(cluster)
+
     def test_in_the_middle_of_every_call(self):
         """A thread waits in each call that can wait: on a replica that begins at an image of that each ends as elsewhere."""
         self.built_program("midcall")
