@@ -73,6 +73,17 @@ class Confinement(CraneTest):
             self.assertIn("CAP_NET_RAW", self.tool(*bounded, CRANED, "--check-config", "--config", config))
             self.assertNotIn("CAP_NET_RAW", self.tool(CRANED, "--check-config", "--config", config))
 
+    def test_pids_that_cannot_be_kept_apart_are_told_of(self):
+        self.needs_replicas()
+        if os.geteuid() != 0:
+            self.skipTest("only root has what is taken away here")
+        cluster = self.crane(Redis)
+        cluster.prefix = ["setpriv", "--bounding-set=-checkpoint_restore"]
+        with cluster:
+            for number, row in cluster.status().items():
+                self.assertEqual(["pids may differ" in one and "CAP_CHECKPOINT_RESTORE" in one for one in row["confinement_lost"]],
+                                 [True], f"replica {number}")
+
     def test_root_in_the_container_finds_nothing(self):
         self.needs_replicas()
         self.assertEqual(self.attempt()[-1], "uid 0, done")
