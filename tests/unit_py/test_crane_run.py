@@ -114,6 +114,24 @@ class RunTest(LauncherCase):
         self.assertEqual(self.ours(), [])
         self.assertIn("nothing runs", self.crane("stop").stdout)
 
+    def test_detached_as_root_writes_nothing_through_what_others_have_planted(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root is refused another's directory")
+        self.dir.chmod(0o755)
+        victim = self.dir / "victim"
+        for owner, words in ((65534, "root's cluster is not to be in another's hands"), (0, "crane-run.log: Too many levels of symbolic links")):
+            with self.subTest(owner=owner):
+                self.state.mkdir()
+                (self.state / "crane-run.log").symlink_to(victim)
+                os.chown(self.state, owner, owner)
+                code, text = self.finish("listen", options=("--detach",))
+                self.assertFalse(victim.exists(), victim.exists() and victim.read_text())
+                self.assertEqual(code, 1, text)
+                self.assertIn(words, text)
+                self.assertEqual([path.name for path in self.state.iterdir()], ["crane-run.log"])
+                (self.state / "crane-run.log").unlink()
+                self.state.rmdir()
+
     def test_server_that_exits_at_start(self):
         for options in ((), ("--detach",)):
             code, text = self.finish("exit", "3", options=("--fresh", *options))
