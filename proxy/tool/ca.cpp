@@ -2,7 +2,8 @@
 //
 // Rules kept here:
 //   - nothing that cannot be made again is overwritten: an authority never, a certificate only by one for the
-//     same replica of the same cluster;
+//     same replica of the same cluster. Whom a directory's holder trusts is not changed by what is issued
+//     into it;
 //   - a private key is its owner's from the first byte on, and every file appears whole or not at all;
 //   - every replica's files have the same names, so that craned.toml is the same on all hosts.
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include <sstream>
 
 #include "paxos/link/certificate.hpp"
+#include "paxos/link/openssl.hpp"
 #include "paxos/link/tls.hpp"
 #include "proxy/config.hpp"
 #include "proxy/tool/tools.hpp"
@@ -114,6 +116,8 @@ void print(const nlohmann::json& row) {
            row["sha256"].get<std::string>().c_str());
 }
 
+constexpr char kElsewhere[] = ": give another directory with --out, or move it away";
+
 /// A certificate may be replaced by its successor, and by nothing else.
 void check_replaceable(const fs::path& dir, const std::string& whose, const paxos::Identity& identity) {
     for (const char* end : {".crt", ".key"}) {
@@ -121,13 +125,49 @@ void check_replaceable(const fs::path& dir, const std::string& whose, const paxo
         std::error_code error;
         if (!fs::exists(old, error)) continue;
         const fs::path certificate = dir / (whose + ".crt");
-        const std::string advice = ": give another directory with --out, or move it away";
-        if (!fs::exists(certificate, error)) fail(old, "is there without its certificate" + advice);
+        if (!fs::exists(certificate, error))
+            fail(old, std::string("is there without its certificate") + kElsewhere);
         const CertificateInfo info = paxos::inspect_certificate(read_text(certificate, ""));
         if (info.identity != identity)
             fail(certificate, "is of " + (info.uri.empty() ? info.subject : info.uri) + ", not of " +
-                                  paxos::to_uri(identity) + advice);
+                                  paxos::to_uri(identity) + kElsewhere);
     }
+}
+
+/// Nothing of another cluster, or of an authority in another directory, is where this is to go.
+void check_place(const fs::path& out, const fs::path& dir, const std::string& cluster) {
+    std::error_code error;
+    const fs::path key = out / "ca.key";
+    if (fs::exists(key, error) && !fs::equivalent(out, dir, error))
+        fail(key, "is the key of an authority that is not " + dir.string() + kElsewhere);
+    for (const char* name : {"replica.crt", "operator.crt"}) {
+        const fs::path certificate = out / name;
+        if (!fs::exists(certificate, error)) continue;
+        const CertificateInfo info = paxos::inspect_certificate(read_text(certificate, ""));
+        if (info.identity.cluster != cluster)
+            fail(certificate, "is of " + (info.uri.empty() ? info.subject : info.uri) + ", not of cluster " +
+                                  cluster + kElsewhere);
+    }
+}
+
+/// What `file`, a ca.crt, is to have: this authority's certificate; or what it has, where that is this one's
+/// beside another's, which takes its place or gives way to it.
+std::string trusted_in(const fs::path& file, const std::string& authority) {
+    std::error_code error;
+    if (!fs::exists(file, error)) return authority;
+    const std::string present = read_text(file, "");
+    const paxos::X509Ptr own = paxos::next_certificate(paxos::memory_bio(authority).get());
+    const paxos::BioPtr bio = paxos::memory_bio(present);
+    size_t count = 0;
+    bool there = false;
+    for (paxos::X509Ptr one; (one = paxos::next_certificate(bio.get())) != nullptr; ++count)
+        there = there || EVP_PKEY_eq(X509_get0_pubkey(one.get()), X509_get0_pubkey(own.get())) == 1;
+    ERR_clear_error();
+    if (!there)
+        fail(file, std::string("is another authority's, and its holder's peers with it") + kElsewhere +
+                       ". Where one authority is to take another's place, that file is to have both "
+                       "(\"When the authority ends\" in deployment.md)");
+    return count == 1 ? authority : present;
 }
 
 std::vector<fs::path> certificates_in(const fs::path& dir) {
@@ -230,8 +270,10 @@ int tool_ca_issue(const CaRequest& request, bool json) {
                       for_operator
                           ? paxos::Identity{ca.identity.cluster, paxos::kNoReplica, role, request.name}
                           : paxos::Identity{ca.identity.cluster, request.replica});
+    check_place(out, dir, ca.identity.cluster);
+    const std::string trusted = trusted_in(out / "ca.crt", authority.certificate);
     make_dir(out);
-    write_text(out / "ca.crt", authority.certificate, 0644);
+    write_text(out / "ca.crt", trusted, 0644);
     write_text(out / (whose + ".key"), pair.key, 0600);
     write_text(out / (whose + ".crt"), pair.certificate, 0644);
     const nlohmann::json row = to_json(out / (whose + ".crt"), paxos::inspect_certificate(pair.certificate));

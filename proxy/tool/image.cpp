@@ -179,6 +179,7 @@ uint64_t size_of(const std::string& path) {
 
 int make(const ImageRequest& request, bool as_json) {
     check_request(request);
+    ::umask(0077);  // mksquashfs', too: what is in the image may be for nobody but who makes it
     const std::string whole = fs::canonical(request.from).string();
     const std::string from = whole == "/" ? "" : whole;
     const Unfinished list{request.file + ".left-out"}, emptied{request.file + ".emptied"},

@@ -115,6 +115,16 @@ class BaseImages(CraneTest):
         for path in ("/etc/shadow", "/etc/odd*name", "/run/left", "/srv/data/big", "/inside.img", "/var/tmp/systemd-private-"):
             self.assertNotIn(f"squashfs-root{path}", listed)
 
+    def test_image_is_for_nobody_but_who_makes_it(self):
+        """What is in it may be what only root can read: keys, tables of passwords."""
+        tree = make_tree(self.dir / "tree", ["/bin/cat"], [("/etc/key", "x")])
+        before = os.umask(0o022)
+        try:
+            self.crane_tool("image", "make", self.dir / "own.img", "--from", tree)
+        finally:
+            os.umask(before)
+        self.assertEqual((self.dir / "own.img").stat().st_mode & 0o777, 0o600)
+
     def test_processes_that_begin_meanwhile_are_left_out_of_an_image(self):
         """As the one that makes it, of a tree with a /proc such as a host's."""
         tree = make_tree(self.dir / "tree", ["/bin/cat"], [])

@@ -63,6 +63,32 @@ class Certificates(CraneTest):
             (self.dir / name).rename(ca / name)
         self.ca("issue", "--dir", ca, "--replica", 1)
 
+    def test_another_authoritys_folder_is_not_issued_into(self):
+        """Its ca.crt, which is what its holder trusts and maybe the only copy, would be replaced."""
+        ca, other, foreign = (self.dir / name for name in ("ca", "other", "foreign"))
+        for place, cluster in ((ca, CLUSTER), (other, CLUSTER), (foreign, CLUSTER[::-1])):
+            self.ca("init", "--dir", place, "--cluster", cluster)
+            self.ca("issue", "--dir", place, "--replica", 2)
+        as_reader = ("--role", "read", "--name", "anna")
+        for out in (other, foreign, other / "replica-2", foreign / "replica-2"):
+            before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+            for whose in (("--replica", 1), ("--replica", 2), as_reader):
+                said = self.ca("issue", "--dir", ca, *whose, "--out", out, status=2)
+                self.assertIn("give another directory with --out", said)
+                self.assertEqual({path: path.read_bytes() for path in out.rglob("*") if path.is_file()}, before)
+        (other / "replica-2/ca.crt").unlink()
+        (foreign / "replica-2/ca.crt").unlink()
+        self.ca("issue", "--dir", ca, "--replica", 2, "--out", other / "replica-2")  # the same replica's, by this authority from now on
+        self.assertIn("not of cluster", self.ca("issue", "--dir", ca, *as_reader, "--out", foreign / "replica-2", status=2))
+        # A ca.crt with both stays so; the authority's own folder, and one of its replica's, take what it issues.
+        both = (ca / "ca.crt").read_text() + (other / "ca.crt").read_text()
+        (ca / "replica-2/ca.crt").write_text(both)
+        for place in (ca, other):
+            self.ca("issue", "--dir", place, "--replica", 2, "--out", ca / "replica-2")
+            self.assertEqual((ca / "replica-2/ca.crt").read_text(), both)
+        self.ca("issue", "--dir", ca, *as_reader, "--out", ca / "replica-2")
+        self.ca("issue", "--dir", ca, *as_reader, "--out", ca)
+
     def test_craned_checks_its_files(self):
         ca, config = self.dir / "ca", self.dir / "craned.toml"
         self.ca("init", "--dir", ca, "--cluster", CLUSTER)
@@ -144,6 +170,7 @@ class OverTls(ThreeHosts):
         for number in (1, 2, 3):
             self.assertNotIn("is not signed by the authority", self.log(number))
         # The old one makes no replica any more.
+        (self.tls(3) / "ca.crt").unlink()
         self.issue(3)
         (self.tls(3) / "ca.crt").write_text(certificates[new])
         done = subprocess.run([CRANED, "--check-config", "--config", self.dir / "craned-3.toml"], capture_output=True, text=True,
