@@ -12,9 +12,12 @@
 
 namespace crane::proxy {
 
-std::string make_state_dir(const std::string& path) {
+std::string make_state_dir(const std::string& given) {
     namespace fs = std::filesystem;
     std::error_code error;
+    // With a slash at its end it would be its own parent, which others may look into.
+    const fs::path normal = fs::path(given).lexically_normal();
+    const std::string path = normal.has_filename() ? normal : normal.parent_path();
     const fs::path parent = fs::path(path).parent_path();
     if (!parent.empty()) fs::create_directories(parent, error);
     if (mkdir(path.c_str(), 0700) == 0) return "";

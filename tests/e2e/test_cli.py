@@ -256,8 +256,8 @@ class Craned(CraneTest):
         self.dir = pathlib.Path(tempfile.mkdtemp(dir="/var/tmp", prefix="crane-e2e-craned-"))
         self.addCleanup(shutil.rmtree, self.dir)
 
-    def configure(self, shim=SHIM, init=BUILD / "bin/crane-init"):
-        text = (f'cluster_id = "ab{os.getpid():08x}"\nreplica_id = 1\nstate_dir = "{self.dir}/state"\nisolation = "none"\n'
+    def configure(self, shim=SHIM, init=BUILD / "bin/crane-init", end=""):
+        text = (f'cluster_id = "ab{os.getpid():08x}"\nreplica_id = 1\nstate_dir = "{self.dir}/state{end}"\nisolation = "none"\n'
                 f'server = ["/usr/bin/redis-server", "--port", "{free_port()}", "--save", ""]\ncwd = "{self.dir}"\n'
                 f'shim = "{shim}"\ninit = "{init}"\n'
                 f'[[replica]]\nid = 1\npeer = "127.0.0.1:{free_port()}"\n')
@@ -270,8 +270,8 @@ class Craned(CraneTest):
             self.assertEqual(done.returncode, 1)
             self.assertIn(*wrong.values(), done.stderr)
 
-    def mode_after_a_run(self):
-        craned = subprocess.Popen(self.configure(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def mode_after_a_run(self, end=""):
+        craned = subprocess.Popen(self.configure(end=end), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             procs.wait_until((self.dir / "state/control.sock").exists, 20, "craned answers")
             self.assertEqual(stat.S_IMODE((self.dir / "state/craned.log").stat().st_mode), 0o600)
@@ -292,8 +292,10 @@ class Craned(CraneTest):
             os.chown(self.dir / "state", 65534, -1)
             self.assertEqual(self.mode_after_a_run(), 0o750)
             self.assertIn("belongs to user 65534, who may change all", (self.dir / "state/craned.log").read_text())
-        shutil.rmtree(self.dir / "state")
-        self.assertEqual(self.mode_after_a_run(), 0o700)
+        for end in ("", "/", "/."):  # of state_dir
+            shutil.rmtree(self.dir / "state")
+            self.assertEqual(self.mode_after_a_run(end), 0o700, f"state{end}")
+            self.assertNotIn("others may look into", (self.dir / "state/craned.log").read_text())
 
     def test_example_is_a_right_configuration(self):
         words = [BUILD / "bin/craned", "--check-config", "--config"]
