@@ -71,11 +71,12 @@ int main(int argc, char** argv) {
         crane::proxy::Config config = crane::proxy::load_config(path);
         if (check_only) {
             if (!config.witness) check_files(config);
-            const std::string warning = check_tls(config);
+            // Told whatever is wrong with the files of [tls]: a deployment that will renew them asks for it.
             printf("%s: replica %u of %zu, cluster %s, %s, settings %016lx\n", path.c_str(),
                    config.replica_id, config.replicas.size(), config.cluster_id.c_str(),
                    config.tls.configured() ? "peers by TLS" : "peers on loopback, not encrypted",
                    crane::proxy::settings_hash(config));
+            const std::string warning = check_tls(config);
             if (!warning.empty()) fprintf(stderr, "craned: %s\n", warning.c_str());
             for (const std::string& one : crane::checkpoint::missing_exceptions(config.confinement))
                 fprintf(stderr, "craned: as it runs here: %s\n", one.c_str());

@@ -115,6 +115,7 @@ class Certificates(CraneTest):
         status, text = check(ca / "replica-2")
         self.assertEqual(status, 1, text)
         self.assertIn("certificate of replica 2", text)
+        self.assertRegex(text, "settings [0-9a-f]{16}\n")  # which a deployment that will mend them asks for
         (ca / "replica-1/replica.key").chmod(0o644)
         status, text = check(ca / "replica-1")
         self.assertEqual(status, 1, text)
