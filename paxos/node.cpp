@@ -347,6 +347,9 @@ size_t Node::app_queue_bytes(uint32_t to) const {
 NodeStats Node::stats() const {
     return impl_->stats();
 }
+TlsStanding Node::tls_standing() const {
+    return impl_->links().tls_standing();
+}
 std::vector<PeerStatus> Node::peers() const {
     return impl_->peers();
 }

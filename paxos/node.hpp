@@ -170,6 +170,7 @@ class Node {
     size_t app_queue_bytes(uint32_t to) const;
 
     NodeStats stats() const;
+    TlsStanding tls_standing() const;
     std::vector<PeerStatus> peers() const;
     /// Several lines for people: role, view, log positions, peers, in-flight.
     std::string describe() const;

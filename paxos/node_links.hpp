@@ -39,6 +39,7 @@ class NodeLinks : public Links {
     bool send_app_message(ReplicaId to, const std::string& message);
     size_t app_queue_bytes(ReplicaId to) const;
     bool encrypted() const { return open() && transport_->tls() != nullptr; }
+    TlsStanding tls_standing() const { return encrypted() ? transport_->tls()->standing() : TlsStanding(); }
     TransportStats stats() const { return open() ? transport_->stats() : last_stats_; }
 
   private:

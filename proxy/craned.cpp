@@ -51,8 +51,7 @@ Craned::Craned(Config config)
       base_(make_base()),
       timekeeper_(config_.replica_id, config_.clock),
       service_(std::make_unique<ServiceManager>(base_, [this] { return doing(); })),
-      readings_(std::make_unique<Readings>(base_, config_.state_dir)),
-      certificate_(config_.tls.certificate, config_.tls.ca) {
+      readings_(std::make_unique<Readings>(base_, config_.state_dir)) {
     signal(SIGPIPE, SIG_IGN);
     for (int number : {SIGTERM, SIGINT}) {
         events_.push_back(evsignal_new(
@@ -242,8 +241,10 @@ nlohmann::json Craned::look() {
     status["started_s"] = started_s_;
     status["leader_since_s"] = tenure_.since_s();
     status["stopping"] = stopping_;
-    status["certificate_ends_s"] = certificate_.seconds();
-    status["authority_ends_s"] = certificate_.authority_seconds();
+    const paxos::TlsStanding tls = replica_->tls_standing();
+    status["certificate_ends_s"] = tls.ends_s;
+    status["authority_ends_s"] = tls.authority_ends_s;
+    status["certificate_problem"] = tls.problem;
     status["audit"] = audit_.json();
     status["counters"]["domain_restarts"] = restarts_;
     status["counters"]["repairs"] = repairs_.count();

@@ -15,7 +15,6 @@
 #include "checkpoint/known_sums.hpp"
 #include "proxy/admin_server.hpp"
 #include "proxy/audit_note.hpp"
-#include "proxy/certificate_end.hpp"
 #include "proxy/config.hpp"
 #include "proxy/control.hpp"
 #include "proxy/first_difference.hpp"
@@ -94,7 +93,6 @@ class Craned {
     std::unique_ptr<Participant> replica_;
     std::unique_ptr<Observation> observation_;  ///< null: [metrics] names no address
     std::unique_ptr<Readings> readings_;
-    CertificateEnd certificate_;
     AuditNote audit_;
     nlohmann::json looked_;  ///< of recent_status()
     uint64_t looked_ns_ = 0;

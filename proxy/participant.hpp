@@ -11,6 +11,7 @@
 
 #include "paxos/core/membership.hpp"
 #include "paxos/core/types.hpp"
+#include "paxos/link/tls_files.hpp"
 
 namespace crane::proxy {
 
@@ -51,6 +52,8 @@ class Participant {
     virtual bool settled() const = 0;
     /// Its database is an old or a second copy.
     virtual bool disowned() const = 0;
+    /// Of its links to the others.
+    virtual paxos::TlsStanding tls_standing() const = 0;
     virtual bool alone() const = 0;
     /// Somebody else shall lead, whoever is best placed.
     virtual void hand_over() = 0;

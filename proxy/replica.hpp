@@ -95,6 +95,7 @@ class Replica : public Participant {
     uint32_t leader() const override { return sequencer_.leader(); }
     bool settled() const override { return domain_.settled() && !checkpoints_.keeping(); }
     bool disowned() const override { return sequencer_.disowned(); }
+    paxos::TlsStanding tls_standing() const override { return sequencer_.tls_standing(); }
     bool alone() const override { return config_.replicas.size() == 1; }
     void hand_over() override { sequencer_.transfer(0); }
     OperatorMail& mail() override { return mail_; }

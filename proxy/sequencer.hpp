@@ -104,6 +104,7 @@ class Sequencer {
     size_t queued_bytes(uint32_t to) const;
     std::vector<paxos::PeerStatus> peers() const;
     paxos::NodeStats stats() const;
+    paxos::TlsStanding tls_standing() const { return node_ ? node_->tls_standing() : paxos::TlsStanding(); }
     bool disowned() const { return node_ && node_->disowned(); }
     /// No vote until all that is decided is copied from the others.
     bool rejoining() const { return node_ && node_->rejoining(); }

@@ -52,6 +52,7 @@ class Witness : public Participant {
     uint32_t leader() const override { return sequencer_.leader(); }
     bool settled() const override { return true; }
     bool disowned() const override { return sequencer_.disowned(); }
+    paxos::TlsStanding tls_standing() const override { return sequencer_.tls_standing(); }
     bool alone() const override { return false; }
     void hand_over() override { sequencer_.transfer(0); }
     OperatorMail& mail() override { return mail_; }

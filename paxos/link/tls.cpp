@@ -173,24 +173,35 @@ TlsContext::TlsContext(TlsFiles files, Identity self)
 TlsContext::~TlsContext() = default;
 
 void TlsContext::refresh() {
-    auto now = std::make_unique<Stamp>(files_);
-    if (!(*now == *stamp_)) {
-        stamp_ = std::move(now);
-        try {
-            loaded_ = std::make_unique<Loaded>(files_, self_);
-            ++loads_;
-            next_warning_s_ = 0;
-            spdlog::info("the certificate has been read again; it is valid until {}",
-                         utc_text(own().validity.not_after_s));
-        } catch (const std::runtime_error& error) {
-            spdlog::error("the changed certificate files are not used: {}", error.what());
-        }
-    }
     const int64_t time = now_seconds();
+    auto now = std::make_unique<Stamp>(files_);
+    const bool changed = !(*now == *stamp_);
+    // What was refused may do later without a change, as a certificate that is not valid yet.
+    if (changed || (!problem_.empty() && time != tried_s_)) {
+        stamp_ = std::move(now);
+        tried_s_ = time;
+        reload(changed);
+    }
     if (time < next_warning_s_) return;
     next_warning_s_ = time + kDaySeconds;
     const std::string warning = renewal_warning(time);
     if (!warning.empty()) spdlog::warn("{}", warning);
+}
+
+void TlsContext::reload(bool changed) {
+    try {
+        loaded_ = std::make_unique<Loaded>(files_, self_);
+    } catch (const std::runtime_error& error) {
+        if (changed || problem_ != error.what())
+            spdlog::error("the changed certificate files are not used: {}", error.what());
+        problem_ = error.what();
+        return;
+    }
+    problem_.clear();
+    ++loads_;
+    next_warning_s_ = 0;
+    spdlog::info("the certificate has been read again; it is valid until {}",
+                 utc_text(own().validity.not_after_s));
 }
 
 std::unique_ptr<Stream> TlsContext::secure(std::unique_ptr<Stream> below, bool client) const {
@@ -201,10 +212,14 @@ const CertificateInfo& TlsContext::own() const {
     return loaded_->own;
 }
 
+TlsStanding TlsContext::standing() const {
+    const int64_t own_s = own().validity.not_after_s, authority_s = loaded_->authority_ends_s;
+    return {authority_s == 0 ? own_s : std::min(own_s, authority_s), authority_s, problem_};
+}
+
 std::string TlsContext::renewal_warning(int64_t now_s) const {
-    const bool authority =
-        loaded_->authority_ends_s != 0 && loaded_->authority_ends_s <= own().validity.not_after_s;
-    const int64_t ends_s = authority ? loaded_->authority_ends_s : own().validity.not_after_s;
+    const int64_t ends_s = standing().ends_s;
+    const bool authority = ends_s == loaded_->authority_ends_s;
     const int64_t left_s = ends_s - now_s;
     if (left_s >= kRenewalWarningDays * kDaySeconds) return "";
     const std::string whose =

@@ -7,7 +7,7 @@
 //     peer says it is (Transport), on both ends;
 //   - no session is resumed and no ticket given: every connection proves itself anew;
 //   - files that have changed are used for the next connection. Ones that are not usable are reported, and
-//     what was there before is used on.
+//     what was there before is used on; they are tried again, for what is wrong with them may pass.
 #pragma once
 
 #include <memory>
@@ -39,6 +39,7 @@ class TlsContext {
     std::unique_ptr<Stream> secure(std::unique_ptr<Stream> below, bool client) const;
 
     const CertificateInfo& own() const;
+    TlsStanding standing() const;
     /// Of the certificate, or of the authority that signed it, whichever ends first. Empty: not needed yet.
     std::string renewal_warning(int64_t now_s) const;
     uint64_t loads() const { return loads_; }  ///< how often the files were taken into use
@@ -47,11 +48,15 @@ class TlsContext {
     struct Loaded;
     struct Stamp;
 
+    void reload(bool changed);
+
     const TlsFiles files_;
     const Identity self_;
     std::unique_ptr<Stamp> stamp_;
     std::unique_ptr<Loaded> loaded_;
     uint64_t loads_ = 0;
+    std::string problem_;  ///< as in TlsStanding
+    int64_t tried_s_ = 0;  ///< the refused files, last
     int64_t next_warning_s_ = 0;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kQuietFailures = 8;  // a peer that does not listen yet, at the start
 constexpr uint32_t kFirstPauseMs = 10, kMaxPauseMs = 500, kDialTimeoutMs = 2000;
-constexpr uint32_t kTlsLookMs = 600'000;  // at the certificate files, when no connection is made
+constexpr uint32_t kTlsLookMs = 5000;  // at the certificate files, when no connection is made
 
 timeval to_timeval(uint32_t ms) {
     return {static_cast<time_t>(ms / 1000), static_cast<suseconds_t>(ms % 1000 * 1000)};

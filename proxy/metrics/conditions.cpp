@@ -102,17 +102,26 @@ void add_divergence(const json& status, Alarms& out) {
                        std::to_string(count) + " replica(s) have other settings than this one"});
 }
 
-void add_certificate(const json& status, int64_t now_s, Alarms& out) {
+/// Of the one in use. Empty: it ends later.
+std::string certificate_end(const json& status, int64_t now_s) {
     const int64_t ends_s = status.value("certificate_ends_s", int64_t{0});
-    if (ends_s == 0 || ends_s - now_s >= kRenewalDays * kDaySeconds) return;
+    if (ends_s == 0 || ends_s - now_s >= kRenewalDays * kDaySeconds) return "";
     const int64_t days = (ends_s - now_s) / kDaySeconds;
     // One that ends with its authority is renewed for nothing.
     const std::string whose = status.value("authority_ends_s", int64_t{0}) == ends_s
                                   ? "the certificate of this replica's authority"
                                   : "this replica's certificate";
-    out.push_back({AlarmKind::kCertificate, ends_s <= now_s
-                                                ? whose + " has expired: its peers take no new links"
-                                                : whose + " expires in " + std::to_string(days) + " days"});
+    return ends_s <= now_s ? whose + " has expired: its peers take no new links"
+                           : whose + " expires in " + std::to_string(days) + " days";
+}
+
+void add_certificate(const json& status, int64_t now_s, Alarms& out) {
+    std::string text = certificate_end(status, now_s);
+    // They are read at a start, and whenever its server is made anew.
+    if (const std::string problem = status.value("certificate_problem", ""); !problem.empty())
+        text += (text.empty() ? "" : "; ") +
+                ("the certificate files are not used, and craned does not start with them: " + problem);
+    if (!text.empty()) out.push_back({AlarmKind::kCertificate, std::move(text)});
 }
 
 void add_audit(const json& status, Alarms& out) {

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import time
 
 from support import procs
 from support.case import CraneTest
@@ -215,6 +216,38 @@ class OverTls(ThreeHosts):
         self.start(now)
         self.await_line(old, "the certificate has been read again")
         self.await_line(old, "this replica's certificate expires on")
+
+    def test_a_certificate_without_its_key_is_told_of_until_the_key_is_there(self):
+        """What is in use is another one; with the files as they are craned would not start."""
+        for number in (1, 2, 3):
+            self.issue(number)
+        self.issue(1, "--days", "20")
+        for number in (1, 2, 3):
+            self.start(number)
+        self.await_primary()
+        renewed, place = self.dir / "renewed", self.tls(1)
+        self.tool(CRANE, "ca", "issue", "--dir", self.dir / "ca", "--replica", 1, "--out", renewed)
+
+        def said():
+            done = subprocess.run([CRANE, "status", "--state-dir", self.state(1)], capture_output=True, text=True, timeout=20, check=False)
+            return done.stdout + done.stderr
+
+        def left_days():
+            return (self.rows()[1]["certificate_ends_s"] - time.time()) / 86400
+
+        procs.wait_until(lambda: "this replica's certificate expires in 19 days (alarm certificate)" in said(), 30, "it ends soon")
+        shutil.copy(renewed / "replica.crt", place / "replica.crt")
+        unusable = "the certificate files are not used, and craned does not start with them"
+        procs.wait_until(lambda: unusable in said(), 30, "the key does not belong to it")
+        self.assertIn("expires in 19 days", said())
+        self.assertLess(left_days(), 21)
+        (place / "replica.crt").write_text("garbage")
+        self.await_line(1, "has no certificate in PEM")
+        self.assertLess(19, left_days())
+        for name in ("replica.crt", "replica.key"):
+            shutil.copy(renewed / name, place / name)
+        procs.wait_until(lambda: "alarm certificate" not in said(), 30, "the pair is in use")
+        self.assertLess(800, left_days())
 
     def test_client_whose_host_is_gone_leaves(self):
         """It could say nothing at its end."""

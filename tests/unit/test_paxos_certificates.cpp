@@ -1,5 +1,7 @@
 // Certificates: names, making, and what a replica refuses to start with.
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
 
 #include "paxos/link/peer_address.hpp"
 #include "paxos/link/tls.hpp"
@@ -149,6 +151,45 @@ TEST_CASE("paxos tls: renewed files are taken into use, unusable ones are not") 
     authority.install(1, authority.issue(1));
     context.refresh();
     REQUIRE(context.loads() == 3);
+}
+
+TEST_CASE("paxos tls: a renewed certificate that is not valid yet is taken once it is") {
+    const Authority authority;
+    TlsContext context(authority.files(1), {"unit", 1});
+    const int64_t now = time(nullptr);
+    LogLines log;
+    authority.install(1, issue_certificate(authority.pair(), 1, {now + 3, now + kDaySeconds}));
+    const std::string first = context.own().fingerprint;
+    context.refresh();
+    REQUIRE(context.own().fingerprint == first);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (context.own().fingerprint == first && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // between two looks
+        context.refresh();
+    }
+    CHECK(context.own().fingerprint != first);
+    CHECK(context.loads() == 2);
+    CHECK(log.count("are not used") == 1);
+}
+
+TEST_CASE("paxos tls: what is told is of the certificate in use, not of files that are not") {
+    const Authority authority;
+    const int64_t now = time(nullptr);
+    const TlsFiles files = authority.install(1, authority.issue(1, -1, 10));
+    TlsContext context(files, {"unit", 1});
+    CHECK(context.standing().problem.empty());
+    const PemPair renewed = authority.issue(1);
+    for (const std::string& text : {renewed.certificate, std::string("garbage")}) {
+        write_file(files.certificate, text, 0644);
+        context.refresh();
+        CHECK((context.standing().ends_s - now + 60) / kDaySeconds == 10);
+        CHECK(context.standing().problem.find(text == "garbage" ? "no certificate in PEM"
+                                                                : "does not belong to") != std::string::npos);
+    }
+    authority.install(1, renewed);
+    context.refresh();
+    CHECK((context.standing().ends_s - now + 60) / kDaySeconds == 365);
+    CHECK(context.standing().problem.empty());
 }
 
 TEST_CASE("paxos tls: an authority that ends is told of, and one beside it takes its place") {

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/latency_histogram.hpp"
-#include "proxy/certificate_end.hpp"
+#include "paxos/link/tls.hpp"
 #include "proxy/metrics/conditions.hpp"
 #include "proxy/metrics/families.hpp"
 #include "proxy/metrics/http_server.hpp"
@@ -116,6 +116,23 @@ TEST_CASE("alarms: a certificate is told of a month before its end, and none is 
     CHECK(alarms_in(status, kNow)[0].text == "this replica's certificate expires in 29 days");
 }
 
+TEST_CASE("alarms: certificate files that cannot be used are told of beside the certificate in use",
+          "[metrics]") {
+    json status = well();
+    status["certificate_ends_s"] = kNow + 300 * 86400;
+    status["certificate_problem"] = "tls.key does not belong to it";
+    CHECK(names(status) == "certificate ");
+    const std::string problem = alarms_in(status, kNow)[0].text;
+    CHECK(problem ==
+          "the certificate files are not used, and craned does not start with them: tls.key does not belong "
+          "to it");
+    status["certificate_ends_s"] = kNow + 29 * 86400;
+    CHECK(names(status) == "certificate ");
+    CHECK(alarms_in(status, kNow)[0].text == "this replica's certificate expires in 29 days; " + problem);
+    status["certificate_problem"] = "";
+    CHECK(alarms_in(status, kNow)[0].text == "this replica's certificate expires in 29 days");
+}
+
 TEST_CASE("alarms: a certificate ends with the authority that signed it, whatever else is trusted",
           "[metrics]") {
     using crane::paxos::kDaySeconds, crane::paxos::PemPair;
@@ -125,17 +142,15 @@ TEST_CASE("alarms: a certificate ends with the authority that signed it, whateve
     using Days = std::pair<int64_t, int64_t>;
     const auto days_left = [&](const std::string& authorities) {
         crane::paxos::testing::write_file(authority.ca(), authorities, 0644);
-        CertificateEnd end(files.certificate, files.ca);
-        const int64_t first_s = end.seconds(), authority_s = end.authority_seconds();
-        return Days((first_s - now) / kDaySeconds, authority_s == 0 ? 0 : (authority_s - now) / kDaySeconds);
+        const crane::paxos::TlsContext context(files, {"unit", 1});
+        const crane::paxos::TlsStanding standing = context.standing();
+        return Days((standing.ends_s - now) / kDaySeconds, (standing.authority_ends_s - now) / kDaySeconds);
     };
     const std::string own = authority.pair().certificate;
     const PemPair other =
         crane::paxos::make_authority("unit", {now - kDaySeconds, now + 5 * kDaySeconds + 3600});
     CHECK(days_left(own) == Days(365, 1000));
     CHECK(days_left(other.certificate + own) == Days(365, 1000));
-    CHECK(days_left(other.certificate) == Days(365, 0));
-    CHECK(days_left("") == Days(365, 0));
     authority.install(
         1, crane::paxos::issue_certificate(other, 1, {now - kDaySeconds, now + 5 * kDaySeconds + 3600}));
     CHECK(days_left(own + other.certificate) == Days(5, 5));
