@@ -216,6 +216,8 @@ void after_exec() {
     reset_handlers_after_exec();
     runtime.process->end_signal = SIGCHLD;
     release_maker(runtime.process_index);
+    // The kernel gives up what the threads of the program before held of these.
+    scheduler().signal_set(robust_bit());
 }
 
 /// The last of the exit handlers, since it is registered before all others.

@@ -396,6 +396,7 @@ struct DomainState {
     int32_t last_number;               ///< given in the schedule, once they are apart
     int32_t ending_pid;                ///< passed the turn on for good and may still live; 0: none
     uint32_t orphans;                  ///< entries of orphan_pids ever used
+    int32_t ending_tid, tid_of_pid;    ///< the same of a thread, and its process
     int32_t orphan_pids[kMaxOrphans];  ///< ended, and nobody waits for them (deaths.hpp); 0: free
     uint32_t terminals_closed;         ///< some descriptor of one was, and nobody has looked who is hung up
     uint32_t file_lock_waiters;

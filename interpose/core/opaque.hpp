@@ -68,3 +68,5 @@ bool dies_of(int pid, int signal);
 bool has_ended(int pid);
 
 }  // namespace crane::interpose
+/// The same, as /proc shows it: also when but its main thread has ended.
+bool is_zombie(int pid);

@@ -48,14 +48,6 @@ Sleep classify(const char* function) {
     return starts_with_any(function, kOwn, std::size(kOwn)) ? Sleep::kOnOwn : Sleep::kNone;
 }
 
-bool is_zombie(int pid) {
-    char path[48], text[512];
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    if (!read_start(path, text, sizeof(text))) return true;
-    const char* name_end = strrchr(text, ')');
-    return name_end && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
-}
-
 struct Numbers {
     int values[kMaxLooked];
     size_t count = 0;
@@ -109,6 +101,14 @@ void list_children(int pid, int thread, Numbers& processes) {
 }
 
 }  // namespace
+
+bool is_zombie(int pid) {
+    char path[48], text[512];
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    if (!read_start(path, text, sizeof(text))) return true;
+    const char* name_end = strrchr(text, ')');
+    return name_end && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
+}
 
 bool waits_for_streams(int pid) {
     Numbers processes;

@@ -1,12 +1,12 @@
 #include "interpose/core/threads.hpp"
 
-#include <atomic>
 #include <cstring>
 #include <optional>
 
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/births.hpp"
 #include "interpose/core/given_attributes.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/signal_queue.hpp"
 #include "interpose/core/signal_targets.hpp"
@@ -37,8 +37,6 @@ thread_local Record* own_record __attribute__((tls_model("initial-exec"))) = nul
 pthread_key_t end_key;
 bool end_key_made = false;
 bool default_attributes_set = false;
-/// A thread of this process that has given the turn up for good but may still run: 0, none.
-std::atomic<int> ending_tid = 0;
 
 Record* find_record(pthread_t thread) {
     for (uint32_t i = 0; i < records_high; ++i) {
@@ -86,9 +84,8 @@ void end_thread() {
     pass_on_all_signals();
     domain().threads[self.slot] = {};
     const dmt::SlotId slot = self.slot;
-    const auto tid = static_cast<int>(scheduler().slot(slot).tid);
-    // The main thread stays as a zombie: there is no end of it to wait for.
-    if (serial() && tid != runtime.process->pid) ending_tid.store(tid, std::memory_order_relaxed);
+    domain().ending_tid = static_cast<int32_t>(scheduler().slot(slot).tid);
+    domain().tid_of_pid = runtime.process->pid;
     self.active = false;
     leave_backstop();
     scheduler().finish(slot);
@@ -241,15 +238,25 @@ int cancel_thread(pthread_t thread) {
     return rc;
 }
 
+namespace {
+
+bool is_running(int pid, int tid) {
+    // Of the main thread there stays what only the process's end takes away.
+    return pid == tid ? !is_zombie(pid) : raw(SYS_tgkill, pid, tid, 0) != -ESRCH;
+}
+
+}  // namespace
+
 /// What libc does last in a thread (it frees the thread's cache of small blocks, gives back its arena)
-/// changes the heap, so the next thread must not run beside it.
+/// changes the heap, so the next thread must not run beside it; and what the kernel does then, it gives up
+/// robust mutexes, is seen by threads of other processes, too.
 void await_ended_thread() {
-    const int tid = ending_tid.load(std::memory_order_relaxed);
+    const int tid = domain().ending_tid;
     if (__builtin_expect(tid == 0, 1)) return;
-    ending_tid.store(0, std::memory_order_relaxed);
-    const long pid = raw(SYS_getpid);
+    domain().ending_tid = 0;
+    const int pid = domain().tid_of_pid;
     constexpr int kYields = 50, kTries = 20'000;
-    for (int i = 0; i < kTries && raw(SYS_tgkill, pid, tid, 0) == 0; ++i) {
+    for (int i = 0; i < kTries && is_running(pid, tid); ++i) {
         const timespec pause{0, 50'000};
         if (i < kYields) {
             raw(SYS_sched_yield);
@@ -288,7 +295,6 @@ void keep_only_this_thread() {
     for (uint32_t i = 0; i < records_high; ++i) {
         if (&records[i] != own_record) release(&records[i]);
     }
-    ending_tid.store(0, std::memory_order_relaxed);
     *own_record = mine;
 }
 

@@ -320,6 +320,12 @@ class Programs(CraneTest):
         """What such a one makes of threads, by timing, takes no number of the server's own."""
         self.check("numbered", tools=("static_tool",))
 
+    def test_robust_locks_tell_of_their_holders_end(self):
+        self.check("robust_locks", rounds=1, tools=("static_tool",))
+
+    def test_robust_locks_under_parallel(self):
+        self.check("robust_locks", rounds=1, tools=("static_tool",), options=("--schedule", "parallel"))
+
     def test_loops_on_files_let_others_go_on(self):
         self.check("file_loops")
 
