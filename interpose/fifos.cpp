@@ -31,7 +31,7 @@ bool had_writer(int fd) {
 /// False: the call ends with EINTR.
 bool await_other_end(Operation& turn, uint32_t& looks) {
     const uint64_t any = set_bit(ObjectKind::kStream, 0);
-    const uint64_t until_ns = is_left_to_chance(~uint64_t{0}) ? next_look_ns(looks) : dmt::kNoDeadline;
+    const uint64_t until_ns = next_look_for_left_ns(looks);
     if (turn.wait(make_key(ObjectKind::kStream, 0), until_ns, true, any) != dmt::WaitResult::kInterrupted)
         return true;
     return restart_after_signals();

@@ -3,6 +3,7 @@
 #include <sys/file.h>
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/opaque.hpp"
 #include "interpose/core/processes.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
@@ -42,7 +43,7 @@ template <typename Try>
 long take_lock(int fd, bool waits, const struct flock* wanted, Try attempt) {
     fd_entry(fd);  // known from here on, so that the process's end closes it in the schedule
     Operation turn(Op::kFile, descriptor_key(fd));
-    for (;;) {
+    for (uint32_t looks = 0;;) {
         const long rc = attempt();
         if (rc == 0) file_lock_event();
         if (!waits || (rc != -EAGAIN && rc != -EACCES)) {
@@ -54,7 +55,7 @@ long take_lock(int fd, bool waits, const struct flock* wanted, Try attempt) {
             return -EDEADLK;
         }
         ++domain().file_lock_waiters;
-        const dmt::WaitResult result = turn.wait(own_key(), dmt::kNoDeadline, true, ~uint64_t{0});
+        const dmt::WaitResult result = turn.wait(own_key(), next_look_for_left_ns(looks), true, ~uint64_t{0});
         --domain().file_lock_waiters;
         runtime.process->waits_for_lock_of = 0;
         if (result == dmt::WaitResult::kInterrupted && !restart_after_signals()) return -EINTR;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "interpose/core/blocking.hpp"
+#include "interpose/core/opaque.hpp"
 
 namespace crane::interpose {
 
@@ -30,7 +31,7 @@ struct IpcWait {
         Operation turn(op, key);
         const AwaitsNothing afterwards;
         bool waited = false;
-        for (;;) {
+        for (uint32_t looks = 0;;) {
             const long rc = uninterrupted(attempt);
             if (rc >= 0) {
                 scheduler().signal(key, ~uint32_t{0});
@@ -43,10 +44,12 @@ struct IpcWait {
                 return rc;
             }
             waited = true;
+            const uint64_t until_ns = earlier_ns(deadline_ns, next_look_for_left_ns(looks));
             // All sets: the end of a process undoes what it did to semaphores.
-            switch (turn.contend(key, deadline_ns, true, ~uint64_t{0})) {
+            switch (turn.contend(key, until_ns, true, ~uint64_t{0})) {
                 case dmt::WaitResult::kTimedOut:
-                    return timed_out;
+                    if (until_ns == deadline_ns) return timed_out;
+                    break;
                 case dmt::WaitResult::kInterrupted:
                     if (!restarts || !restart_after_signals()) return -EINTR;
                     break;

@@ -49,6 +49,10 @@ inline bool is_left_to_chance(uint64_t streams) {
 /// When to look again at what has no place in the schedule: soon at first, each second in the end. `looks`
 /// counts them.
 uint64_t next_look_ns(uint32_t& looks);
+/// The same at what any process may hold; no deadline where none was left to itself.
+inline uint64_t next_look_for_left_ns(uint32_t& looks) {
+    return is_left_to_chance(~uint64_t{0}) ? next_look_ns(looks) : dmt::kNoDeadline;
+}
 /// The earlier of two deadlines, either of which may be dmt::kNoDeadline.
 inline uint64_t earlier_ns(uint64_t a, uint64_t b) {
     if (a == dmt::kNoDeadline || b == dmt::kNoDeadline) return a == dmt::kNoDeadline ? b : a;
@@ -66,7 +70,7 @@ uint64_t own_time_ns(const OpaqueEffort& before, const OpaqueEffort& now, uint64
 bool dies_of(int pid, int signal);
 /// Dead, reaped or not.
 bool has_ended(int pid);
-
-}  // namespace crane::interpose
 /// The same, as /proc shows it: also when but its main thread has ended.
 bool is_zombie(int pid);
+
+}  // namespace crane::interpose

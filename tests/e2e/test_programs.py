@@ -320,6 +320,9 @@ class Programs(CraneTest):
         """What such a one makes of threads, by timing, takes no number of the server's own."""
         self.check("numbered", tools=("static_tool",))
 
+    def test_what_is_given_back_by_one_that_is_left_to_itself(self):
+        self.check("left_locks", rounds=1, tools=("static_tool",))
+
     def test_robust_locks_tell_of_their_holders_end(self):
         self.check("robust_locks", rounds=1, tools=("static_tool",))
 

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -81,6 +84,21 @@ static void threads(void) {
     }
 }
 
+// Has the file locked in both ways for so long, and then gives a semaphore and a message besides.
+static void hold(long ms, const char* path, int semaphore, int queue) {
+    const int file = open(path, O_RDWR);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct sembuf up = {0, 1, 0};
+    const struct {
+        long kind;
+        char text[8];
+    } message = {1, "message"};
+    if (flock(file, LOCK_EX) != 0 || fcntl(file, F_SETLK, &whole) != 0) _exit(9);
+    put("x");
+    rest_ms(ms);
+    if (semop(semaphore, &up, 1) != 0 || msgsnd(queue, &message, sizeof message.text, 0) != 0) _exit(9);
+}
+
 int main(int argc, char** argv) {
     const char* mode = argc > 1 ? argv[1] : "";
     const long number = argc > 2 ? atol(argv[2]) : 0;
@@ -91,6 +109,7 @@ int main(int argc, char** argv) {
     if (strcmp(mode, "copy") == 0) copy();
     if (strcmp(mode, "compute") == 0) compute();
     if (strcmp(mode, "processors") == 0) processors();
+    if (strcmp(mode, "hold") == 0 && argc > 5) hold(number, argv[3], atoi(argv[4]), atoi(argv[5]));
     if (strcmp(mode, "signals") == 0) signals();
     if (strcmp(mode, "threads") == 0) threads();
     if (strcmp(mode, "threads and rest") == 0) threads(), rest_ms(number);
