@@ -193,8 +193,8 @@ pid_t fork_as(const Birth& birth) {
     return static_cast<pid_t>(as_libc(do_fork(fork_handler_count, birth)));
 }
 
-pid_t fork_without_handlers() {
-    return static_cast<pid_t>(as_libc(do_fork(0)));
+pid_t fork_without_handlers(const Birth& birth) {
+    return static_cast<pid_t>(as_libc(do_fork(0, birth)));
 }
 
 }  // namespace crane::interpose
@@ -206,6 +206,5 @@ CRANE_EXPORT pid_t _Fork() noexcept {
 
 // A vfork child may only exec or exit; a forked one may do that too.
 CRANE_EXPORT pid_t vfork() noexcept {
-    if (!active()) return fork();
-    return static_cast<pid_t>(as_libc(do_fork(0, {.suspends = true})));
+    return active() ? fork_without_handlers({.suspends = true}) : fork();
 }

@@ -6,10 +6,6 @@
 
 namespace crane::interpose {
 
-/// Runs none of the program's handlers (pthread_atfork), as natively. The child may allocate nothing before
-/// it executes a program: what they would have made usable there may be locked. -1 with errno.
-pid_t fork_without_handlers();
-
 /// What clone(2) may say of a child.
 struct Birth {
     int end_signal = SIGCHLD;
@@ -17,6 +13,9 @@ struct Birth {
     bool suspends = false;    ///< its maker, until it executes a program or ends
     int* pidfd = nullptr;     ///< where its maker wants a descriptor of it
 };
+/// Runs none of the program's handlers (pthread_atfork), as natively. The child may allocate nothing before
+/// it executes a program: what they would have made usable there may be locked. -1 with errno.
+pid_t fork_without_handlers(const Birth& birth = {});
 /// fork() of such a child.
 pid_t fork_as(const Birth& birth);
 

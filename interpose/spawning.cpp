@@ -32,15 +32,7 @@ struct FileAction {
     };
 };
 
-/// Closes all from `first` on but the descriptor that says why nothing was executed.
-void close_from(int first, int error_pipe) {
-    const auto from = static_cast<unsigned>(first < 0 ? 0 : first), kept = static_cast<unsigned>(error_pipe);
-    if (error_pipe < 0 || kept < from) return closefrom(first);
-    if (from < kept) close_range(from, kept - 1, 0);
-    close_range(kept + 1, ~0U, 0);
-}
-
-int act(const FileAction& action, int error_pipe) {
+int act(const FileAction& action) {
     switch (action.tag) {
         case FileAction::kClose:
             close(action.close.fd);
@@ -62,7 +54,7 @@ int act(const FileAction& action, int error_pipe) {
         case FileAction::kFchdir:
             return fchdir(action.close.fd) == 0 ? 0 : errno;
         case FileAction::kCloseFrom:
-            close_from(action.close.fd, error_pipe);
+            closefrom(action.close.fd);
             return 0;
         case FileAction::kSetTerminal:
             return tcsetpgrp(action.close.fd, getpgrp()) == 0 ? 0 : errno;
@@ -95,36 +87,28 @@ int apply_attributes(const posix_spawnattr_t* attributes) {
     return 0;
 }
 
-/// The highest number that the actions name.
-int highest_of(const posix_spawn_file_actions_t* actions) {
-    const auto* list = actions ? reinterpret_cast<const FileAction*>(actions->__actions) : nullptr;
-    int highest = 0;
-    const auto consider = [&](int fd) { highest = fd > highest ? fd : highest; };
-    for (int i = 0; list && i < actions->__used; ++i) {
-        if (list[i].tag != FileAction::kChdir) consider(list[i].close.fd);
-        if (list[i].tag == FileAction::kDup2) consider(list[i].dup2.copy);
+/// The thread that began it sleeps until the child executes its program or ends.
+class Maker {
+  public:
+    Maker() { domain().threads[self.slot].spawn_error = 0; }
+    int told() const { return domain().threads[self.slot].spawn_error; }
+    /// Why there is no program. By the child, whose maker's process may have been killed meanwhile.
+    void tell(int error) const {
+        const Operation turn(Op::kFork, process_key(runtime.process->pid));
+        if (scheduler().slot(slot_).generation == generation_) domain().threads[slot_].spawn_error = error;
     }
-    return highest;
-}
 
-/// Moves the pipe's end out of the way of the actions, as far as the limit of descriptors lets it.
-int out_of_the_way(int fd, const posix_spawn_file_actions_t* actions) {
-    const int named = highest_of(actions);
-    for (const int from : {named < 255 ? 256 : named + 1, named + 1}) {
-        const int moved = fcntl(fd, F_DUPFD_CLOEXEC, from);
-        if (moved < 0) continue;
-        close(fd);
-        return moved;
-    }
-    return fd;
-}
+  private:
+    dmt::SlotId slot_ = self.slot;
+    uint32_t generation_ = self.generation;
+};
 
-[[noreturn]] void run_child(int error_pipe, const char* path, const posix_spawn_file_actions_t* actions,
+[[noreturn]] void run_child(const Maker& maker, const char* path, const posix_spawn_file_actions_t* actions,
                             const posix_spawnattr_t* attributes, char* const* argv, char* const* environment,
                             bool search) {
     int error = apply_attributes(attributes);
     const auto* list = actions ? reinterpret_cast<const FileAction*>(actions->__actions) : nullptr;
-    for (int i = 0; error == 0 && list && i < actions->__used; ++i) error = act(list[i], error_pipe);
+    for (int i = 0; error == 0 && list && i < actions->__used; ++i) error = act(list[i]);
     if (error == 0) {
         if (search) {
             execvpe(path, argv, environment);
@@ -133,28 +117,19 @@ int out_of_the_way(int fd, const posix_spawn_file_actions_t* actions) {
         }
         error = errno;
     }
-    (void)!write(error_pipe, &error, sizeof(error));
+    maker.tell(error);
     _exit(127);
 }
 
 int spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
           const posix_spawnattr_t* attributes, char* const* argv, char* const* environment, bool search) {
     const Uncancelled whole;
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC) != 0) return errno;
-    const int error_pipe = out_of_the_way(fds[1], actions);
-    const pid_t child = fork_without_handlers();
-    if (child == 0) run_child(error_pipe, path, actions, attributes, argv, environment, search);
-    const int fork_error = errno;
-    close(error_pipe);
-    int error = child < 0 ? fork_error : 0;
-    // Ends when the exec closes the other end, or brings the reason why there was none.
-    ssize_t got = 0;
-    while (child > 0 && (got = read(fds[0], &error, sizeof(error))) < 0 && errno == EINTR) {
-    }
-    if (child > 0 && got != sizeof(error)) error = 0;
-    close(fds[0]);
-    while (child > 0 && error != 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    const Maker maker;
+    const pid_t child = fork_without_handlers({.suspends = true});
+    if (child == 0) run_child(maker, path, actions, attributes, argv, environment, search);
+    if (child < 0) return errno;
+    const int error = maker.told();
+    while (error != 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
     }
     if (error == 0 && pid) *pid = child;
     return error;

@@ -188,6 +188,7 @@ struct ThreadExtra {
     uint64_t barrier_round;   ///< that it waits in; 0: in none
     uint64_t awaits;  ///< what others look for: the message queue (the kernel's number), the semaphore, or
                       ///< the key of the lock for writing that it waits for; 0: none
+    int32_t spawn_error;      ///< why the child that it began last (posix_spawn) executes no program
     uint32_t counter_denied;  ///< it has asked for rdtsc to fault (PR_SET_TSC)
     uint32_t held_count;
     uint32_t held[kMaxHeld];  ///< sockets of the calls that it sleeps in, handlers' calls last
@@ -395,8 +396,8 @@ struct DomainState {
     uint32_t numbers_uncertain;        ///< and could not be kept apart
     int32_t last_number;               ///< given in the schedule, once they are apart
     int32_t ending_pid;                ///< passed the turn on for good and may still live; 0: none
-    uint32_t orphans;                  ///< entries of orphan_pids ever used
     int32_t ending_tid, tid_of_pid;    ///< the same of a thread, and its process
+    uint32_t orphans;                  ///< entries of orphan_pids ever used
     int32_t orphan_pids[kMaxOrphans];  ///< ended, and nobody waits for them (deaths.hpp); 0: free
     uint32_t terminals_closed;         ///< some descriptor of one was, and nobody has looked who is hung up
     uint32_t file_lock_waiters;

@@ -329,6 +329,9 @@ class Programs(CraneTest):
     def test_robust_locks_under_parallel(self):
         self.check("robust_locks", rounds=1, tools=("static_tool",), options=("--schedule", "parallel"))
 
+    def test_spawns_beside_forks(self):
+        self.check("spawns", rounds=1, options=("--quantum", "1"))
+
     def test_loops_on_files_let_others_go_on(self):
         self.check("file_loops")
 
