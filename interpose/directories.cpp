@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/shown_files.hpp"
+#include "interpose/core/deaths.hpp"
 #include "interpose/core/fds.hpp"
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/shared_operation.hpp"
@@ -72,13 +73,20 @@ bool is_number(std::string_view name) {
     return name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+/// An orphan that has ended may be forgotten by the kernel at any time: also since the folder was read.
+bool is_of_process(const char* name) {
+    const int pid = atoi(name);
+    return is_number(name) && !is_ended_orphan(pid) && raw(SYS_kill, pid, 0) != -ESRCH;
+}
+
 /// Which files there are besides in the kernel's own folders is its version's and its modules'.
-bool is_shown(std::string_view folder, std::string_view name) {
+bool is_shown(std::string_view folder, const char* entry) {
+    const std::string_view name = entry;
     const auto among = [&](const auto& names) {
         return name.front() == '.' || std::ranges::count(names, name) != 0;
     };
     if (!folder.starts_with("/proc")) return true;
-    if (folder == "/proc") return is_number(name) || among(crane::kShownInProc);
+    if (folder == "/proc") return is_of_process(entry) || among(crane::kShownInProc);
     if (folder.ends_with("/net")) return among(crane::kShownOfNetwork);
     return !is_number(folder.substr(folder.rfind('/') + 1)) || among(crane::kShownOfProcess);
 }

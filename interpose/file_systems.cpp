@@ -10,6 +10,7 @@
 
 #include "interpose/core/file_identity.hpp"
 #include "interpose/core/machine.hpp"
+#include "interpose/core/process_files.hpp"
 #include "interpose/core/shared_operation.hpp"
 
 using namespace crane::interpose;
@@ -172,6 +173,7 @@ long show_number(int fd, const char* path, char* place, char* digits, size_t roo
 ssize_t read_link(int fd, const char* path, char* place, size_t room) {
     if (!active()) return resolve_real(), real.readlinkat(fd, path, place, room);
     SharedOperation turn(Op::kFile, files_key());
+    if (is_of_ended_orphan(path)) return answer(-ENOENT);
     const long length = raw(SYS_readlinkat, fd, path, place, room);
     if (length < 0) return answer(length);
     char* digits = number_in(place, length);

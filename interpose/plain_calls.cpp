@@ -6,6 +6,7 @@
 #include "interpose/core/backstop.hpp"
 #include "interpose/core/blocking.hpp"
 #include "interpose/core/operation.hpp"
+#include "interpose/core/process_files.hpp"
 #include "interpose/core/syncs.hpp"
 #include "interpose/core/threads.hpp"
 #include "interpose/plain_call.hpp"
@@ -71,6 +72,7 @@ CRANE_EXPORT off64_t lseek64(int fd, off64_t offset, int whence) noexcept {
 }
 CRANE_EXPORT int access(const char* path, int mode) noexcept {
     if (active()) count_file_call();
+    if (active() && is_of_ended_orphan(path)) return static_cast<int>(as_libc(-ENOENT));
     return static_cast<int>(plain(SYS_access, path, mode));
 }
 CRANE_EXPORT ssize_t pread(int fd, void* place, size_t bytes, off_t offset) {

@@ -76,6 +76,7 @@ void make_stable(struct statx& info, int fd, const char* path, int at_flags) {
 long stable_statx(int fd, const char* path, int at_flags, unsigned mask, struct statx* info) {
     if ((at_flags & AT_EMPTY_PATH) && is_reserved_fd(fd)) return -EBADF;
     SharedOperation turn(Op::kFile, files_key());
+    if (is_of_ended_orphan(path)) return -ENOENT;
     const long rc = raw(SYS_statx, fd, path, at_flags, mask | STATX_BASIC_STATS | STATX_BTIME, info);
     if (rc == 0) make_stable(*info, fd, path, at_flags);
     const bool by_descriptor = (at_flags & AT_EMPTY_PATH) && (!path || !*path);

@@ -6,10 +6,12 @@
 #include <cstring>
 #include <string_view>
 
+#include "interpose/core/deaths.hpp"
 #include "interpose/core/machine.hpp"
 #include "interpose/core/memory_file.hpp"
 #include "interpose/core/own_addresses.hpp"
 #include "interpose/core/processes.hpp"
+#include "interpose/core/user_memory.hpp"
 
 namespace crane::interpose {
 namespace {
@@ -517,6 +519,7 @@ long open_process_file(const char* path, bool close_on_exec) {
         whole = of_network;
     }
     if (!whole.starts_with("/proc/")) return -1;
+    if (is_of_ended_orphan(path)) return -ENOENT;
     int id = 0;
     const size_t folder = folder_of(whole, id);
     if (folder == 0) return -1;
@@ -524,6 +527,16 @@ long open_process_file(const char* path, bool close_on_exec) {
     for (const Known& known : kKnown)
         if (fits(known.name, name)) return open_known(known, whole.data(), id, close_on_exec);
     return -1;
+}
+
+bool is_of_ended_orphan(const char* path) {
+    if (domain().orphans == 0 || !path || !readable_text(path)) return false;
+    const std::string_view whole(path);
+    if (!whole.starts_with("/proc/")) return false;
+    const std::string_view rest = whole.substr(6);
+    int pid = 0;
+    const auto end = std::from_chars(rest.data(), rest.data() + rest.size(), pid);
+    return end.ec == std::errc{} && (*end.ptr == 0 || *end.ptr == '/') && is_ended_orphan(pid);
 }
 
 uint64_t links_of_tasks(const char* path) {

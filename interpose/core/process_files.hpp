@@ -13,5 +13,8 @@ long open_process_file(const char* path, bool close_on_exec);
 /// How many links the folder of a process's threads has, by which programs count them: the path is absolute
 /// and as the kernel has it. 0: it is no such folder.
 uint64_t links_of_tasks(const char* path);
+/// Whether it is of a process that has ended and that nobody of the program's waits for: there until the
+/// kernel has been told to forget it, at no place in the schedule, and so never shown.
+bool is_of_ended_orphan(const char* path);
 
 }  // namespace crane::interpose

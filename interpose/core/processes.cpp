@@ -374,7 +374,8 @@ int process_of_folder(int fd) {
     const long pid = strtol(path + 6, &end, 10);
     if (end != path + 6 && strcmp(end, " (deleted)") == 0) return -1;
     if (end == path + 6 || *end != 0) return -EBADF;
-    return raw(SYS_kill, pid, 0) == -ESRCH ? -1 : static_cast<int>(pid);
+    return raw(SYS_kill, pid, 0) == -ESRCH || is_ended_orphan(static_cast<int>(pid)) ? -1
+                                                                                     : static_cast<int>(pid);
 }
 
 }  // namespace crane::interpose

@@ -332,6 +332,11 @@ class Programs(CraneTest):
     def test_spawns_beside_forks(self):
         self.check("spawns", rounds=1, options=("--quantum", "1"))
 
+    def test_orphans_that_have_ended_are_not_shown(self):
+        def look(cluster):
+            self.assertIn("~seen: 0 by stat, 0 by access, 0 by readlink, 0 by open, 0 in the folder", ask(cluster.address()))
+        self.check("orphan_files", rounds=1, finish=look)
+
     def test_loops_on_files_let_others_go_on(self):
         self.check("file_loops")
 
