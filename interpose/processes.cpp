@@ -64,9 +64,8 @@ long do_exec(const char* path, char* const* argv, char* const* environment) {
     complete_environment(environment, complete);
     scheduler().get_turn(self.slot);
     if (!can_be_scheduled(path)) {
-        const long usable = raw(SYS_faccessat, AT_FDCWD, path, X_OK);
         const SignalsLeft left = signals_left();
-        if (usable == 0) leave_schedule_for(path);
+        if (is_executable(path)) leave_schedule_for(path);
         if (!self.active) leave_signals_to_kernel(left);
         strip_environment(environment, complete);
         const long rc = enter_program(path, argv, const_cast<char* const*>(complete));

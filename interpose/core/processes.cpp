@@ -312,6 +312,11 @@ bool is_privileged(int fd) {
     return raw(SYS_getuid) != 0 && raw(SYS_fgetxattr, fd, "security.capability", nullptr, 0) > 0;
 }
 
+bool is_program(const char* path) {
+    struct stat info;
+    return raw(SYS_newfstatat, AT_FDCWD, path, &info, 0) == 0 && S_ISREG(info.st_mode);
+}
+
 /// 1: dynamic native program, 0: cannot be scheduled, -1: not a program by itself (a script, or not
 /// readable).
 int inspect_elf(int fd, char* head, size_t head_bytes) {
@@ -331,12 +336,18 @@ int inspect_elf(int fd, char* head, size_t head_bytes) {
 
 }  // namespace
 
+bool is_executable(const char* path) {
+    const long rc = raw(SYS_faccessat2, AT_FDCWD, path, X_OK, AT_EACCESS);
+    return (rc == -ENOSYS ? raw(SYS_faccessat, AT_FDCWD, path, X_OK) : rc) == 0;
+}
+
 bool can_be_scheduled(const char* path) {
     char next[256];
     if (!shim_is_readable()) return false;  // behind a chroot, or for a user who may not read it
     for (int depth = 0; depth < 4; ++depth) {
         const long fd = raw(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-        if (fd < 0) return true;  // the kernel will say what is wrong
+        // Else the kernel will say what is wrong.
+        if (fd < 0) return fd != -EACCES || !is_program(path) || !is_executable(path);
         const bool privileged = is_privileged(static_cast<int>(fd));
         char head[256] = {};
         const int kind = inspect_elf(static_cast<int>(fd), head, sizeof(head) - 1);

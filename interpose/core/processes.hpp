@@ -48,7 +48,10 @@ inline int exited_status(int code) {
     return (code & 0xff) << 8;
 }
 
-/// Whether the program at `path` can run under the shim: dynamic, native, not setuid. Follows "#!".
+/// Whether this process may execute it, by its effective user.
+bool is_executable(const char* path);
+/// Whether the program at `path` can run under the shim: dynamic, native, not setuid. Follows "#!". Of one
+/// that may not be read nobody can tell, and the loader may preload nothing for it.
 bool can_be_scheduled(const char* path);
 
 }  // namespace crane::interpose

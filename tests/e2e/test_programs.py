@@ -131,6 +131,15 @@ class Programs(CraneTest):
         with self.crane(Program, "other_user", replicas=1) as cluster:
             self.assertEqual(fixed(ask(cluster.address())), expected)
 
+    def test_programs_that_may_not_be_read(self):
+        """Alone, for the same reason."""
+        for name in ("unreadable", "static_tool"):
+            self.built_program(name)
+        with self.native(Program, "unreadable", ("static_tool",)) as native:
+            expected = fixed(ask(native.address()))
+        with self.crane(Program, "unreadable", ("static_tool",), replicas=1) as cluster:
+            self.assertEqual(fixed(ask(cluster.address())), expected)
+
     def test_signals_of_terminals(self):
         self.check("terminal_signals", rounds=1)
 
