@@ -28,8 +28,11 @@ dmt::SlotId choose_thread(uint32_t process, int signal) {
     for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
         if (!is_of(slot, process)) continue;
         if (waits_for(slot, signal)) {
-            if (!pending || !(d.threads[slot].chosen_for & signal_bit(signal))) return slot;
+            const bool asleep = d.scheduler.slots[slot].state == dmt::SlotState::kWaiting;
+            if (asleep && !(pending && (d.threads[slot].chosen_for & signal_bit(signal)))) return slot;
+            // It has been woken, perhaps for another signal: others that still sleep come first.
             if (waiting == dmt::kNoSlot) waiting = slot;
+            continue;
         }
         if (d.threads[slot].mask & signal_bit(signal)) continue;
         if (chosen == dmt::kNoSlot || slot == d.processes[process].main_slot) chosen = slot;

@@ -346,6 +346,9 @@ class Programs(CraneTest):
             self.assertIn("~seen: 0 by stat, 0 by access, 0 by readlink, 0 by open, 0 in the folder", ask(cluster.address()))
         self.check("orphan_files", rounds=1, finish=look)
 
+    def test_signals_that_several_threads_wait_for(self):
+        self.check("sigwaits", rounds=1, options=("--quantum", "1000"))
+
     def test_loops_on_files_let_others_go_on(self):
         self.check("file_loops")
 

@@ -71,7 +71,9 @@ static void signals(void) {
     put(text);
 }
 
-static void* nothing(void* unused) { return unused; }
+static void* nothing(void* unused) {
+    return unused;
+}
 
 // None to three at random.
 static void threads(void) {
