@@ -1,5 +1,6 @@
 // Programs that may be executed and not be read, by a user who is not their owner: what they are cannot be
-// told, so they run as those that cannot be scheduled, and may write more than a pipe holds.
+// told, so they run as those that cannot be scheduled, and may write more than a pipe holds. The same of
+// one that the effective user alone may execute.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,7 +18,7 @@ static void copy_tool(void) {
     close(from), close(to);
 }
 
-static void run(const char* name, const char* path) {
+static void run(const char* name, const char* path, uid_t effective) {
     int ends[2], status;
     long all = 0;
     char bytes[4096];
@@ -25,7 +26,7 @@ static void run(const char* name, const char* path) {
     const pid_t child = fork();
     if (child == 0) {
         dup2(ends[1], 1), close(ends[0]), close(ends[1]);
-        if (setgid(65534) != 0 || setuid(65534) != 0) _exit(3);
+        if (setgid(65534) != 0 || setresuid(65534, effective, effective) != 0) _exit(3);
         execl(path, path, "lines", "30000", "0", (char*)NULL);
         _exit(errno == EACCES ? 4 : 5);
     }
@@ -39,11 +40,12 @@ static void run(const char* name, const char* path) {
 static void scenario(void) {
     strcpy(copy, "/tmp/crane-unreadable-XXXXXX");
     copy_tool();
-    run("a program", copy);
+    run("a program", copy, 65534);
     CHECK(chmod(copy, 0700) == 0);
-    run("nobody else's", copy);
+    run("nobody else's", copy, 65534);
+    run("by its effective user", copy, 0);
     CHECK(unlink(copy) == 0 && mkdir(copy, 0711) == 0);
-    run("a folder", copy);
+    run("a folder", copy, 65534);
     CHECK(rmdir(copy) == 0);
 }
 
