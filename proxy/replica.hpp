@@ -222,6 +222,7 @@ class Replica : public Participant {
     void propose_batch(uint64_t calls);
     void on_link(uint32_t peer, bool up);
     bool own_domain_is_behind() const;
+    bool own_domain_stands() const;
     void choose_output();
     size_t clients_descriptors() const;
     void settle_connections();

@@ -63,9 +63,8 @@ bool Replica::own_domain_is_behind() const {
     return last_batch_index_ > admitted + kBehindBatches || delivery_paused_;
 }
 
-/// Where clients here get the output from. In the housekeeping; who cannot be served by the primary's copy is
-/// known soon after it was asked for.
-void Replica::choose_output() {
+/// The own domain gets nothing of the log any more, or there is none.
+bool Replica::own_domain_stands() const {
     const bool leads = sequencer_.leader() == config_.replica_id;
     // It is made anew after a pause, of minutes where it is lost again and again; or when a checkpoint has
     // come.
@@ -73,13 +72,18 @@ void Replica::choose_output() {
     // Where nobody has room all wait.
     const uint64_t admitted = history_.last() ? history_.last()->index : 0;
     const bool full = disk_.critical() && standing_.others() > admitted;
-    const bool stands = lost || ((full || frozen_.frozen()) && !leads);
-    if (!leads && (stands || disk_.low() || image_.phase != ImagePhase::kNone)) {
+    return lost || ((full || frozen_.frozen()) && !leads);
+}
+
+/// Where clients here get the output from. In the housekeeping, and before the log takes nothing any more:
+/// what the primary has put out before it is asked for its copy is not in that.
+void Replica::choose_output() {
+    const bool leads = sequencer_.leader() == config_.replica_id;
+    if (!leads && (own_domain_stands() || disk_.low() || image_.phase != ImagePhase::kNone)) {
         clients_.want_copies(true);
     } else if (leads || !own_domain_is_behind()) {
         clients_.want_copies(false);
     }
-    clients_.look_for_unserved(stands);
 }
 
 }  // namespace crane::proxy

@@ -262,6 +262,7 @@ void Replica::judge_fitness() {
 void Replica::watch_disk() {
     const std::optional<DiskSpace> space = disk_space(config_.state_dir);
     const bool changed = space && disk_.observe(*space, monotonic_ns());
+    if (changed) choose_output();
     sequencer_.set_has_room(!disk_.critical());
     const timeval next{0, static_cast<suseconds_t>(disk_.next_look_ns() / 1000)};
     evtimer_add(disk_timer_, &next);

@@ -114,6 +114,8 @@ void Replica::housekeep() {
     frozen_.observe(now, history_.last() ? history_.last()->index : 0, attached ? standing_.others() : 0,
                     [this] { return tree_cpu_seconds(domain_.init_pid()); });
     choose_output();
+    // Who cannot be served by the primary's copy is known soon after it was asked for.
+    clients_.look_for_unserved(own_domain_stands());
     if (!native_) watch_catching_up();
     watch_program(now);
     watch_trial();
