@@ -40,9 +40,8 @@ void tell_once() {
     if (domain().numbers_uncertain != 0) return;
     domain().numbers_uncertain = 1;
     report(
-        "a program that cannot be scheduled has taken numbers of processes, and those of the server cannot "
-        "be "
-        "kept apart from them: pids and tids may differ between replicas from here on");
+        "pids and tids may differ between replicas from here on: a program that cannot be scheduled has "
+        "taken some, and those of the server cannot be kept apart from them");
 }
 
 /// The number behind which the kernel would have gone on; kNoPids: it cannot be changed.
