@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "paxos/core/storage.hpp"
+#include "paxos/link/tls.hpp"
 #include "proxy/checkpoints.hpp"
 #include "proxy/daemon_log.hpp"
 #include "proxy/loop_boost.hpp"
@@ -83,6 +84,10 @@ Craned::Craned(Config config)
         observation_ =
             std::make_unique<Observation>(base_, config_.metrics_listen, [this] { return look(); });
     Checkpoints::try_refused_again(config_);
+    // A server that is lost is made anew whatever has become of the files meanwhile.
+    if (config_.mode == Mode::kFull && config_.tls.configured())
+        config_.tls.context = std::make_shared<paxos::TlsContext>(
+            config_.tls, paxos::Identity{config_.cluster_id, config_.replica_id});
     make_replica();
     service_->ready();
 }

@@ -2,15 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace crane::paxos {
+
+class TlsContext;
 
 /// All in PEM, all given or none. None: the links are not encrypted, which is for loopback alone.
 struct TlsFiles {
     std::string ca;           ///< certificates of the authorities that may sign for this cluster, one or more
     std::string certificate;  ///< this replica's
     std::string key;          ///< its private key, readable by its owner only
+    /// What has been read of them in this process: used though they can no longer be read again.
+    std::shared_ptr<TlsContext> context;
     bool configured() const { return !ca.empty() || !certificate.empty() || !key.empty(); }
 };
 

@@ -63,7 +63,9 @@ Transport::Transport(event_base* base, TransportConfig config, TransportCallback
     }
     try {
         if (config_.tls.configured())
-            tls_ = std::make_unique<TlsContext>(config_.tls, Identity{config_.cluster_id, config_.self});
+            tls_ = config_.tls.context ? config_.tls.context
+                                       : std::make_shared<TlsContext>(
+                                             config_.tls, Identity{config_.cluster_id, config_.self});
         const std::string exposed =
             tls_ == nullptr ? plaintext_refusal(config_.members, config_.cluster_id) : "";
         if (!exposed.empty()) throw std::runtime_error(exposed);

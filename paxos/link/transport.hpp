@@ -109,7 +109,7 @@ class Transport {
     event_base* const base_;
     const TransportConfig config_;
     const TransportCallbacks callbacks_;
-    std::unique_ptr<TlsContext> tls_;  ///< null: the links are not encrypted
+    std::shared_ptr<TlsContext> tls_;  ///< null: the links are not encrypted
     bool started_ = false;
     ReplicaId highest_id_ = kNoReplica;
     event* reaper_ = nullptr;

@@ -244,6 +244,14 @@ class OverTls(ThreeHosts):
         (place / "replica.crt").write_text("garbage")
         self.await_line(1, "has no certificate in PEM")
         self.assertLess(19, left_days())
+        lost = self.rows()[1]["init_pid"]
+        procs.kill(lost)  # the server is made anew with what craned has read before
+
+        def is_made_anew():
+            row = self.rows().get(1, {})
+            return row.get("server") == "listening" and row["init_pid"] != lost
+
+        procs.wait_until(is_made_anew, 30, "the server is made anew")
         for name in ("replica.crt", "replica.key"):
             shutil.copy(renewed / name, place / name)
         procs.wait_until(lambda: "alarm certificate" not in said(), 30, "the pair is in use")
