@@ -379,6 +379,7 @@ class Core {
     std::vector<Peer> peers_;
     uint64_t peers_version_ = 0;
     ReplicaId transfer_to_ = kNoReplica;
+    bool transfer_to_any_ = false;  ///< another one will do as well
     uint64_t leads_since_us_ = 0;
     uint64_t transfer_deadline_us_ = 0;
     std::set<ReplicaId> declined_;  ///< to whom it was handed over in vain

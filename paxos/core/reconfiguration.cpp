@@ -38,8 +38,8 @@ void Core::resign() {
     } else if (leaving_) {
         transfer_leadership(kNoReplica);
     } else if (!eligible_ && now_us_ >= resign_again_us_) {
-        resign_again_us_ = now_us_ + barred_patience_us();
         transfer_leadership(kNoReplica);
+        if (transferring()) resign_again_us_ = now_us_ + barred_patience_us();
     }
 }
 
@@ -164,8 +164,9 @@ std::string Core::why_no_change(const MembershipChange& change, const Membership
         if (!next.voter(peer.id) || peer.rejoining != 0 || peer.stuck() ||
             now_us_ >= peer.heard_us + config_.election_timeout_us)
             continue;
-        answering += !far_behind(peer);
-        unknown += new_leader && peer.probing && far_behind(peer);
+        const bool known = peer.answered && !(peer.probing && far_behind(peer));
+        answering += peer.answered && !far_behind(peer);
+        unknown += new_leader && !known;
     }
     if (change.kind == ChangeKind::kAdd || answering >= next.quorum()) return "";
     if (answering + unknown >= next.quorum())

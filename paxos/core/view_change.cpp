@@ -211,7 +211,11 @@ void Core::on_declined(const Message& message) {
     if (successor() == kNoReplica) return;
     transfer_to_ = kNoReplica;
     resign_again_us_ = 0;
-    resign();
+    if (transfer_to_any_) {
+        transfer_leadership(kNoReplica);
+    } else {
+        resign();
+    }
 }
 
 // Somebody promised a higher view: this one can no longer be acknowledged by it.
@@ -255,6 +259,7 @@ uint64_t Core::take_over_patience_us() const {
 
 void Core::transfer_leadership(ReplicaId to) {
     if (role_ != Role::kLeader || transferring()) return;
+    transfer_to_any_ = to == kNoReplica;
     if (to == kNoReplica) to = successor();
     if (to == kNoReplica && !declined_.empty()) {
         declined_.clear();

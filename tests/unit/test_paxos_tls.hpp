@@ -47,11 +47,11 @@ class Authority {
         const std::string base = directory_ + "/" + std::to_string(replica);
         write_file(base + ".crt", pair.certificate, 0644);
         write_file(base + ".key", pair.key, key_mode);
-        return {ca(), base + ".crt", base + ".key"};
+        return {ca(), base + ".crt", base + ".key", nullptr};
     }
     TlsFiles files(ReplicaId replica) const {
         const std::string base = directory_ + "/" + std::to_string(replica);
-        if (std::filesystem::exists(base + ".crt")) return {ca(), base + ".crt", base + ".key"};
+        if (std::filesystem::exists(base + ".crt")) return {ca(), base + ".crt", base + ".key", nullptr};
         return install(replica, issue(replica));
     }
     std::string ca() const { return directory_ + "/ca.crt"; }

@@ -48,7 +48,7 @@ struct Administered {
             {
                 AdminServer server(
                     base, address,
-                    {dir.path + "/ca.crt", dir.path + "/replica.crt", dir.path + "/replica.key"},
+                    {dir.path + "/ca.crt", dir.path + "/replica.crt", dir.path + "/replica.key", nullptr},
                     Identity{kCluster, 1}, [this](const json& request) -> json {
                         if (request["cmd"] == "fail") throw std::runtime_error("it failed");
                         if (request["cmd"] != "status") ++orders;
