@@ -177,7 +177,7 @@ const std::vector<NamedCanary>& canaries() {
     static const std::vector<NamedCanary> all = {
         {"acknowledge before persist", 20, make<AcknowledgeBeforePersist>},
         {"forget the view on restart", 20, make<ForgetTheView>},
-        {"count a vote twice", 300, make<CountAVoteTwice>},
+        {"count a vote twice", 1000, make<CountAVoteTwice>},
         {"truncate what is decided", 50, make<TruncateDecided>},
         {"decide entries of older views by counting", 100, make<DecideOlderViews>},
         {"a lost disk that nobody is told of", 100, make<RejoinUnannounced>},
