@@ -37,7 +37,7 @@ CRANE_EXPORT ssize_t aio_return(aiocb* block) noexcept {
 CRANE_EXPORT int aio_suspend(const aiocb* const* list, int count, const timespec* timeout) {
     if (!active()) return resolve_real(), real.aio_suspend(list, count, timeout);
     if (count < 0) return static_cast<int>(as_libc(-EINVAL));
-    ::pthread_testcancel();
+    test_cancel();
     const long rc = suspend_for_aio(list, count, timeout);
     test_cancel();
     return static_cast<int>(as_libc(rc));

@@ -53,7 +53,7 @@ struct TakenDeadline {
 /// The kernel is given a deadline that has passed, so what would have to wait is told that it has waited.
 template <typename Call>
 long transfer(const Deadline& deadline, Call call) {
-    ::pthread_testcancel();
+    test_cancel();
     const timespec at_once{};
     IpcWait wait{Op::kMessageQueue, queues_key(), deadline.ns(), -ETIMEDOUT, -ETIMEDOUT, true};
     const long rc = wait.until_done([&] { return call(&at_once); }, [] { return true; });

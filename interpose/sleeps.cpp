@@ -1,6 +1,7 @@
 // Sleeping: a wait for nothing but virtual time, cut short by a signal as the kernel's is.
 #include "interpose/core/runtime.hpp"
 #include "interpose/core/signals.hpp"
+#include "interpose/core/threads.hpp"
 #include "interpose/core/user_memory.hpp"
 
 using namespace crane::interpose;
@@ -35,10 +36,10 @@ int sleep_as_asked(bool absolute, clockid_t clock, const timespec* when, timespe
     if (!valid_timespec(&asked)) return EINVAL;
     uint64_t left_ns = 0;
     // Outside the turn: a cancelled thread unwinds from here.
-    ::pthread_testcancel();
+    test_cancel();
     const int result = sleep_in_turn(absolute, clock, asked, left_ns);
     if (result == EINTR && !absolute && left && !store(left, to_timespec(left_ns))) return EFAULT;
-    ::pthread_testcancel();
+    test_cancel();
     return result;
 }
 

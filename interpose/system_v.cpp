@@ -172,7 +172,7 @@ CRANE_EXPORT int msgget(key_t key, int flags) noexcept {
 
 CRANE_EXPORT int msgsnd(int id, const void* message, size_t bytes, int flags) {
     if (!active()) return resolve_real(), real.msgsnd(id, message, bytes, flags);
-    ::pthread_testcancel();
+    test_cancel();
     IpcWait wait{Op::kSystemV, queue_key(id), crane::dmt::kNoDeadline, -EAGAIN, -EAGAIN};
     const long rc = wait.until_done([&] { return raw(SYS_msgsnd, id, message, bytes, flags | IPC_NOWAIT); },
                                     [&] { return !(flags & IPC_NOWAIT); });
@@ -182,7 +182,7 @@ CRANE_EXPORT int msgsnd(int id, const void* message, size_t bytes, int flags) {
 
 CRANE_EXPORT ssize_t msgrcv(int id, void* message, size_t bytes, long type, int flags) {
     if (!active()) return resolve_real(), real.msgrcv(id, message, bytes, type, flags);
-    ::pthread_testcancel();
+    test_cancel();
     IpcWait wait{Op::kSystemV, queue_key(id), crane::dmt::kNoDeadline, -ENOMSG, -ENOMSG};
     // A look at a message (MSG_COPY) never waits, and the kernel refuses one that might.
     const int at_once = flags & MSG_COPY ? flags : flags | IPC_NOWAIT;

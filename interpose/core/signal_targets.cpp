@@ -55,7 +55,9 @@ uint64_t not_for_others(uint64_t set) {
     uint64_t open = set & ~own().chosen_for, others = 0;
     for (dmt::SlotId slot = 0; slot < d.scheduler.high_water && open != 0; ++slot) {
         if (!is_of(slot, runtime.process_index)) continue;
-        others |= open & d.threads[slot].chosen_for;
+        // What that one has blocked since, it takes as little as it passes it on before its operation ends.
+        const ThreadExtra& other = d.threads[slot];
+        others |= open & other.chosen_for & (~other.mask | other.waiting_signals);
         open &= ~others;
     }
     return set & ~others;

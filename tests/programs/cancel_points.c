@@ -5,8 +5,9 @@
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
+#include <pty.h>
 #include <semaphore.h>
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/select.h>
@@ -56,7 +57,9 @@ static void end_child(void) {
     say("  ended by %d", WTERMSIG(status));
 }
 
-static void signal_sent(void) { CHECK(kill(getpid(), SIGUSR1) == 0); }
+static void signal_sent(void) {
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+}
 
 static sigset_t user_signals(void) {
     sigset_t set;
@@ -77,7 +80,9 @@ static void* await_release(void* unused) {
     return unused;
 }
 
-static void running_thread(void) { CHECK(pthread_create(&other, NULL, await_release, ends) == 0); }
+static void running_thread(void) {
+    CHECK(pthread_create(&other, NULL, await_release, ends) == 0);
+}
 
 static void thread_is_left(void) {
     void* result = NULL;
@@ -110,9 +115,13 @@ static void fifo_there(void) {
     CHECK(mkfifo(path, 0600) == 0);
 }
 
-static void no_file_there(void) { snprintf(path, sizeof path, "%s/none", folder); }
+static void no_file_there(void) {
+    snprintf(path, sizeof path, "%s/none", folder);
+}
 
-static void path_is_left(void) { say("  unlinked: %s", outcome(unlink(path))); }
+static void path_is_left(void) {
+    say("  unlinked: %s", outcome(unlink(path)));
+}
 
 static void message_sent(void) {
     struct mq_attr shape = {.mq_maxmsg = 1, .mq_msgsize = 8};
@@ -126,7 +135,9 @@ static void message_is_left(void) {
     CHECK(mq_close(queue) == 0);
 }
 
-static void byte_sent(void) { CHECK(write(ends[1], "x", 1) == 1); }
+static void byte_sent(void) {
+    CHECK(write(ends[1], "x", 1) == 1);
+}
 
 static void byte_is_left(void) {
     char text[8];
@@ -135,22 +146,34 @@ static void byte_is_left(void) {
 
 // --- the calls
 
-static void by_poll(void) { poll(&(struct pollfd){ends[0], POLLIN, 0}, 1, -1); }
-static void by_ppoll(void) { ppoll(&(struct pollfd){ends[0], POLLIN, 0}, 1, &kHour, NULL); }
+static void by_poll(void) {
+    poll(&(struct pollfd){ends[0], POLLIN, 0}, 1, -1);
+}
+static void by_ppoll(void) {
+    ppoll(&(struct pollfd){ends[0], POLLIN, 0}, 1, &kHour, NULL);
+}
 static void by_select(void) {
     fd_set set;
     FD_ZERO(&set);
     FD_SET(ends[0], &set);
     select(ends[0] + 1, &set, NULL, NULL, NULL);
 }
-static void by_pselect(void) { pselect(0, NULL, NULL, NULL, &kHour, NULL); }
-static void by_waitpid(void) { waitpid(child, NULL, 0); }
+static void by_pselect(void) {
+    pselect(0, NULL, NULL, NULL, &kHour, NULL);
+}
+static void by_waitpid(void) {
+    waitpid(child, NULL, 0);
+}
 static void by_waitid(void) {
     siginfo_t info;
     waitid(P_PID, (id_t)child, &info, WEXITED);
 }
-static void by_wait(void) { wait(NULL); }
-static void by_wait3(void) { wait3(NULL, 0, NULL); }
+static void by_wait(void) {
+    wait(NULL);
+}
+static void by_wait3(void) {
+    wait3(NULL, 0, NULL);
+}
 static void by_wait4(void) {
     struct rusage used;
     wait4(child, NULL, 0, &used);
@@ -168,8 +191,12 @@ static void by_sigtimedwait(void) {
     const sigset_t set = user_signals();
     sigtimedwait(&set, NULL, &kHour);
 }
-static void by_pause(void) { pause(); }
-static void by_join(void) { pthread_join(other, NULL); }
+static void by_pause(void) {
+    pause();
+}
+static void by_join(void) {
+    pthread_join(other, NULL);
+}
 static void by_timed_join(void) {
     const struct timespec until = now_plus_ms(CLOCK_REALTIME, 3600 * 1000);
     pthread_timedjoin_np(other, NULL, &until);
@@ -178,12 +205,24 @@ static void by_clock_join(void) {
     const struct timespec until = now_plus_ms(CLOCK_MONOTONIC, 3600 * 1000);
     pthread_clockjoin_np(other, NULL, CLOCK_MONOTONIC, &until);
 }
-static void by_open(void) { open(path, O_RDONLY); }
-static void by_openat(void) { openat(AT_FDCWD, path, O_WRONLY); }
-static void by_creat(void) { creat(path, 0600); }
-static void by_fopen(void) { fopen(path, "r"); }
-static void by_close(void) { close(file); }
-static void by_pwrite(void) { (void)!pwrite(file, "lost", 4, 0); }
+static void by_open(void) {
+    open(path, O_RDONLY);
+}
+static void by_openat(void) {
+    openat(AT_FDCWD, path, O_WRONLY);
+}
+static void by_creat(void) {
+    creat(path, 0600);
+}
+static void by_fopen(void) {
+    fopen(path, "r");
+}
+static void by_close(void) {
+    close(file);
+}
+static void by_pwrite(void) {
+    (void)!pwrite(file, "lost", 4, 0);
+}
 static void by_pwritev(void) {
     struct iovec one = {(char*)"lost", 4};
     (void)!pwritev(file, &one, 1, 0);
@@ -196,20 +235,38 @@ static void by_receive(void) {
     char text[8];
     (void)!mq_receive(queue, text, sizeof text, NULL);
 }
-static void by_splice(void) { (void)!splice(ends[0], NULL, file, NULL, 1, 0); }
-static void by_tee(void) { (void)!tee(ends[0], ends[1], 1, 0); }
+static void by_splice(void) {
+    (void)!splice(ends[0], NULL, file, NULL, 1, 0);
+}
+static void by_tee(void) {
+    (void)!tee(ends[0], ends[1], 1, 0);
+}
 static void by_vmsplice(void) {
     char room[8];
     struct iovec one = {room, sizeof room};
     (void)!vmsplice(ends[0], &one, 1, 0);
 }
 
-static void by_try_join(void) { say("  %s", code(pthread_tryjoin_np(other, NULL))); }
+static void by_try_join(void) {
+    say("  %s", code(pthread_tryjoin_np(other, NULL)));
+}
 static void by_number(void) {
     char text[8];
     say("  %s", outcome(syscall(SYS_read, ends[0], text, sizeof text)));
 }
-static void by_mq_close(void) { say("  closed: %s", outcome(mq_close(queue))); }
+static void by_nanosleep_number(void) {
+    const struct timespec moment = {0, 1000000};
+    say("  %s", outcome(syscall(SYS_nanosleep, &moment, NULL)));
+}
+// Whether there is a child then is libc's affair.
+static void by_forkpty(void) {
+    int primary;
+    if (forkpty(&primary, NULL, NULL, NULL) == 0) _exit(0);
+    pause();
+}
+static void by_mq_close(void) {
+    say("  closed: %s", outcome(mq_close(queue)));
+}
 static void by_fclose(void) {
     FILE* const stream = fdopen(dup(ends[1]), "w");
     CHECK(stream);
@@ -292,7 +349,9 @@ static void tested(void) {
 // Who jumps out of a call by its number can be cancelled again.
 static sigjmp_buf back;
 
-static void jump_back(int signal) { siglongjmp(back, signal); }
+static void jump_back(int signal) {
+    siglongjmp(back, signal);
+}
 
 static void* jump_out(void* unused) {
     if (sigsetjmp(back, 1) == 0) {
@@ -367,9 +426,11 @@ static void scenario(void) {
     // No cancellation points.
     cancel_at("pthread_tryjoin_np", running_thread, by_try_join, thread_is_left);
     cancel_at("a call by its number", byte_sent, by_number, NULL);
+    cancel_at("a sleep by its number", NULL, by_nanosleep_number, NULL);
     cancel_at("mq_close", message_sent, by_mq_close, NULL);
     cancel_at("fclose", NULL, by_fclose, NULL);
     cancel_at("what ends it", NULL, end_with_wait, NULL);
+    cancel_at("forkpty", NULL, by_forkpty, NULL);
     tested();
     jumped();
     pthread_t thread;
@@ -380,4 +441,6 @@ static void scenario(void) {
     CHECK(rmdir(folder) == 0);
 }
 
-int main(int argc, char** argv) { return serve(argc, argv, scenario); }
+int main(int argc, char** argv) {
+    return serve(argc, argv, scenario);
+}
