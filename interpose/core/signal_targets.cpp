@@ -23,13 +23,11 @@ bool waits_for(dmt::SlotId slot, int signal) {
 
 dmt::SlotId choose_thread(uint32_t process, int signal) {
     DomainState& d = domain();
-    const bool pending = d.processes[process].pending.set & signal_bit(signal);
     dmt::SlotId chosen = dmt::kNoSlot, waiting = dmt::kNoSlot;
     for (dmt::SlotId slot = 0; slot < d.scheduler.high_water; ++slot) {
         if (!is_of(slot, process)) continue;
         if (waits_for(slot, signal)) {
-            const bool asleep = d.scheduler.slots[slot].state == dmt::SlotState::kWaiting;
-            if (asleep && !(pending && (d.threads[slot].chosen_for & signal_bit(signal)))) return slot;
+            if (d.scheduler.slots[slot].state == dmt::SlotState::kWaiting) return slot;
             // It has been woken, perhaps for another signal: others that still sleep come first.
             if (waiting == dmt::kNoSlot) waiting = slot;
             continue;

@@ -8,8 +8,8 @@
 namespace crane::interpose {
 
 bool waits_for(dmt::SlotId slot, int signal);
-/// Who waits for it (sigwait) and is not chosen for one already, else the main thread if that does not block
-/// it, else the lowest slot that does not. kNoSlot: nobody.
+/// Who waits for it (sigwait), one that still sleeps first, else the main thread if that does not block it,
+/// else the lowest slot that does not. kNoSlot: nobody.
 dmt::SlotId choose_thread(uint32_t process, int signal);
 /// Of a signal about to be pending for the process. kNoSlot: whoever lets it through first.
 void note_choice(uint32_t process, int signal, dmt::SlotId chosen);
