@@ -152,18 +152,6 @@ void bring_shared_memory(const std::string& folder, pid_t init) {
     unsettle(shared_memory_of(init), read_text_file(folder + kSharedMemoryUnsettledFile, kMaxNames));
 }
 
-/// A server that is traced may write where it lies.
-void keep_shim(const std::string& shared, const std::string& folder) {
-    const auto shim = Folder(shared).open(kShimFile);
-    const auto kept = Folder(folder).make(kShimFile, kProgramMode);
-    for (uint64_t done = 0; done < shim->bytes();) {
-        const std::string piece = shim->read(done, kSumPieceBytes);
-        if (piece.empty()) break;
-        kept->write(piece, done);
-        done += piece.size();
-    }
-}
-
 /// CRIU leaves out what inotify has told the server and it has not read, and only warns of it.
 void check_watches(const std::string& folder) {
     constexpr size_t kMostLog = 16 * 1024 * 1024;
@@ -207,7 +195,9 @@ ImageReport DomainHost::take_image(const std::string& folder, const std::functio
         about.traces = sizes_of_traces(paths.shared);
         keep_shared_memory(init_pid(), folder);
         write_file(folder + kIdentitiesFile, file_identities(root_of(init_pid()), layer_places(spec_)));
-        if (spec_.schedule) keep_shim(paths.shared, folder);
+        // A server that is traced may write where the shim lies.
+        if (spec_.schedule)
+            Folder(folder).copy(*Folder(paths.shared).open(kShimFile), kShimFile, kProgramMode);
         if (while_frozen) while_frozen();
         report.files_us = files.us();
     };

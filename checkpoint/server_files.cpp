@@ -93,10 +93,18 @@ void Folder::write(const std::string& name, std::string_view text, mode_t mode) 
 void Folder::copy(const std::string& from, const std::string& name, mode_t mode) const {
     const Descriptor source(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
     if (source.get() < 0) fail("opening", from);
+    copy_from(source.get(), from, name, mode);
+}
+
+void Folder::copy(const File& from, const std::string& name, mode_t mode) const {
+    copy_from(from.fd(), from.path(), name, mode);
+}
+
+void Folder::copy_from(int source, const std::string& from, const std::string& name, mode_t mode) const {
     const std::unique_ptr<File> copy = make(name, mode);
     std::string piece(kSumPieceBytes, '\0');
     for (uint64_t done = 0;;) {
-        const ssize_t got = ::pread(source.get(), piece.data(), piece.size(), static_cast<off_t>(done));
+        const ssize_t got = ::pread(source, piece.data(), piece.size(), static_cast<off_t>(done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) fail("reading", from);
         if (got == 0) return;

@@ -42,13 +42,15 @@ class Folder {
     /// A new file in the place of what has the name, unless that is a folder. Throws std::runtime_error.
     std::unique_ptr<File> make(const std::string& name, mode_t mode) const;
     void write(const std::string& name, std::string_view text, mode_t mode = 0644) const;
-    /// From a path of craned's own.
+    /// From a path of craned's own, or of a file that open() gave.
     void copy(const std::string& from, const std::string& name, mode_t mode) const;
+    void copy(const File& from, const std::string& name, mode_t mode) const;
     /// Of a regular file; another is an error. Throws std::runtime_error.
     std::unique_ptr<File> open(const std::string& name) const;
 
   private:
     Folder(int fd, std::string path) : path_(std::move(path)), fd_(fd) {}
+    void copy_from(int source, const std::string& from, const std::string& name, mode_t mode) const;
     std::string path_;
     int fd_;
 };
