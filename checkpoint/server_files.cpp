@@ -134,7 +134,7 @@ int Lookup::folder_of(const std::string& path) {
 std::optional<struct statx> Lookup::look(const std::string& path, unsigned mask) {
     struct statx info {};
     try {
-        const char* name = path.c_str() + path.rfind('/') + 1;
+        const char* name = path.c_str() + (path.rfind('/') + 1);
         if (::statx(folder_of(path), name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, mask, &info) == 0)
             return info;
     } catch (const std::system_error&) {
@@ -147,7 +147,7 @@ bool Lookup::stamp(const std::string& path, const timespec& time) {
     const timespec times[2] = {{0, UTIME_OMIT}, time};
     try {
         const int folder = folder_of(path);
-        const char* name = path.c_str() + path.rfind('/') + 1;
+        const char* name = path.c_str() + (path.rfind('/') + 1);
         const int done =
             *name != '\0' ? ::utimensat(folder, name, times, AT_SYMLINK_NOFOLLOW) : ::futimens(folder, times);
         if (done == 0) return true;

@@ -210,10 +210,10 @@ void Core::on_declined(const Message& message) {
     declined_.insert(transfer_to_);
     if (successor() == kNoReplica) return;
     transfer_to_ = kNoReplica;
-    resign_again_us_ = 0;
     if (transfer_to_any_) {
         transfer_leadership(kNoReplica);
     } else {
+        resign_again_us_ = 0;
         resign();
     }
 }
