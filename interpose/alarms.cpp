@@ -213,13 +213,7 @@ bool ensure_thread() {
         if (timers().thread_made || timers().making_thread) return true;
         timers().making_thread = true;
     }
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 256 * 1024);
-    pthread_t thread;
-    const bool made = ::pthread_create(&thread, &attributes, timer_thread, nullptr) == 0;
-    pthread_attr_destroy(&attributes);
+    const bool made = begin_helper(timer_thread);
     const Operation turn(Op::kTimer, followed_key());
     own_timers.making_thread = false;
     own_timers.thread_made = made;

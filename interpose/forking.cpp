@@ -115,18 +115,18 @@ long fork_in_turn(const Birth& birth) {
     made.suspends_maker = birth.suspends;
     const bool judged = runtime.process->judged != Judged::kByNobody;
     made.death_expected = judged;
-    begin_birth();
+    const bool begun = begin_birth();
     const long pid = real.fork();
     if (pid == 0) {
         become_child(child);
         keep_only_this_thread();
     } else if (pid < 0) {
         const int error = errno;
-        end_birth(0);
+        end_birth(begun, 0);
         forget_child(child);
         return -error;
     } else {
-        end_birth(pid);
+        end_birth(begun, pid);
         name_child(child, static_cast<int>(pid));
         if (judged) await_entry(child, static_cast<int>(pid));
         if (birth.pidfd) *birth.pidfd = place.open(pid);

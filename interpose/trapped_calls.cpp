@@ -8,6 +8,7 @@
 #include <sys/auxv.h>
 
 #include <cstring>
+#include <optional>
 
 #include "interpose/core/addresses.hpp"
 #include "interpose/core/backstop.hpp"
@@ -175,23 +176,17 @@ class AsLibcCancels {
   public:
     AsLibcCancels() {
         real.pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type_);
-        if (type_ == PTHREAD_CANCEL_DEFERRED) ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_);
+        if (type_ == PTHREAD_CANCEL_DEFERRED) whole_.emplace(Uncancelled::By::kLibcToo);
     }
     ~AsLibcCancels() noexcept(false) {
-        if (type_ != PTHREAD_CANCEL_DEFERRED) {
-            real.pthread_setcanceltype(type_, nullptr);
-            return;
-        }
-        // Not by the wrapper, which may end the thread, in the midst of libc.
-        real.pthread_setcancelstate(state_, nullptr);
-        domain().threads[self.slot].cancel_disabled = disabled_;
+        if (type_ != PTHREAD_CANCEL_DEFERRED) real.pthread_setcanceltype(type_, nullptr);
     }
     AsLibcCancels(const AsLibcCancels&) = delete;
     AsLibcCancels& operator=(const AsLibcCancels&) = delete;
 
   private:
-    int type_ = PTHREAD_CANCEL_DEFERRED, state_ = PTHREAD_CANCEL_ENABLE;
-    const uint32_t disabled_ = domain().threads[self.slot].cancel_disabled;
+    int type_ = PTHREAD_CANCEL_DEFERRED;
+    std::optional<Uncancelled> whole_;
 };
 
 /// malloc asks for memory with its locks in hand: no place to let others go on, however often it does.

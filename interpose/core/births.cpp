@@ -1,5 +1,6 @@
 #include "interpose/core/births.hpp"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -44,11 +45,27 @@ void tell_once() {
         "taken some, and those of the server cannot be kept apart from them");
 }
 
+long make_socket() {
+    return raw(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+}
+
+/// Also where the program has as many descriptors as it allowed itself. Nobody else opens one meanwhile.
+long make_socket_beyond_limit() {
+    const long fd = make_socket();
+    rlimit64 limit;
+    if (fd != -EMFILE || raw(SYS_prlimit64, 0, RLIMIT_NOFILE, nullptr, &limit) != 0) return fd;
+    const rlimit64 raised{limit.rlim_max, limit.rlim_max};
+    if (raw(SYS_prlimit64, 0, RLIMIT_NOFILE, &raised, nullptr) != 0) return fd;
+    const long beyond = make_socket();
+    raw(SYS_prlimit64, 0, RLIMIT_NOFILE, &limit, nullptr);
+    return beyond;
+}
+
 /// The number behind which the kernel would have gone on; kNoPids: it cannot be changed.
 int32_t go_on_behind(int32_t last) {
     // One whose own rules may end it for such a call makes none.
     const bool may = runtime.process->judged == Judged::kByNobody;
-    const long fd = may ? raw(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -EPERM;
+    const long fd = may ? make_socket_beyond_limit() : -EPERM;
     const int32_t before = fd < 0 ? kNoPids : ask(static_cast<int>(fd), last);
     if (fd >= 0) raw(SYS_close, fd);
     if (before == kNoPids) tell_once();
@@ -66,13 +83,13 @@ void number_others_apart() {
     d.numbers_apart = 1;
 }
 
-void begin_birth() {
-    if (__builtin_expect(domain().numbers_apart != 0, 0)) go_on_behind(domain().last_number);
+bool begin_birth() {
+    return __builtin_expect(domain().numbers_apart == 0, 1) || go_on_behind(domain().last_number) != kNoPids;
 }
 
-void end_birth(long number) {
+void end_birth(bool begun, long number) {
     DomainState& d = domain();
-    if (__builtin_expect(d.numbers_apart == 0, 1)) return;
+    if (__builtin_expect(d.numbers_apart == 0, 1) || !begun) return;
     const int32_t last = go_on_behind(kFarPids);
     if (number > 0) {
         d.last_number = static_cast<int32_t>(number);

@@ -12,8 +12,9 @@ namespace crane::interpose {
 /// A program that cannot be scheduled is about to run. Turn in hand.
 void number_others_apart();
 /// Around what makes a process or thread of the schedule. Turn in hand. `number`: what it was given, 0 if
-/// that is not known; in a child nothing is to be said.
-void begin_birth();
-void end_birth(long number);
+/// that is not known; in a child nothing is to be said. Begun in vain, it has a number of the others', behind
+/// which the schedule's do not go on.
+bool begin_birth();
+void end_birth(bool begun, long number);
 
 }  // namespace crane::interpose

@@ -373,7 +373,7 @@ void leave_signals_to_kernel(const SignalsLeft& left) {
     }
     raw(SYS_rt_sigprocmask, SIG_SETMASK, &left.mask, nullptr, sizeof(left.mask));
     for (int signal = 1; signal < kSignals; ++signal)
-        if (left.pending & left.mask & signal_bit(signal)) raw(SYS_kill, raw(SYS_getpid), signal);
+        if (left.pending & signal_bit(signal)) raw(SYS_kill, raw(SYS_getpid), signal);
 }
 
 namespace {

@@ -170,9 +170,9 @@ int create_thread(pthread_t* thread, const pthread_attr_t* attributes, void* (*r
         attributes = &joinable;
     }
     if (rc == 0) {
-        begin_birth();
+        const bool begun = begin_birth();
         rc = real.pthread_create(&record->thread, attributes, run_thread, record);
-        end_birth(0);
+        end_birth(begun, 0);
     }
     if (rc != 0) {
         scheduler().discard(slot);

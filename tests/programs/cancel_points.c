@@ -346,7 +346,7 @@ static void tested(void) {
     say("tested: cancelled %d", result == PTHREAD_CANCELED);
 }
 
-// Who jumps out of a call by its number can be cancelled again.
+// Who jumps out of a call by its number, or of one that libc makes as no cancellation point, can be cancelled again.
 static sigjmp_buf back;
 
 static void jump_back(int signal) {
@@ -363,18 +363,32 @@ static void* jump_out(void* unused) {
     return unused;
 }
 
-static void jumped(void) {
+static void* jump_out_of_fgets(void* file) {
+    char line[16];
+    int state = -1;
+    if (sigsetjmp(back, 1) == 0) {
+        sem_post(&waits);
+        for (;;) fgets_unlocked(line, sizeof line, file);
+    }
+    CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) == 0);
+    say("  it could be cancelled: %d", state == PTHREAD_CANCEL_ENABLE);
+    sem_post(&waits);
+    poll(NULL, 0, -1);
+    return file;
+}
+
+static void jumped(const char* from, void* (*routine)(void*), void* argument) {
     struct sigaction action = {.sa_handler = jump_back};
     pthread_t thread;
     void* result = NULL;
     CHECK(sigaction(SIGWINCH, &action, NULL) == 0);
-    CHECK(pthread_create(&thread, NULL, jump_out, NULL) == 0);
+    CHECK(pthread_create(&thread, NULL, routine, argument) == 0);
     while (sem_wait(&waits) != 0) continue;
     usleep(1000);
     CHECK(pthread_kill(thread, SIGWINCH) == 0);
     while (sem_wait(&waits) != 0) continue;
     CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
-    say("jumped out of a call: cancelled %d", result == PTHREAD_CANCELED);
+    say("jumped out of %s: cancelled %d", from, result == PTHREAD_CANCELED);
     signal(SIGWINCH, SIG_DFL);
 }
 
@@ -432,7 +446,12 @@ static void scenario(void) {
     cancel_at("what ends it", NULL, end_with_wait, NULL);
     cancel_at("forkpty", NULL, by_forkpty, NULL);
     tested();
-    jumped();
+    jumped("a call", jump_out, NULL);
+    fifo_there();
+    FILE* const uncancelled = fopen(path, "r+c");
+    CHECK(uncancelled);
+    jumped("fgets", jump_out_of_fgets, uncancelled);
+    CHECK(fclose(uncancelled) == 0 && unlink(path) == 0);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, exit_by_number, NULL) == 0);
     say("ended by number: %s", code(pthread_join(thread, NULL)));

@@ -1,5 +1,6 @@
 // Pids and tids of a server, beside and after children that cannot be scheduled and make threads by timing.
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -36,6 +37,20 @@ static void births(const char* when) {
     say("%s: status %x", when, (unsigned)status);
 }
 
+/// As many descriptors are open as the program allows itself.
+static void births_without_a_descriptor(void) {
+    struct rlimit before;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int next = dup(0);
+    CHECK(next > 0 && close(next) == 0);
+    const struct rlimit full = {(rlim_t)next, before.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &full) == 0);
+    CHECK(dup(0) < 0 && errno == EMFILE);
+    births("without a descriptor");
+    CHECK(dup(0) < 0 && errno == EMFILE);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 static void scenario(void) {
     births("first");
     for (int i = 0; i < 6; i++) {
@@ -45,6 +60,7 @@ static void scenario(void) {
         order("tool %d", (int)pid);
         say("tool: status %x", (unsigned)status);
         births("after it");
+        births_without_a_descriptor();
     }
 }
 
