@@ -2,6 +2,7 @@
 
 import pathlib
 import signal
+import time
 
 from . import LaunchError, processes
 from .leftovers import CGROUPS
@@ -9,7 +10,10 @@ from .locks import holder_of, is_held, program_of, unit_of
 from .replica import ask
 from .state import State
 
-STOP_WAIT_S = 5
+STOP_WAIT_S = 5  # for one that does not answer
+# For one that does, or is a unit's: more than craned's own limits come to, less than TimeoutStopSec of its unit, after which
+# systemd kills it and starts another.
+END_WAIT_S = 28
 
 
 class Stopped:
@@ -41,19 +45,34 @@ class Stopped:
 
 def stop_processes(craneds):
     """Asks every craned of [(state directory, (pid, start))], waits with a limit, kills. Those that were killed."""
-    identities = [identity for _, identity in craneds]
-    processes.at_once(ask_to_stop, craneds)
-    late = processes.wait_gone(identities, STOP_WAIT_S)
-    for identity in late:
-        processes.send_signal(*identity, signal.SIGKILL)
-    processes.wait_gone(identities, STOP_WAIT_S)
-    return late
+    return kill(ask_and_wait(craneds))
+
+
+def ask_and_wait(craneds):
+    """Those that do not end in time."""
+    limits_s = processes.at_once(ask_to_stop, craneds)
+    begun = time.monotonic()
+    for (_, identity), limit_s in zip(craneds, limits_s):
+        processes.wait_gone([identity], begun + limit_s - time.monotonic())
+    return [(folder, identity) for folder, identity in craneds if processes.is_alive(*identity)]
 
 
 def ask_to_stop(craned):
+    """How long it has to end."""
     folder, identity = craned
-    if ask(folder, "stop") is None:  # it may have just begun, and listen to nobody yet
-        processes.send_signal(*identity, signal.SIGTERM)
+    if ask(folder, "stop") is not None:
+        return END_WAIT_S
+    processes.send_signal(*identity, signal.SIGTERM)  # it may have just begun, and listen to nobody yet
+    return END_WAIT_S if unit_of(identity[0]) else STOP_WAIT_S
+
+
+def kill(craneds):
+    """Their (pid, start)."""
+    identities = [identity for _, identity in craneds]
+    for identity in identities:
+        processes.send_signal(*identity, signal.SIGKILL)
+    processes.wait_gone(identities, STOP_WAIT_S)
+    return identities
 
 
 def supervisor_of(state):
@@ -102,6 +121,14 @@ def refuse_what_is_begun_again(craneds):
             raise LaunchError(f"the craned of {folder} (pid {pid}) does not answer, and is {unit}'s: systemctl stop {unit}")
 
 
+def refuse_to_kill_what_is_begun_again(late):
+    for folder, (pid, _) in late:
+        unit = unit_of(pid)
+        if unit:
+            raise LaunchError(f"the craned of {folder} (pid {pid}) was asked to end, and has not within {END_WAIT_S} s; it is not "
+                              f"killed, since {unit} would start another: systemctl stop {unit}")
+
+
 def check_released(state):
     """Where somebody is still there, whatever was tried, nothing has been stopped."""
     for folder in replica_folders(state).values():
@@ -124,7 +151,7 @@ def stop_cluster(path, say):
     supervisor = supervisor_of(state)
     if supervisor:
         processes.send_signal(*supervisor, signal.SIGTERM)
-        if processes.wait_gone([supervisor], 4 * STOP_WAIT_S):
+        if processes.wait_gone([supervisor], END_WAIT_S + 3 * STOP_WAIT_S):  # it waits for its craneds
             say("crane-run does not end; killing it")
             processes.send_signal(*supervisor, signal.SIGKILL)
             processes.wait_gone([supervisor], STOP_WAIT_S)
@@ -135,8 +162,9 @@ def stop_cluster(path, say):
     refuse_what_is_begun_again(craneds.values())
     if craneds:
         done.asked += sorted(craneds)
-        killed = stop_processes(list(craneds.values()))
-        done.ended += [pid for pid, _ in killed]
+        late = ask_and_wait(list(craneds.values()))
+        refuse_to_kill_what_is_begun_again(late)
+        done.ended += [pid for pid, _ in kill(late)]
     if damage:
         raise damage
     one_of_several_hosts = (state.path / "db").exists()

@@ -2,7 +2,8 @@
 """Stands in for craned in the tests of crane-run: speaks the control protocol, runs no server.
 
 The "server" is its instruction: ["listen"], ["exit", CODE], ["refuse"], ["die"] (craned itself, at once),
-["never"] (stays at "starting"), ["mute"] (runs, and listens on no port), ["deaf"] (listens, ignores stop), ["blocked", N, ...] (replica N's client port is
+["never"] (stays at "starting"), ["mute"] (runs, and listens on no port), ["deaf"] (listens, neither answers nor heeds stop), ["slow", FILE]
+(listens, answers stop, and ends when there is FILE), ["blocked", N, ...] (replica N's client port is
 taken until there is a file STATE/rN/port-is-free), ["end-if", FILE, CODE] (exits with that status where FILE is, else listens).
 """
 
@@ -13,6 +14,7 @@ import pathlib
 import signal
 import socket
 import sys
+import time
 import tomllib
 
 
@@ -71,9 +73,13 @@ def main():
         client, _ = listener.accept()
         with client, client.makefile("rw") as stream:
             command = json.loads(stream.readline())["cmd"]
-            stop = command == "stop" and config["server"][0] != "deaf"
-            print(json.dumps({"ok": True} if command == "stop" else status_of(config)), file=stream, flush=True)
+            stop = command == "stop"
+            if stop and config["server"][0] == "deaf":
+                continue
+            print(json.dumps({"ok": True} if stop else status_of(config)), file=stream, flush=True)
         if stop:
+            while config["server"][0] == "slow" and not os.path.exists(config["server"][1]):
+                time.sleep(0.02)
             sys.exit(0)
 
 

@@ -4,11 +4,13 @@ import fcntl
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
@@ -122,6 +124,39 @@ class StopTest(LauncherCase):
                 self.assertRaisesRegex(LaunchError, rf"pid {process.pid}\) does not answer, and is .*: systemctl stop crane@web.service"):
             stop.stop_cluster(self.state, lambda line: None)
         self.assertIsNone(process.poll())
+
+    def test_craned_that_answers_and_ends_slowly_is_not_killed(self):
+        may_end = self.dir / "may-end"
+        process = self.one_replicas_own("slow", str(may_end))
+        later = threading.Timer(1, may_end.touch)
+        self.addCleanup(later.cancel)
+        with mock.patch.object(stop, "STOP_WAIT_S", 0.2):
+            later.start()
+            done = stop.stop_cluster(self.state, lambda line: None)
+        self.assertEqual((done.asked, done.ended, process.wait(5)), ([1], [], 0))
+
+    def test_craned_that_answers_and_does_not_end_is_killed_in_the_end(self):
+        process = self.one_replicas_own("slow", str(self.dir / "never"))
+        with mock.patch.object(stop, "END_WAIT_S", 0.5):
+            self.assertEqual(stop.stop_cluster(self.state, lambda line: None).ended, [process.pid])
+        self.assertEqual(process.wait(5), -signal.SIGKILL)
+
+    def test_craned_of_a_unit_that_ends_slowly_is_not_killed_to_be_begun_again(self):
+        for what in (("slow", str(self.dir / "never")), ("deaf",)):
+            with self.subTest(what[0]):
+                process = self.one_replicas_own(*what)
+                with mock.patch.object(stop, "unit_of", return_value="crane@web.service"), \
+                        mock.patch.multiple(stop, STOP_WAIT_S=0.2, END_WAIT_S=0.5), \
+                        self.assertRaisesRegex(LaunchError, rf"\(pid {process.pid}\) was asked to end.*: systemctl stop crane@web.service"):
+                    stop.stop_cluster(self.state, lambda line: None)
+                self.assertIsNone(process.poll())
+                process.kill()
+                process.wait()
+                (self.state / "control.sock").unlink()
+
+    def test_it_is_given_up_before_systemd_kills_and_begins_again(self):
+        unit = (SCRIPTS / "packaging/debian/crane@.service").read_text()
+        self.assertLess(stop.END_WAIT_S, int(re.search(r"^TimeoutStopSec=(\d+)s$", unit, re.M)[1]))
 
     def test_usage_errors_have_status_2(self):
         self.assertEqual(self.crane("stop", "--no-such-option").returncode, 2)
