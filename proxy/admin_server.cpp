@@ -57,12 +57,12 @@ struct AdminServer::Client {
     }
 };
 
-AdminServer::AdminServer(event_base* base, const std::string& listen, const paxos::TlsFiles& files,
+AdminServer::AdminServer(event_base* base, const std::string& listen, std::shared_ptr<paxos::TlsContext> tls,
                          const paxos::Identity& self, Handler handler)
     : base_(base),
       self_(self),
       handler_(std::move(handler)),
-      tls_(files, self),
+      tls_(std::move(tls)),
       lots_(std::random_device()()) {
     sockaddr_storage address{};
     socklen_t bytes = 0;
@@ -109,7 +109,7 @@ void AdminServer::make_room() {
 
 void AdminServer::accept(int fd, const sockaddr* from) {
     make_room();
-    tls_.refresh();
+    tls_->refresh();
     auto client = std::make_unique<Client>();
     Client* const raw = client.get();
     client->owner = this;
@@ -121,7 +121,7 @@ void AdminServer::accept(int fd, const sockaddr* from) {
     };
     handlers.on_closed = [this, raw](const std::string& reason) { lost(*raw, reason); };
     client->connection = std::make_unique<paxos::Connection>(
-        base_, tls_.secure(paxos::make_plain_stream(fd), false), false, std::move(handlers));
+        base_, tls_->secure(paxos::make_plain_stream(fd), false), false, std::move(handlers));
     client->timer = evtimer_new(
         base_,
         [](int, short, void* argument) {

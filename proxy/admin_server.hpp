@@ -46,8 +46,9 @@ class AdminServer {
     static constexpr size_t kMaxQueuedBytes = 4 << 20;
     using Handler = std::function<nlohmann::json(const nlohmann::json& request)>;
 
-    /// Throws std::runtime_error when nobody can listen there.
-    AdminServer(event_base* base, const std::string& listen, const paxos::TlsFiles& files,
+    /// With the certificate that the links to the peers use. Throws std::runtime_error when nobody can listen
+    /// there.
+    AdminServer(event_base* base, const std::string& listen, std::shared_ptr<paxos::TlsContext> tls,
                 const paxos::Identity& self, Handler handler);
     ~AdminServer();
     AdminServer(const AdminServer&) = delete;
@@ -69,7 +70,7 @@ class AdminServer {
     event_base* const base_;
     const paxos::Identity self_;
     const Handler handler_;
-    paxos::TlsContext tls_;
+    const std::shared_ptr<paxos::TlsContext> tls_;
     evconnlistener* listener_ = nullptr;
     std::unique_ptr<paxos::AcceptPause> pause_;
     event* reaper_ = nullptr;

@@ -73,10 +73,14 @@ Craned::Craned(Config config)
         base_, [](int, short, void* self) { static_cast<Craned*>(self)->done_ = true; }, this);
     control_ = std::make_unique<ControlServer>(
         base_, config_.control_path(), [this](const nlohmann::json& request) { return handle(request); });
+    // One for all: operators are shown what peers are, and a server that is lost is made anew, whatever has
+    // become of the files meanwhile.
+    const paxos::Identity self{config_.cluster_id, config_.replica_id};
+    if (config_.tls.configured() && (config_.mode == Mode::kFull || !config_.admin_listen.empty()))
+        config_.tls.context = std::make_shared<paxos::TlsContext>(config_.tls, self);
     if (!config_.admin_listen.empty())
         admin_ = std::make_unique<AdminServer>(
-            base_, config_.admin_listen, config_.tls, paxos::Identity{config_.cluster_id, config_.replica_id},
-            [this](const nlohmann::json& request) {
+            base_, config_.admin_listen, config_.tls.context, self, [this](const nlohmann::json& request) {
                 const bool status = request["cmd"] == "status" && is_own(request);
                 return status ? recent_status() : handle(request);
             });
@@ -84,10 +88,6 @@ Craned::Craned(Config config)
         observation_ =
             std::make_unique<Observation>(base_, config_.metrics_listen, [this] { return look(); });
     Checkpoints::try_refused_again(config_);
-    // A server that is lost is made anew whatever has become of the files meanwhile.
-    if (config_.mode == Mode::kFull && config_.tls.configured())
-        config_.tls.context = std::make_shared<paxos::TlsContext>(
-            config_.tls, paxos::Identity{config_.cluster_id, config_.replica_id});
     make_replica();
     service_->ready();
 }

@@ -37,6 +37,8 @@ if what == "garbage":
     except (ConnectionError, ssl.SSLError):
         pass
     ends(one)
+elif what == "shown":
+    print(ssl.cert_time_to_seconds(connect().getpeercert()["notAfter"]))
 elif what == "silent":
     ends(socket.create_connection((host, 7401), timeout=10))
 elif what == "many":
@@ -140,6 +142,16 @@ class FromElsewhere(ThreeHosts):
         self.await_line(1, f"crane://{CLUSTER}/operate/old expired on")
         # An operator's certificate makes no replica.
         self.assertIn("all is well", self.ask("ann", "top", "--once"))
+
+    def test_operators_are_shown_the_certificate_that_is_in_use(self):
+        """Though nobody of them came while its files were right."""
+        self.begin()
+        self.issue(1, "--days", 400)
+        self.await_line(1, "the certificate has been read again")
+        (self.tls(1) / "replica.crt").write_text("garbage")
+        self.await_line(1, "has no certificate in PEM")
+        shown = self.tool(*self.client("shown")).split()
+        self.assertEqual(shown, [str(self.rows()[1]["certificate_ends_s"]), "done"])
 
     def test_whoever_comes_badly_takes_nothing_from_the_service(self):
         primary = self.begin()

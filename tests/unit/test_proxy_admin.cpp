@@ -46,10 +46,12 @@ struct Administered {
         loop = std::thread([this, &up] {
             event_base* base = event_base_new();
             {
+                const Identity self{kCluster, 1};
+                const crane::paxos::TlsFiles files{dir.path + "/ca.crt", dir.path + "/replica.crt",
+                                                   dir.path + "/replica.key", nullptr};
                 AdminServer server(
-                    base, address,
-                    {dir.path + "/ca.crt", dir.path + "/replica.crt", dir.path + "/replica.key", nullptr},
-                    Identity{kCluster, 1}, [this](const json& request) -> json {
+                    base, address, std::make_shared<crane::paxos::TlsContext>(files, self), self,
+                    [this](const json& request) -> json {
                         if (request["cmd"] == "fail") throw std::runtime_error("it failed");
                         if (request["cmd"] != "status") ++orders;
                         return {{"replica", 1}, {"text", std::string(request.value("bytes", 0u), 'x')}};
