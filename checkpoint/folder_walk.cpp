@@ -8,7 +8,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,12 +16,6 @@
 namespace crane::checkpoint {
 namespace {
 
-constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-
-[[noreturn]] void fail(const std::string& what, const std::string& path, int error = errno) {
-    throw std::system_error(error, std::generic_category(), what + " " + short_path(path));
-}
-
 struct Entry {
     std::string name;
     unsigned char type;
@@ -30,7 +23,7 @@ struct Entry {
 
 /// Nothing: errno says why.
 std::optional<std::vector<Entry>> entries_of(int folder) {
-    const int again = ::openat(folder, ".", kFolder);
+    const int again = ::openat(folder, ".", kFolderFlags);
     DIR* stream = again >= 0 ? ::fdopendir(again) : nullptr;
     if (stream == nullptr) {
         const int error = errno;
@@ -56,8 +49,8 @@ std::optional<std::vector<Entry>> entries_of(int folder) {
 class Walk {
   public:
     Walk(const Folder& top, FolderOrder order, const std::function<void(const Walked&)>& visit)
-        : top_(top), order_(order), visit_(visit), here_(::openat(top.fd(), ".", kFolder)) {
-        if (here_.get() < 0) fail("reading", top.path());
+        : top_(top), order_(order), visit_(visit), here_(::openat(top.fd(), ".", kFolderFlags)) {
+        if (here_.get() < 0) fail_at("reading", top.path());
         const struct stat info = look_here();
         device_ = info.st_dev;
         begin_level("", info);
@@ -87,7 +80,7 @@ class Walk {
     std::string whole() const { return top_.path() + path_; }
     struct stat look_here() const {
         struct stat info {};
-        if (::fstat(here_.get(), &info) != 0) fail("looking at", whole());
+        if (::fstat(here_.get(), &info) != 0) fail_at("looking at", whole());
         return info;
     }
     void visit(const std::string& name, bool is_folder) {
@@ -101,7 +94,7 @@ class Walk {
         if (entry.type == DT_UNKNOWN) {
             struct stat info {};
             if (::fstatat(here_.get(), entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
-                fail("looking at", whole() + "/" + entry.name);
+                fail_at("looking at", whole() + "/" + entry.name);
             is_folder = S_ISDIR(info.st_mode);
         }
         if (!is_folder || order_ == FolderOrder::kFirst) visit(entry.name, is_folder);
@@ -109,14 +102,14 @@ class Walk {
     }
     void begin_level(const std::string& name, const struct stat& info) {
         std::optional<std::vector<Entry>> entries = entries_of(here_.get());
-        if (!entries) fail("reading", whole());
+        if (!entries) fail_at("reading", whole());
         levels_.push_back({std::move(*entries), name, info.st_ino});
     }
     void enter(const std::string& name) {
-        Descriptor below(::openat(here_.get(), name.c_str(), kFolder | O_NOFOLLOW));
-        if (below.get() < 0) fail("reading", whole() + "/" + name);
+        Descriptor below(::openat(here_.get(), name.c_str(), kFolderFlags | O_NOFOLLOW));
+        if (below.get() < 0) fail_at("reading", whole() + "/" + name);
         struct stat info {};
-        if (::fstat(below.get(), &info) != 0) fail("looking at", whole() + "/" + name);
+        if (::fstat(below.get(), &info) != 0) fail_at("looking at", whole() + "/" + name);
         if (info.st_dev != device_) {
             if (order_ == FolderOrder::kLast) visit(name, true);
             return;
@@ -128,8 +121,8 @@ class Walk {
     void leave() {
         const std::string name = std::move(levels_.back().name);
         levels_.pop_back();
-        here_.reset(::openat(here_.get(), "..", kFolder));
-        if (here_.get() < 0) fail("reading the folder above", whole());
+        here_.reset(::openat(here_.get(), "..", kFolderFlags));
+        if (here_.get() < 0) fail_at("reading the folder above", whole());
         path_.resize(path_.size() - name.size() - 1);
         const struct stat info = look_here();
         if (info.st_ino != levels_.back().inode || info.st_dev != device_)
@@ -150,7 +143,7 @@ class Walk {
 
 struct stat Walked::look() const {
     struct stat info {};
-    if (::fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) fail("looking at", path);
+    if (::fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) fail_at("looking at", path);
     return info;
 }
 
@@ -162,15 +155,15 @@ void remove_tree(const std::string& path) {
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) {
         if (errno == ENOENT || errno == ENOTDIR) return;
-        fail("removing", path);
+        fail_at("removing", path);
     }
     if (S_ISDIR(info.st_mode))
         walk_folder(Folder(path), FolderOrder::kLast, [&](const Walked& one) {
             if (::unlinkat(one.folder, one.name, one.is_folder ? AT_REMOVEDIR : 0) != 0 && errno != ENOENT)
-                fail("removing", path + one.path);
+                fail_at("removing", path + one.path);
         });
     if (::unlinkat(AT_FDCWD, path.c_str(), S_ISDIR(info.st_mode) ? AT_REMOVEDIR : 0) != 0 && errno != ENOENT)
-        fail("removing", path);
+        fail_at("removing", path);
 }
 
 }  // namespace crane::checkpoint

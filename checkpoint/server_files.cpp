@@ -16,17 +16,12 @@
 namespace crane::checkpoint {
 namespace {
 
-constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 /// The kernel takes PATH_MAX, 4096, at once.
 constexpr size_t kStepBytes = 2048;
 constexpr size_t kQuotedBytes = 500;
 
-[[noreturn]] void fail(const std::string& what, const std::string& path, int error = errno) {
-    throw std::system_error(error, std::generic_category(), what + " " + short_path(path));
-}
-
 /// A real folder below another, or on the way back from there.
-int open_below(int folder, const char* path, uint64_t flags = kFolder) {
+int open_below(int folder, const char* path, uint64_t flags = kFolderFlags) {
     open_how how{};
     how.flags = flags;
     how.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH;
@@ -46,8 +41,12 @@ std::string short_path(const std::string& path) {
     return path.size() <= kQuotedBytes ? path : path.substr(0, kQuotedBytes) + "... (a very long path)";
 }
 
-Folder::Folder(const std::string& path) : path_(path), fd_(::open(path.c_str(), kFolder)) {
-    if (fd_ < 0) fail("opening", path);
+void fail_at(const std::string& what, const std::string& path, int error) {
+    throw std::system_error(error, std::generic_category(), what + " " + short_path(path));
+}
+
+Folder::Folder(const std::string& path) : path_(path), fd_(::open(path.c_str(), kFolderFlags)) {
+    if (fd_ < 0) fail_at("opening", path);
 }
 
 Folder::~Folder() {
@@ -57,29 +56,29 @@ Folder::~Folder() {
 Folder::Folder(Folder&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
 Folder Folder::below(const std::string& path) const {
-    Descriptor here(::openat(fd_, ".", kFolder));
-    if (here.get() < 0) fail("opening", path_);
+    Descriptor here(::openat(fd_, ".", kFolderFlags));
+    if (here.get() < 0) fail_at("opening", path_);
     for (size_t at = 0; at < path.size();) {
         size_t end = path.size();
         if (end - at > kStepBytes) {
             end = path.rfind('/', at + kStepBytes);
-            if (end == std::string::npos || end <= at) fail("opening", path_ + "/" + path, ENAMETOOLONG);
+            if (end == std::string::npos || end <= at) fail_at("opening", path_ + "/" + path, ENAMETOOLONG);
         }
         std::string step = path.substr(at, end - at);
         while (step.starts_with('/')) step.erase(0, 1);
         at = end + 1;
         if (step.empty()) continue;
         here.reset(open_below(here.get(), step.c_str()));
-        if (here.get() < 0) fail("opening", path_ + "/" + path);
+        if (here.get() < 0) fail_at("opening", path_ + "/" + path);
     }
     return {here.release(), path.empty() ? path_ : path_ + "/" + path};
 }
 
 std::unique_ptr<File> Folder::make(const std::string& name, mode_t mode) const {
-    if (::unlinkat(fd_, name.c_str(), 0) != 0 && errno != ENOENT) fail("removing", path_ + "/" + name);
+    if (::unlinkat(fd_, name.c_str(), 0) != 0 && errno != ENOENT) fail_at("removing", path_ + "/" + name);
     try {
         auto file = std::make_unique<File>(name, O_RDWR | O_CREAT | O_EXCL, fd_);
-        if (::fchmod(file->fd(), mode) != 0) fail("making", path_ + "/" + name);
+        if (::fchmod(file->fd(), mode) != 0) fail_at("making", path_ + "/" + name);
         return file;
     } catch (const std::runtime_error& error) {
         throw std::runtime_error("in " + path_ + ": " + error.what());
@@ -92,7 +91,7 @@ void Folder::write(const std::string& name, std::string_view text, mode_t mode) 
 
 void Folder::copy(const std::string& from, const std::string& name, mode_t mode) const {
     const Descriptor source(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
-    if (source.get() < 0) fail("opening", from);
+    if (source.get() < 0) fail_at("opening", from);
     copy_from(source.get(), from, name, mode);
 }
 
@@ -106,7 +105,7 @@ void Folder::copy_from(int source, const std::string& from, const std::string& n
     for (uint64_t done = 0;;) {
         const ssize_t got = ::pread(source, piece.data(), piece.size(), static_cast<off_t>(done));
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) fail("reading", from);
+        if (got < 0) fail_at("reading", from);
         if (got == 0) return;
         copy->write({piece.data(), static_cast<size_t>(got)}, done);
         done += static_cast<uint64_t>(got);
@@ -156,7 +155,7 @@ bool Lookup::stamp(const std::string& path, const timespec& time) {
         if (is_gone(error)) return false;
         throw;
     }
-    fail("setting the time of", top_.path() + path);
+    fail_at("setting the time of", top_.path() + path);
 }
 
 }  // namespace crane::checkpoint

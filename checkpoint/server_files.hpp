@@ -7,8 +7,10 @@
 // takes the place of what had the name instead of being written through it.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,6 +23,10 @@ namespace crane::checkpoint {
 
 /// For people: a path may be longer than any line.
 std::string short_path(const std::string& path);
+/// Throws std::system_error: what was tried, and where.
+[[noreturn]] void fail_at(const std::string& what, const std::string& path, int error = errno);
+
+constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 /// An open folder.
 class Folder {

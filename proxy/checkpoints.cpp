@@ -201,15 +201,12 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
     std::vector<Taking> taking;
     for (const Taking& one : {image_, files_})
         if (one.index == index) taking.push_back(one);
-    const auto stop = [taking] {
-        return std::ranges::any_of(taking, [](const Taking& one) { return one.unwanted->load(); });
+    const auto is_set = [taking](Taking::Flag Taking::*flag) {
+        return std::ranges::any_of(taking, [flag](const Taking& one) { return (one.*flag)->load(); });
     };
-    const auto distrusted = [taking] {
-        return std::ranges::any_of(taking, [](const Taking& one) { return one.distrusted->load(); });
-    };
-    const auto job = [store = store_, state, index, problem, kept, stop, in_use = std::move(in_use)] {
+    const auto job = [store = store_, state, index, problem, kept, is_set, in_use = std::move(in_use)] {
         try {
-            *kept = store->complete(index, to_json(state), stop);
+            *kept = store->complete(index, to_json(state), [&] { return is_set(&Taking::unwanted); });
             store->prune(kKept, in_use);
         } catch (const checkpoint::Stopped&) {
             *problem = kUnwanted;
@@ -217,9 +214,9 @@ void Checkpoints::packed(const CheckpointState& state, const std::string& error,
             *problem = what.what();
         }
     };
-    keeper_.post(job, [this, index, problem, kept, distrusted, done = std::move(done)] {
+    keeper_.post(job, [this, index, problem, kept, is_set, done = std::move(done)] {
         // It was published in the moment in which it came to be so.
-        if (problem->empty() && distrusted()) {
+        if (problem->empty() && is_set(&Taking::distrusted)) {
             *problem = kUnwanted;
             set_aside(index);
         }
