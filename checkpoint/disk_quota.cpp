@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "checkpoint/command.hpp"
+#include "checkpoint/descriptor.hpp"
 #include "checkpoint/loop_mount.hpp"
 #include "checkpoint/processes.hpp"
 
@@ -22,20 +23,6 @@ constexpr uint64_t kLeastExt4Bytes = 16 << 20, kLeastXfsBytes = 320 << 20;
 [[noreturn]] void fail(const std::string& what, int error) {
     throw std::runtime_error("the disk quota cannot be set up: " + what + ": " + std::strerror(error));
 }
-
-class Descriptor {
-  public:
-    Descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
-    ~Descriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    int get() const { return fd_; }
-
-  private:
-    int fd_;
-};
 
 void make_file_system(const std::string& image, DiskQuota::Format format) {
     if (format == DiskQuota::Format::kXfs) {
@@ -58,7 +45,7 @@ uint64_t least_quota_bytes(DiskQuota::Format format) {
 
 void mount_limited(const std::string& image, const std::string& point, const DiskQuota& quota) {
     ::unlink(image.c_str());
-    const Descriptor file(image, O_RDWR | O_CREAT | O_EXCL);
+    const Descriptor file(::open(image.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (file.get() < 0) fail("making " + image, errno);
     const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(quota.bytes));
     if (error != 0) {
@@ -90,7 +77,7 @@ void trim_front(const std::string& path, uint64_t most) {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0 || static_cast<uint64_t>(info.st_blocks) * 512 <= most + (most >> 2))
         return;
-    const Descriptor file(path, O_WRONLY);
+    const Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     const off_t keep_from = (info.st_size - static_cast<off_t>(most)) & ~off_t{4095};
     if (file.get() >= 0 && keep_from > 0)
         ::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, keep_from);

@@ -24,6 +24,7 @@
 #include "checkpoint/fail_point.hpp"
 #include "checkpoint/folder_walk.hpp"
 #include "checkpoint/fresh_root.hpp"
+#include "checkpoint/mounts.hpp"
 #include "checkpoint/processes.hpp"
 
 namespace crane::checkpoint {
@@ -34,6 +35,8 @@ constexpr uint64_t kMostOutputBytes = 64 << 20;  // of standard output and error
 constexpr uint64_t kOutputShare = 8;             // of the quota, if that is less
 constexpr int kKillTimeoutMs = 3000;
 constexpr size_t kMaxMessage = 4096;
+constexpr char kNoContainer[] = "the container could not be started";
+constexpr int kMostStarts = 3;
 
 struct Message {
     std::string text;
@@ -185,7 +188,7 @@ std::string DomainHost::Running::wait_for_start(int timeout_ms, std::vector<std:
         const int ready = ::poll(&wait, 1, static_cast<int>(left));
         if (ready <= 0) continue;
         const std::optional<Message> message = receive(notify_fd);
-        if (!message) return "the container could not be started";
+        if (!message) return kNoContainer;
         if (message->text.compare(0, 7, "error: ") == 0) return message->text.substr(7);
         if (message->text.compare(0, 8, "weaker: ") == 0) weaknesses->push_back(message->text.substr(8));
         if (message->text == "waiting") {
@@ -219,13 +222,7 @@ void DomainHost::start(Files files) {
     launch(files, {});
 }
 
-void DomainHost::launch(Files files, const BringServer& bring_server) {
-    if (running_ != nullptr) {
-        if (!wait_for_end(running_->monitor_pidfd, 0))
-            throw std::runtime_error("the domain " + spec_.name + " runs already");
-        kill_all(files);
-    }
-    last_exit_.reset();
+std::string DomainHost::launch_once(Files files, const BringServer& bring_server) {
     weaknesses_ = lost_confinement(spec_);
     // Of a craned that was killed: two domains would share one file system.
     if (files == Files::kFresh) {
@@ -247,12 +244,29 @@ void DomainHost::launch(Files files, const BringServer& bring_server) {
         error = problem.what();
     }
     fail_point("launch.started");
-    if (error.empty()) return;
+    if (error.empty()) return error;
     kill_all(files);  // they may be tried again
     last_exit_.reset();
-    std::string text = "the server " + spec_.argv[0] + " was not started: " + error;
-    if (spec_.isolation == Isolation::kLxc) text += last_lines(paths.lxc_log, 5);
-    throw std::runtime_error(text);
+    return error;
+}
+
+void DomainHost::launch(Files files, const BringServer& bring_server) {
+    if (running_ != nullptr) {
+        if (!wait_for_end(running_->monitor_pidfd, 0))
+            throw std::runtime_error("the domain " + spec_.name + " runs already");
+        kill_all(files);
+    }
+    last_exit_.reset();
+    for (int starts = 1;; ++starts) {
+        const MountWatch mounts;
+        const std::string error = launch_once(files, bring_server);
+        if (error.empty()) return;
+        // What of the host's went after the look at it is not there to be mounted in the container.
+        if (error == kNoContainer && starts < kMostStarts && mounts.changed()) continue;
+        std::string text = "the server " + spec_.argv[0] + " was not started: " + error;
+        if (spec_.isolation == Isolation::kLxc) text += last_lines(DomainPaths(spec_.state_dir).lxc_log, 5);
+        throw std::runtime_error(text);
+    }
 }
 
 void DomainHost::settle_times(uint64_t since_ns, uint64_t time_ns) const {

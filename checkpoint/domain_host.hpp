@@ -179,6 +179,8 @@ class DomainHost {
     struct Running;
     using BringServer = std::function<pid_t(pid_t init)>;
     void launch(Files files, const BringServer& bring_server);
+    /// "", or why the server does not run.
+    std::string launch_once(Files files, const BringServer& bring_server);
     void lay_out(const std::string& archive);
 
     DomainSpec spec_;

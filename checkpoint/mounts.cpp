@@ -1,5 +1,7 @@
 #include "checkpoint/mounts.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -10,6 +12,8 @@
 
 namespace crane::checkpoint {
 namespace {
+
+constexpr char kTable[] = "/proc/self/mountinfo";
 
 // mountinfo writes space, tab, newline and backslash as \ooo.
 std::string unescape(const std::string& word) {
@@ -79,7 +83,14 @@ bool is_below(const std::string& path, const std::string& folder) {
 }
 
 std::vector<Mount> read_mounts() {
-    return parse_mountinfo(read_text_file("/proc/self/mountinfo"));
+    return parse_mountinfo(read_text_file(kTable));
+}
+
+MountWatch::MountWatch() : table_(::open(kTable, O_RDONLY | O_CLOEXEC)) {}
+
+bool MountWatch::changed() const {
+    pollfd since_opened{table_.get(), POLLPRI, 0};
+    return ::poll(&since_opened, 1, 0) == 1;
 }
 
 }  // namespace crane::checkpoint

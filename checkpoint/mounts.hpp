@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/descriptor.hpp"
+
 namespace crane::checkpoint {
 
 struct Mount {
@@ -25,5 +27,15 @@ Mount mount_of(const std::vector<Mount>& mounts, const std::string& path);
 bool is_below(const std::string& path, const std::string& folder);  ///< or the same
 
 std::vector<Mount> read_mounts();
+
+/// Tells whether anything was mounted or unmounted since it was made.
+class MountWatch {
+  public:
+    MountWatch();
+    bool changed() const;
+
+  private:
+    Descriptor table_;
+};
 
 }  // namespace crane::checkpoint

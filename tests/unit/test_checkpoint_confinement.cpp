@@ -262,6 +262,25 @@ TEST_CASE("a disk that is gone at the next start is missed only if something was
     }
 }
 
+TEST_CASE("a disk that goes while a container is made costs no start", "[checkpoint][root]") {
+    if (!can_contain()) return;
+    Server server("ls \"$DISK\" 2>/dev/null; echo end");
+    const std::string disk = server.folder + "/disk";
+    server.spec.environment.push_back("DISK=" + disk);
+    server.mount(server.folder + "/file-of-the-disk", disk);
+    // Its container is to have it by now, and is not made yet.
+    std::jthread away([&] {
+        const std::string config = server.spec.state_dir + "/container/config";
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (!fs::exists(config) && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        ::umount2(disk.c_str(), MNT_DETACH);
+        fs::remove_all(disk);
+    });
+    const std::string found = server.run();
+    away.join();
+    CHECK(found.substr(found.size() - 4) == "end\n");
+}
+
 TEST_CASE("a server runs as the user it is to run as", "[checkpoint][root]") {
     if (!can_contain()) return;
     for (const Isolation isolation : {Isolation::kLxc, Isolation::kNone}) {
