@@ -1,6 +1,6 @@
 """What .ci/run does once everything is installed: the build of what is installed and its tests, then the end-to-end
-tests (two at a time of those that do not mind, the others one after the other) and the unit tests, and in the time that
-they leave of the cores the other builds and the checks that only compute.
+tests (three at a time of those that do not mind, the others one after the other), then the unit tests beside the
+deployment, and in the time that they leave of the cores the other builds and the checks that only compute.
 
 The unit tests run under ASan, which sees what a plain run sees and more; `make test` runs them plain. What takes long
 and rarely changes is left to `make soak` (CRANE_SOAK, more seeds, minutes of fuzzing, the model's larger bounds).
@@ -192,14 +192,18 @@ def main():
     beside += [threading.Thread(target=check_what_waits) for _ in range(CORES)]
     for worker in beside:
         worker.start()
+    def deploy():
+        hosts.join()
+        if HOSTS not in totals.failed:
+            totals.add(DEPLOYMENT, *run(DEPLOY, 360))
+
     totals.add(LANES, *run_aloud([*RUN, "--in-lanes"], 4000))
-    hosts.join()
-    if HOSTS not in totals.failed:
-        totals.add(DEPLOYMENT, *run(DEPLOY, 360))
+    deployment = threading.Thread(target=deploy)
+    deployment.start()
     asan_built.wait()
     if ASAN_BUILD not in totals.failed:  # else the unit tests are told as not run
         totals.add(UNIT, *run([*RUN, "--unit", "build/asan/bin/unit", "--unit-halves", "--no-e2e"], 1500))
-    for worker in beside:
+    for worker in [deployment, *beside]:
         worker.join()
     print("\nwhat took how long, and how much of a processor:")
     for seconds, of_processors_s, name in sorted(totals.took, reverse=True):
