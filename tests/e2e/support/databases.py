@@ -38,8 +38,10 @@ class MariaDb(Server):
     name = "mariadb"
     container_port = 3306
     def prepare(self):
-        run("mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={self.site}/data", "--skip-test-db",
-            "--auth-root-authentication-method=normal")
+        temporary = self.site / "tmp"  # of its own: whoever starts in the same one removes what others have there
+        temporary.mkdir()
+        run("env", f"TMPDIR={temporary}", "mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={self.site}/data",
+            "--skip-test-db", "--auth-root-authentication-method=normal")
         write(self.site / "init.sql", MARIADB_INIT)
         write(self.site / "my.cnf", MARIADB_CONF.format(site=self.site, port=self.port))
 
