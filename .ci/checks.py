@@ -188,15 +188,16 @@ def main():
         work_off(waiting, totals, True)
 
     hosts = threading.Thread(target=make_hosts)
-    beside = [threading.Thread(target=build), hosts]
-    beside += [threading.Thread(target=check_what_waits) for _ in range(CORES)]
-    for worker in beside:
-        worker.start()
+
     def deploy():
         hosts.join()
         if HOSTS not in totals.failed:
             totals.add(DEPLOYMENT, *run(DEPLOY, 360))
 
+    beside = [threading.Thread(target=build), hosts]
+    beside += [threading.Thread(target=check_what_waits) for _ in range(CORES)]
+    for worker in beside:
+        worker.start()
     totals.add(LANES, *run_aloud([*RUN, "--in-lanes"], 4000))
     deployment = threading.Thread(target=deploy)
     deployment.start()

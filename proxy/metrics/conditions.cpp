@@ -117,7 +117,7 @@ std::string certificate_end(const json& status, int64_t now_s) {
 
 void add_certificate(const json& status, int64_t now_s, Alarms& out) {
     std::string text = certificate_end(status, now_s);
-    // The one in use stays so until craned ends.
+    // The one in use stays so until they are right again, or craned ends.
     if (const std::string problem = status.value("certificate_problem", ""); !problem.empty())
         text += (text.empty() ? "" : "; ") +
                 ("the certificate files are not used, and craned does not start with them: " + problem);
